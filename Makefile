@@ -11,7 +11,7 @@ EXTRAS ?= all,dev
 # Test processes, each of one thread but where a test asks for more.
 JOBS ?= 2
 
-.PHONY: demo test check docs format install proto clean
+.PHONY: demo test check docs format install proto clean release-check
 
 demo: $(READY)
 	@mkdir -p $(DEMO)
@@ -47,6 +47,15 @@ $(READY): pyproject.toml constraints.txt
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+
+# Builds what would be released, checks it, and runs the quickstart with each extra on each Python that is found.
+# Choose some by PYTHONS=3.11,3.12 and EXTRAS=base,minilm; DRAFT=1 allows the placeholder of the project's address.
+release-check: PYTHONS ?= 3.10,3.11,3.12,3.13
+release-check:
+	$(PYTHON) -m venv build/release-tools
+	build/release-tools/bin/python -m pip install --quiet build twine uv
+	build/release-tools/bin/python .ci/release_check.py --pythons $(PYTHONS) \
+	  $(if $(filter command line environment,$(origin EXTRAS)),--extras $(EXTRAS)) $(if $(DRAFT),--draft)
 
 # The messages and stubs of the gRPC service, from their schema.
 proto: $(READY)

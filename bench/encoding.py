@@ -8,7 +8,8 @@ ones, saved first. `views` does so for the default encoder with up to 1, 2, 4, 8
 `runtimes` gives each runtime the batches of `snippets` and pools what it returns: the cosines are those of the views
 with torch's in fp32. What a runtime needs (`pip install onnx onnxscript onnxruntime openvino`) and what the processor
 lacks is said. `threads` encodes the documents and 20 queries by a thread for each core, and by as many as the machine
-leaves (docs/threads.md), with the wall's seconds too. Compared things alternate in one process; times are the process's
+leaves (docs/how-to/threads.md), with the wall's seconds too. Compared
+things alternate in one process; times are the process's
 CPU seconds, which other work disturbs less than the wall's: medians over the rounds, of ratios too, with their range.
 """
 

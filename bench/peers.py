@@ -1,4 +1,4 @@
-"""Compare mvindex with its peers on the same vectors: recall of documents, time, bytes; docs/peers.md.
+"""Compare mvindex with its peers on the same vectors: recall of documents, time, bytes; docs/explanation/peers.md.
 
     python bench/peers.py --documents 12500 --corpus gauss transplants --data DIR [--rows FILE] [--plot FILE] [--json]
 

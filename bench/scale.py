@@ -1,4 +1,4 @@
-"""Measure engine kinds on collections of growing size: recall, latency, bytes, build time (docs/scale.md).
+"""Measure engine kinds on collections of growing size: recall, latency, bytes, build time (docs/how-to/scale.md).
 
     python bench/scale.py --documents 1250 12500 125000 --corpus gauss transplants --kinds ivf-pq hnsw [--json] \
         --data DIR

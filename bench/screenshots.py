@@ -1,4 +1,4 @@
-"""Take the screenshots of the search page that docs/serving.md shows, in headless Chromium.
+"""Take the screenshots of the search page that docs/how-to/serving.md shows, in headless Chromium.
 
     python bench/screenshots.py [--out docs/plots] [--passages 150]
     python bench/screenshots.py --tiny

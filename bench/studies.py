@@ -1,4 +1,4 @@
-"""Reproduce tables of MVR, CAMVR and DRPQ at small scale, with a verdict on each claim (docs/studies.md).
+"""Reproduce tables of MVR, CAMVR and DRPQ at small scale, with a verdict on each claim (docs/explanation/studies.md).
 
     python bench/studies.py --data DIR --out DIR [--only STUDY[/ROW[/FORM]],...] [--seed N] [--size small|full]
     python bench/studies.py --list
@@ -8,8 +8,8 @@ DIR of --data contains squad/ (bench/squad_splits.py); checkpoints and measures 
 equal settings are trained once. A row in the results file is skipped. Small, the default, is for CPUs: 12 steps of 8
 passages with up to 4 questions, a LoRA on the packaged MiniLM, the 662 dev questions over the 148 passages of the dev
 articles. Full uses the settings of the presets, the whole train split with BM25's negatives, and the 3,420 test
-questions over all passages; it needs a GPU. --report writes the tables of docs/studies.md from the results file and
-trains nothing.
+questions over all passages; it needs a GPU. --report writes the tables of docs/explanation/studies.md
+from the results file and trains nothing.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def main():
     if not options.report:
         run(options, rows)
     if options.report or options.results == DOCS / "studies/results.jsonl":
-        write_report(options.results, DOCS / "studies.md")
+        write_report(options.results, DOCS / "explanation/studies.md")
 
 
 def parse():

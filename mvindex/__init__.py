@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mvindex.maintenance.dispatch import repair, salvage, verify
     from mvindex.sync import SyncOptions, SyncReport, sync_folder
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "CallableEncoder",
     "Citation",

@@ -497,7 +497,7 @@ class IndexInfo:
         server: The server that holds the index, and its abilities; None for a directory.
         lexical: How texts are split into terms for lexical search; None without a lexical side.
         fusion: Method and weights of hybrid search, as tuned; None for the defaults.
-        filter_fields: Declared filter fields, name to type (docs/filters.md).
+        filter_fields: Declared filter fields, name to type (docs/how-to/filters.md).
         copy_bytes: Memory that copies of views for the exact scan take in this process; they are made by the first
             exact searches. For a server those of its process; None for Milvus.
         mapped_bytes: Bytes of such copies that this process has mapped from the file of copies instead. They are in the

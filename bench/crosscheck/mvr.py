@@ -5,7 +5,7 @@
 Prints the largest absolute difference of each quantity and exits 1 above 1e-5, or when a control, an input that is
 wrong on purpose, goes unnoticed. On one thread of a CPU: whole encoders in fp32, as they are used, and the losses
 alone in fp64 on given vectors whose scores are as large as those of BERT base. What is compared and what differs:
-docs/crosscheck.md; how lightning-ir is given the paper's inputs: peer.py.
+docs/explanation/crosscheck.md; how lightning-ir is given the paper's inputs: peer.py.
 """
 
 import os

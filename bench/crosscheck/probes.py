@@ -1,4 +1,4 @@
-"""Print what lightning-ir's unchanged MVR does, which shows the statements of docs/crosscheck.md."""
+"""Print what lightning-ir's unchanged MVR does, which shows the statements of docs/explanation/crosscheck.md."""
 
 import torch
 from lightning_ir import BiEncoderModule, BiEncoderOutput, ContrastiveLocalLoss, InBatchCrossEntropy

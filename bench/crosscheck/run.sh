@@ -1,5 +1,5 @@
 #!/bin/sh
-# mvindex's MVR against lightning-ir's: docs/crosscheck.md. Exits 1 where they differ by more than 1e-5.
+# mvindex's MVR against lightning-ir's: docs/explanation/crosscheck.md. Exits 1 where they differ by more than 1e-5.
 # In a virtual environment of its own, since lightning-ir's tokenizers do not load under transformers 5.
 set -eu
 cd "$(dirname "$0")/../.."

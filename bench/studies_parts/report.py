@@ -1,4 +1,4 @@
-"""Write docs/studies.md from the results: every figure and verdict between its markers is generated."""
+"""Write docs/explanation/studies.md from the results: every figure and verdict between its markers is generated."""
 
 import math
 import re

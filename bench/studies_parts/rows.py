@@ -2,7 +2,8 @@
 
 A row is trained in one of two forms. PAPER: the paper's method as it stands, with raw inner products and [CLS] or [VIE]
 states. SMALL: the preset's small budget, the form that learns in CPU minutes on the packaged MiniLM: unit vectors times
-20, mean pooling, and viewers that read their own stretch or snippet beside ten times its mean (docs/training.md). Rows
+20, mean pooling, and viewers that read their own stretch or snippet beside ten times its mean
+(docs/how-to/training.md). Rows
 of equal settings share one training run. The order is that of importance: a run that is cut short has the first ones.
 """
 

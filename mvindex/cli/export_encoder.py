@@ -21,7 +21,7 @@ def export_encoder(
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
-    """Save an encoder as a folder that sentence-transformers loads, with equal vectors (docs/checkpoints.md).
+    """Save an encoder as a folder that sentence-transformers loads, with equal vectors (docs/how-to/checkpoints.md).
 
     An adapter is merged into full weights. Families that sentence-transformers has no modules for are refused.
 

@@ -45,7 +45,7 @@ MemoryOption = Annotated[
 
 import_app = typer.Typer(
     name="import",
-    help="""Make an index from vectors computed elsewhere, or from an export (docs/moving.md).
+    help="""Make an index from vectors computed elsewhere, or from an export (docs/how-to/moving.md).
 
     Example: mvindex import vectors corpus-parquet/ --index corpus.mvx""",
     no_args_is_help=True,
@@ -151,7 +151,8 @@ def vectors(  # noqa: PLR0913 - each option is a flag of the command
 ) -> None:
     """Import documents with their vectors: an export of mvindex, or files of Parquet, JSON Lines or NumPy.
 
-    Parquet has a row for each view, or for each document with a list of vectors (docs/moving.md names the columns).
+    Parquet has a row for each view, or for each document with a list of vectors (docs/how-to/moving.md
+    names the columns).
     An export makes an index equal to its source.
 
     Example: mvindex import vectors passages.parquet --index passages.mvx

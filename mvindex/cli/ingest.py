@@ -112,7 +112,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     family: Annotated[
         str | None,
         typer.Option(
-            help="Make views in this way: snippets (default), single, or another; see docs/training.md.",
+            help="Make views in this way: snippets (default), single, or another; see docs/how-to/training.md.",
             rich_help_panel=NEW_INDEX,
         ),
     ] = None,
@@ -140,7 +140,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
         float | None,
         typer.Option(
             metavar="EPS",
-            help="Leave out views this close to another view of their document (docs/pruning.md).",
+            help="Leave out views this close to another view of their document (docs/how-to/pruning.md).",
             rich_help_panel=NEW_INDEX,
         ),
     ] = None,
@@ -150,7 +150,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
             metavar="TERMS",
             help="Search these terms beside the views: unicode, english (stems), bigrams (pairs of letters, for "
             "Chinese, Japanese, Thai), auto (which of them suits the first texts; the default in a directory) or none "
-            "(docs/hybrid.md).",
+            "(docs/how-to/hybrid.md).",
             rich_help_panel=NEW_INDEX,
         ),
     ] = None,
@@ -182,7 +182,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     With --shard, every process reads the whole corpus and stores its part; the processes are independent and may run
     on several machines. Once all shards are complete, mvindex assemble makes one index from them.
 
-    Columns are guessed by their names and reported on stderr; see docs/rows.md.
+    Columns are guessed by their names and reported on stderr; see docs/how-to/rows.md.
 
     Example: mvindex ingest corpus.tsv
 

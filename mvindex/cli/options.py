@@ -130,7 +130,7 @@ ModeOption = Annotated[
     typer.Option(
         metavar="MODE",
         help="Search by views (dense), by terms (lexical, BM25) or by both (hybrid). auto is hybrid where the index "
-        "has terms, else dense (docs/hybrid.md).",
+        "has terms, else dense (docs/how-to/hybrid.md).",
         rich_help_panel=SEARCH,
         autocompletion=_choices("auto", "dense", "lexical", "hybrid"),
     ),

@@ -64,7 +64,7 @@ def sync(  # noqa: PLR0913 - each option is a flag of the command
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring an index in step with a folder: add and replace what changed, delete what is gone (docs/files.md).
+    """Bring an index in step with a folder: add and replace what changed, delete what is gone (docs/how-to/files.md).
 
     Unchanged files are not encoded, and documents from elsewhere are not touched. The report compares folder and
     index by the number and hash of all passages. Exit 1 unless they are equal and every file could be read.

@@ -43,7 +43,7 @@ def reject_non_text(path: str, begin: bytes) -> None:
     if begin.startswith(_UTF16_BOMS) or _has_utf16_zeros(probe):
         raise CorpusError(f"{path}: is UTF-16 or UTF-32; convert it: iconv -f utf-16 -t utf-8")
     if _is_binary(probe):
-        raise CorpusError(f"{path}: is binary data; expected text, or a format of docs/files.md")
+        raise CorpusError(f"{path}: is binary data; expected text, or a format of docs/how-to/files.md")
 
 
 def _has_utf16_zeros(probe: bytes) -> bool:

@@ -74,7 +74,7 @@ def nprobe_for_hits(search: Mapping[str, int], nlist: int, limit: int) -> int:
     """Return nprobe for so many view hits, from that for k_factor * top_k of them; always the same without top_k.
 
     Measured with 800,000 views in 2,048 lists, the same recall needs about .4 of the lists for the first document, .63
-    for ten, all for a hundred: see docs/scale.md.
+    for ten, all for a hundred: see docs/how-to/scale.md.
     """
     top_k = search.get("top_k")
     share = 1.0 if top_k is None else (limit / (top_k * search["k_factor"])) ** _TOP_K_POWER

@@ -48,10 +48,11 @@ def create(  # noqa: PLR0913 - each argument is a setting of the index
 ) -> Index:
     """Create an empty index.
 
-    An encoder of a checkpoint gets its ONNX form if it has none yet, which takes seconds once (docs/checkpoints.md).
+    An encoder of a checkpoint gets its ONNX form if it has none yet, which takes seconds once
+    (docs/how-to/checkpoints.md).
 
     Args:
-        path: A directory, or an address such as milvus://host:19530/corpus (docs/milvus.md).
+        path: A directory, or an address such as milvus://host:19530/corpus (docs/how-to/milvus.md).
         encoder: An Encoder, or what load_encoder() takes: "minilm-views", a directory, a hub id,
             "openai:URL#model", a SentenceTransformer, or a function that returns an (n, d) array for n texts.
         family: How views are made, as load_encoder() takes it: "snippets" by default, "single" for one of a document.
@@ -62,11 +63,11 @@ def create(  # noqa: PLR0913 - each argument is a setting of the index
         temperature: T of DRPQ scoring; the encoder's by default, else 1.0.
         prune_views: Euclidean distance within which views, as stored, of one document count as near-duplicates, of
             which one is stored. No score by best view is lower by more than that times the query's norm
-            (docs/pruning.md).
-        shards: Number of stores that the documents are spread over, by their ids (docs/sharding.md).
+            (docs/how-to/pruning.md).
+        shards: Number of stores that the documents are spread over, by their ids (docs/how-to/sharding.md).
         lexical: The terms of lexical search: "unicode", "english" (stems), "auto" (which of them suits the first
             documents), or "none" for no lexical search until enable_lexical(). "auto" by default with an encoder in a
-            directory, else "none" (docs/hybrid.md).
+            directory, else "none" (docs/how-to/hybrid.md).
         filter_fields: Metadata fields that filters compare often, name to type, as set_filter_fields() takes them.
 
     Raises:
@@ -124,8 +125,9 @@ def open_index(
     """Open an index, in this process or behind a server.
 
     Args:
-        path: A directory, or an address of an installed backend, such as grpc://host:port/name (docs/serving.md).
-            Several addresses, in a list or with commas between, are searched as one index (docs/sharding.md).
+        path: A directory, or an address of an installed backend, such as grpc://host:port/name
+            (docs/how-to/serving.md).
+            Several addresses, in a list or with commas between, are searched as one index (docs/how-to/sharding.md).
         encoder: The encoder that the index was made with; by default it is loaded when it is first needed.
         device: Where the encoder runs, the best there is by default; with "cuda" exact scans run there as well.
         allow_partial: For shards: leave out those that are missing or damaged; every result says so.

@@ -712,7 +712,8 @@ class Index:
     def set_filter_fields(self, fields: Mapping[str, str]) -> None:
         """Declare metadata fields that filters compare often: their values are kept in columns of their own.
 
-        A filter on them reads the columns instead of all metadata; what it matches stays the same (docs/filters.md).
+        A filter on them reads the columns instead of all metadata; what it matches stays the same
+        (docs/how-to/filters.md).
 
         Args:
             fields: Name to type, "int", "float", "text" or "date", of all declared fields; {} for none.

@@ -23,7 +23,7 @@ def set_threads(count: int | None) -> None:
 
     Args:
         count: The number, from 1 on; None for the default again: OMP_NUM_THREADS where it is set, else as many as the
-            machine leaves (docs/threads.md).
+            machine leaves (docs/how-to/threads.md).
 
     Raises:
         ConfigError: For another value.

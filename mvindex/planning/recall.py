@@ -1,4 +1,4 @@
-"""Expected recall of each kind, from measurements on two corpora (docs/scale.md, "Expected recall").
+"""Expected recall of each kind, from measurements on two corpora (docs/how-to/scale.md, "Expected recall").
 
 The points are of 384 dimensions: the lower of 1.6 million views in 4,096 lists and of 8 million in 16,384 on the harder
 corpus, 1.6 million on the easier one. Recall follows the share of the lists searched, nearly alike at both sizes.

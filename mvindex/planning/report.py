@@ -117,7 +117,7 @@ def notes(plan: Plan) -> Iterator[str]:
     at = plan.layouts[0].recall.at
     yield _wrap(
         f"Recall of the first {at} documents on the harder of two corpora, measured at up to 8 million views; ? is "
-        "unknown. Other sizes are extrapolated: mvindex tune measures (docs/scale.md)."
+        "unknown. Other sizes are extrapolated: mvindex tune measures (docs/how-to/scale.md)."
     )
     if plan.rates is not None:
         yield _wrap(

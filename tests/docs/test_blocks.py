@@ -23,13 +23,14 @@ else:
 SHOWN = {"text": str, "json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}
 # Pages that speak of indexes which are there already: copies of one that holds corpus.tsv.
 INDEXES = {
-    "docs/analysis.md": ("corpus.mvx",),
-    "docs/choose-an-engine.md": ("corpus.mvx",),
-    "docs/evaluation.md": ("corpus.mvx",),
-    "docs/milvus.md": ("corpus.mvx",),
-    "docs/scale.md": ("corpus.mvx",),
-    "docs/trust.md": ("corpus.mvx",),
-    "docs/serving.md": ("wiki.mvx", "news.mvx"),
+    "docs/for-agents.md": ("corpus.mvx",),
+    "docs/how-to/analysis.md": ("corpus.mvx",),
+    "docs/how-to/choose-an-engine.md": ("corpus.mvx",),
+    "docs/how-to/evaluation.md": ("corpus.mvx",),
+    "docs/how-to/milvus.md": ("corpus.mvx",),
+    "docs/how-to/scale.md": ("corpus.mvx",),
+    "docs/explanation/trust.md": ("corpus.mvx",),
+    "docs/how-to/serving.md": ("wiki.mvx", "news.mvx"),
 }
 # What a word in the blocks of a page needs.
 NEEDED = {"curl ": "curl", "milvus": "milvus-lite", " datasets:": "datasets"}

@@ -106,7 +106,7 @@ def test_commands_that_there_are_not_are_named(code, said):
 
 
 def test_indented_blocks_count_and_text_under_a_block_is_what_it_prints():
-    found = blocks_of("docs/quickstart.md")
+    found = blocks_of("docs/tutorials/first-index.md")
     assert [one.language for one in found].count("python") == 2
     assert found[2].shows.startswith("what is shipped on the river?")
     tokens = MarkdownIt().parse("a\n\n    mvindex info\n\nb\n\n    import numpy\n\n```toml\na = 1\n```\n")

@@ -36,5 +36,5 @@ def test_links_lead_to_what_is_there(page):
 
 
 def test_links_are_found_and_headings_have_anchors():
-    assert "docs/api.md" in list(links_of("README.md"))
-    assert {"what-is-promised", "what-is-not-promised"} <= set(anchors_of("docs/trust.md"))
+    assert "docs/reference/limits.md" in list(links_of("README.md"))
+    assert {"what-is-promised", "what-is-not-promised"} <= set(anchors_of("docs/explanation/trust.md"))

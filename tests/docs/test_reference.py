@@ -11,7 +11,9 @@ import mvindex
 import mvindex.testing
 
 DIRECTIVE = re.compile(r"^::: (\S+)$", re.MULTILINE)
-PAGES = sorted((ROOT / "docs" / "reference").glob("*.md"))
+# Written by hand; the others are made from docstrings.
+WRITTEN = {"api.md", "configuration.md", "limits.md", "stability.md"}
+PAGES = sorted(page for page in (ROOT / "docs" / "reference").glob("*.md") if page.name not in WRITTEN)
 DOCUMENTED = [name for page in PAGES for name in DIRECTIVE.findall(page.read_text(encoding="utf-8"))]
 # Packages that need not be installed.
 FRAMEWORKS = {"haystack", "langchain_core", "llama_index"}

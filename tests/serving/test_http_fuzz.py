@@ -1,6 +1,7 @@
 """HTTP fuzzed by schemathesis from its own OpenAPI description: the description holds, and no request is an error 500.
 
-FUZZ_EXAMPLES=1000 tries more examples, different ones in each run; docs/serving.md has the command for any server.
+FUZZ_EXAMPLES=1000 tries more examples, different ones in each run; docs/how-to/serving.md has the
+command for any server.
 """
 
 import json

@@ -214,7 +214,7 @@ def small_budget(full: TrainConfig) -> list[Change]:
     - the weights: a LoRA of rank 8 at 5e-4, one encoder for both sides, word embeddings frozen; viewers, which are new
       tokens, start from [CLS] with a 10 times higher rate;
     - viewers: each attends to its own part of the text only, and its state is added to the mean of that part: in the
-      papers' form they stay equal in a few steps, or far behind (docs/training.md);
+      papers' form they stay equal in a few steps, or far behind (docs/how-to/training.md);
     - the vectors: pooled as the base was trained, of unit length, so that scores are scaled by 20. The papers' tau acts
       on raw inner products of states with norms of about 10; without a scale the softmax over a batch of products of
       unit vectors is nearly flat. DRPQ's temperature falls to .05 for the same reason: at 1 it is nearly the mean over

@@ -39,7 +39,7 @@ def adopt_milvus(  # noqa: PLR0913 - what a collection of others may name in its
     They are never called exact. A search sees up to 16,384 rows; short_by says how many documents these were short of.
 
     Args:
-        address: milvus://HOST:PORT/COLLECTION, or milvus-lite:PATH?collection=NAME (docs/milvus.md).
+        address: milvus://HOST:PORT/COLLECTION, or milvus-lite:PATH?collection=NAME (docs/how-to/milvus.md).
         vector_field: The field of the vectors, of metric IP, L2 (the score is then the negative squared distance) or
             COSINE.
         id_field: The field of the document's id, VARCHAR or INT64.

@@ -10,5 +10,5 @@ filter_pushdown.py: the part of a framework's filter that the index can evaluate
 citations.py, best_snippet.py: what a hit cites.
 views.py: one view for each snippet of a text.
 
-docs/add-a-framework.md shows how to add another one.
+docs/contribute/add-a-framework.md shows how to add another one.
 """

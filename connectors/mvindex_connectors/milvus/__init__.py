@@ -1,1 +1,1 @@
-"""An index in Milvus: Lite in this process, a server, or a cluster; docs/milvus.md describes the layout."""
+"""An index in Milvus: Lite in this process, a server, or a cluster; docs/how-to/milvus.md describes the layout."""

@@ -1,6 +1,7 @@
 """Check the capabilities of a Milvus by trying them, on temporary collections of a few rows.
 
-The result decides no search (docs/milvus.md): it shows users what they could build on themselves, and which faults
+The result decides no search (docs/how-to/milvus.md): it shows users what they could build on themselves, and
+which faults
 of one version are gone in another.
 """
 
@@ -119,7 +120,7 @@ def _max_sim(client: Any, name: str, options: dict[str, Any]) -> str:
 
 
 def _bm25(client: Any, name: str, options: dict[str, Any]) -> str:
-    """Check that BM25 of three short texts scores as mvindex does (docs/hybrid.md)."""
+    """Check that BM25 of three short texts scores as mvindex does (docs/how-to/hybrid.md)."""
     from pymilvus import DataType, Function, FunctionType
 
     schema = client.create_schema(auto_id=False)

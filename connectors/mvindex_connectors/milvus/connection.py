@@ -42,7 +42,7 @@ class Capabilities:
     kinds: tuple[str, ...]
     max_limit: int = 16_384
     max_dim: int = 32_768
-    # Neither is used, as searches must be correct: see docs/milvus.md.
+    # Neither is used, as searches must be correct: see docs/how-to/milvus.md.
     group_by: str = "not used"
     words: str = "not used"
 

@@ -62,7 +62,7 @@ class AsyncIndexClient:
 
         Args:
             url: grpc://host:port/name, or grpcs:// for TLS.
-            access: Credentials; by default from the environment (docs/serving.md).
+            access: Credentials; by default from the environment (docs/how-to/serving.md).
             settings: Timeouts and retries.
 
         Raises:

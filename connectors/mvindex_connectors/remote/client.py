@@ -48,7 +48,7 @@ class IndexClient(RemoteIndex):
 
         Args:
             url: grpc://host:port/name, or grpcs:// for TLS.
-            access: Credentials; by default from the environment (docs/serving.md).
+            access: Credentials; by default from the environment (docs/how-to/serving.md).
             settings: Timeouts and retries.
 
         Raises:

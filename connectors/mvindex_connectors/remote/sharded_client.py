@@ -52,7 +52,7 @@ class ShardedClient(RemoteIndex):
         Args:
             urls: grpc://host:port/name, or grpcs:// for TLS: of every shard, and of more servers of a shard if any.
                 Indexes that are no shards of one are searched together too; ties are then in the order of the urls.
-            access: Credentials, the same for all; by default from the environment (docs/serving.md).
+            access: Credentials, the same for all; by default from the environment (docs/how-to/serving.md).
             settings: Timeouts and retries; timeout_s is that of a search, whatever calls it takes.
             allow_partial: Leave out shards that are missing or fail; every result says so.
 

@@ -1,7 +1,7 @@
 """Families of viewer tokens: their states are the views.
 
 In the papers a viewer reads the whole input, and only its state is the view. Two settings depart from them, for
-backbones on which such viewers stay alike in short training (docs/training.md, viewers):
+backbones on which such viewers stay alike in short training (docs/how-to/training.md, viewers):
 
 - own_snippet: a viewer reads its own snippet (of `viewers`, the i-th of k equal stretches of tokens) and itself only,
   and no token reads a viewer. [CLS] stays before the text, which is then read as without viewers;

@@ -316,16 +316,16 @@ def test_the_report_writes_between_the_marks_and_nowhere_else(tmp_path):
 
 
 def test_the_page_has_a_place_for_every_study():
-    text = (BENCH.parent / "docs/studies.md").read_text(encoding="utf-8")
+    text = (BENCH.parent / "docs/explanation/studies.md").read_text(encoding="utf-8")
     assert {match["name"] for match in MARKED.finditer(text)} == {"summary", *TABLES}
 
 
 def test_the_committed_results_are_what_the_page_says(tmp_path):
     docs = BENCH.parent / "docs"
     page = tmp_path / "studies.md"
-    page.write_text((docs / "studies.md").read_text(encoding="utf-8"), encoding="utf-8")
+    page.write_text((docs / "explanation/studies.md").read_text(encoding="utf-8"), encoding="utf-8")
     write_report(docs / "studies/results.jsonl", page)
-    assert page.read_text(encoding="utf-8") == (docs / "studies.md").read_text(encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == (docs / "explanation/studies.md").read_text(encoding="utf-8")
 
 
 def test_the_nightly_script_says_how_it_is_used():

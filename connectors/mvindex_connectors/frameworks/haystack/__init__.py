@@ -1,4 +1,4 @@
-"""An index as Haystack's document store, with two retrievers; see docs/haystack.md."""
+"""An index as Haystack's document store, with two retrievers; see docs/how-to/haystack.md."""
 
 from mvindex.plugins import require
 

@@ -1,4 +1,4 @@
-"""An index as LangChain's vector store and retriever; see docs/langchain.md."""
+"""An index as LangChain's vector store and retriever; see docs/how-to/langchain.md."""
 
 from mvindex.plugins import require
 

@@ -372,7 +372,9 @@ class MVIndexVectorStore(VectorStore):
         search = dict(options)
         condition = search.pop("filter", None)
         if callable(condition):
-            raise QueryError("filter: expected an object such as {'year': {'gte': 1990}} (docs/api.md), got a function")
+            raise QueryError(
+                "filter: expected an object such as {'year': {'gte': 1990}} (docs/reference/api.md), got a function"
+            )
         prepared = await self._prepare_query(api, query, search)
         return prepared, await prepared.search(api, k, condition, search)
 

