@@ -251,15 +251,10 @@ def test_shards_filled_and_built_apart_answer_as_one_index(tmp_path, kind):
         found = [index.search(questions) for index in (apart, one)]
         if kind == "flat":
             assert [result.hits for result in found[0]] == [result.hits for result in found[1]]
-        recalls = np.array(
-            [
-                [
-                    len({hit.id for hit in own} & {hit.id for hit in true}) / 10
-                    for own, true in zip(each, truth, strict=True)
-                ]
-                for each in found
-            ]
-        )
+        recalls = np.zeros((2, len(truth)))
+        for shares, results in zip(recalls, found, strict=True):
+            for number, (own, true) in enumerate(zip(results, truth, strict=True)):
+                shares[number] = len({hit.id for hit in own} & {hit.id for hit in true}) / 10
         # The quantizers are trained on different samples: two standard errors of the paired differences are chance.
         lost = recalls[1] - recalls[0]
         assert lost.mean() <= 0.002 + 2 * lost.std() / np.sqrt(len(lost))
