@@ -17,7 +17,8 @@ import numpy as np
 import tiny
 
 from mvindex.engines.params import IVF_KINDS, default_nlist
-from mvindex.planning.sizes import engine_bytes
+from mvindex.planning.sizes import Collection, engine_bytes
+from mvindex.store.views import ViewType
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -63,8 +64,11 @@ def planned_bytes(row):
     """Return the plan's bytes of an engine over the measured ones: on disk, and in memory."""
     kind = row["kind"]
     nlist = default_nlist(row["views"]) if kind in IVF_KINDS else 0
-    planned = engine_bytes(kind, row["views"], 384, nlist)
     documents = row["documents"]
+    held = Collection(
+        documents=documents, views=row["views"] / documents, dim=384, view_type=ViewType.FP16, text_bytes=0
+    )
+    planned = engine_bytes(kind, held, nlist)
     return planned.disk / (row["engine_B_doc"] * documents), planned.resident / (row["memory_B_doc"] * documents)
 
 

@@ -7,6 +7,7 @@ ONE transaction makes a batch visible. Rows of documents and texts never change;
 from __future__ import annotations
 
 import json
+import operator
 import os
 import queue
 import sqlite3
@@ -412,20 +413,29 @@ def _refuse_other_schema(connection: sqlite3.Connection, path: Path) -> None:
     """Raise DamagedIndex unless the schema holds only what create() makes, before anything else is read.
 
     A view in place of a table may never end; a trigger writes what nobody asked for. Missing tables are for
-    check_schema() to name, and for salvage to do without.
+    check_schema() to name, and for salvage to do without; so is a single character that is not as it was written.
     """
     # An expression of the schema may call only functions without effects.
     connection.execute("PRAGMA trusted_schema=OFF")
     ends = time.monotonic() + _SCHEMA_TIMEOUT_S
     connection.set_progress_handler(lambda: time.monotonic() > ends, _STEPS)
+    connection.text_factory = lambda stored: stored.decode(errors="replace")
     try:
-        known = {*_expected_tables(True, True)}
-        for kind, name, sql in connection.execute(f"{_TABLES} LIMIT {len(known) + 1}"):
-            if (kind, name, sql) not in known:
+        known = _expected_tables(True, True)
+        for row in connection.execute(f"{_TABLES} LIMIT {len(known) + 1}"):
+            if row not in known and not any(_is_one_character_off(row, each) for each in known):
                 check_application(connection, path)
+                kind, name, _ = row
                 raise DamagedIndex(f"{path}: expected the tables of an index only, got a {kind!s:.20} {name!r:.60}")
     finally:
         connection.set_progress_handler(None, 0)
+        connection.text_factory = str
+
+
+def _is_one_character_off(row: tuple[object, ...], expected: tuple[object, ...]) -> bool:
+    """Return whether these rows of a schema are texts of the same lengths with all but one character in common."""
+    found, written = ("\0".join(map(str, each)) for each in (row, expected))
+    return len(found) == len(written) and sum(map(operator.ne, found, written)) == 1
 
 
 def _make_log(path: Path) -> None:

@@ -225,7 +225,7 @@ def lengths(texts):
 
 def test_wrong_arguments_are_refused_as_by_any_index(place):
     with mvindex.create(place, dim=8) as index:
-        with pytest.raises(QueryError, match="either"):
+        with pytest.raises(QueryError, match="takes one of"):
             index.delete()
         with pytest.raises(QueryError, match="no document"):
             index.update("nope", metadata={})
