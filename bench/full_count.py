@@ -3,23 +3,26 @@
     python bench/full_count.py --folder DIR --data DATA [--documents 1250000] [--lexical english] [--keep]
 
 168,122,592 views, from a seeded generator (scale_parts/passages.py). Every step runs in a process of its own: `ingest`,
-`build`, `open`, `search`, `change` (adding, replacing and deleting --changed documents), `verify`. A long one is killed
-by SIGKILL when half of it is done, once, and runs again from what is there. Rows go to DIR/rows.jsonl, as they come; a
-step that has its last row there is done, so that the same command continues where it was stopped. Rates are of
-wall-clock and CPU seconds inside mvindex, without the generator; memory is the private memory of the step's process.
-`rchar` is what opening reads by system calls. Recall is against the certified scan for 256 questions. Prints the
-figures that `plan` gives beside those measured. Removes the index afterwards, unless --keep.
+`build`, `tune` (for a recall@10 of .95), `open`, `search`, `change` (adding, replacing and deleting --changed
+documents), `verify`. A long one is killed by SIGKILL when half of it is done, once, and runs again from what is there.
+Rows go to DIR/rows.jsonl, as they come; a step that has its last row there is done, so that the same command continues
+where it was stopped. Rates are of wall-clock and CPU seconds inside mvindex, without the generator; memory is the
+private memory of the step's process. `rchar` is what opening reads by system calls. Recall is against the certified
+scan for 256 questions. Prints the figures that `plan` gives beside those measured. Removes the index afterwards, unless
+--keep.
 """
 
 import argparse
 import json
 import os
 import random
+import resource
 import shutil
 import subprocess
 import sys
 import threading
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -49,10 +52,10 @@ def status(name):
         return int(dict(line.split(":") for line in file)[name].split()[0]) << 10
 
 
-def characters_read():
-    """Return the bytes that this process has read by system calls."""
+def io_figure(name):
+    """Return a count of this process: rchar, bytes read by system calls; read_bytes, those that came from the disk."""
     with open("/proc/self/io", encoding="ascii") as file:
-        return int(dict(line.split(":") for line in file)["rchar"])
+        return int(dict(line.split(":") for line in file)[name])
 
 
 class Peak:
@@ -158,14 +161,23 @@ class Step:
                 "engine_bytes": report.engine_bytes,
             }
 
+    def tune(self):
+        """Choose search parameters by other questions than those of the later steps."""
+        vectors, _ = self.passages.questions(QUESTIONS, turn=1)
+        with mvindex.open(self.path) as index:
+            clock = Clock()
+            report = clock(index.tune, vectors, top_k=10, target_recall=0.95)
+            points = [{**asdict(point), "is_chosen": point == report.chosen} for point in report.frontier]
+            return {**clock.row(), "exact_ms": report.exact_ms, "questions": report.queries, "frontier": points}
+
     def open(self):
         uncached(self.path)
         figures = {}
         vectors, _ = self.passages.questions(2)
         for name in ("cold", "warm"):
-            clock, read = Clock(), characters_read()
+            clock, read = Clock(), io_figure("rchar")
             index = clock(mvindex.open, self.path)
-            figures |= {f"{name}_open_s": round(clock.wall_s, 3), f"{name}_open_rchar": characters_read() - read}
+            figures |= {f"{name}_open_s": round(clock.wall_s, 3), f"{name}_open_rchar": io_figure("rchar") - read}
             clock = Clock()
             clock(index.search, vectors[0])
             figures[f"{name}_first_query_s"] = round(clock.wall_s, 3)
@@ -174,13 +186,17 @@ class Step:
         return figures
 
     def search(self):
-        """Recall, and times of single queries and of a batch; the views are warm from the first pass."""
+        """Recall, and times of single queries and of a batch; at first with no view in memory."""
         vectors, texts = self.passages.questions(QUESTIONS)
         with mvindex.open(self.path) as index:
             warm, clock = Clock(), Clock()
             # Else the first queries are answered while loops are loaded, or compiled, beside them.
             while not warm(index.warm_up):
                 time.sleep(1)
+        uncached(self.path)
+        with mvindex.open(self.path) as index:
+            warm(index.warm_up)
+            self._cold(index, vectors)
             truth = clock(index.search, vectors, top_k=100, exact=True)
             self.row(of="certified batch", questions=len(vectors), **clock.row(len(vectors)))
             for depth in (10, 100):
@@ -196,6 +212,21 @@ class Step:
                 "mapped_bytes": index.info().mapped_bytes,
                 "copy_bytes": index.info().copy_bytes,
             }
+
+    def _cold(self, index, vectors):
+        """Write a row of single queries whose candidates' views are read from the disk."""
+        clocks = [Clock() for _ in vectors]
+        begin = io_figure("read_bytes")
+        faults = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+        for one, clock in enumerate(clocks):
+            clock(index.search, vectors[one])
+        self.row(
+            of="dense 10, cold",
+            first_ms=percentiles([clock.wall_s for clock in clocks]),
+            first_cpu_ms=percentiles([clock.cpu_s for clock in clocks]),
+            disk_bytes_each=round((io_figure("read_bytes") - begin) / len(vectors)),
+            major_faults_each=(resource.getrusage(resource.RUSAGE_SELF).ru_majflt - faults) / len(vectors),
+        )
 
     def _times(self, index, name, vectors, texts, truth, **chosen):
         """Write a row of a sort of search: each question by itself, twice, and all in a batch."""
@@ -285,7 +316,7 @@ def disk_bytes(path):
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
-STEPS = ("ingest", "build", "open", "search", "change", "verify")
+STEPS = ("ingest", "build", "tune", "open", "search", "change", "verify")
 KILLED = {"ingest", "build", "change", "verify"}
 
 

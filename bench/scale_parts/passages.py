@@ -60,9 +60,12 @@ class Passages:
             str(block * BLOCK_DOCUMENTS + place + 1), text, f"Article {article}", {"article": article}
         )
 
-    def questions(self, count):
-        """Return so many questions, (n, d), about passages of up to 16 blocks, and a text of two words of each's."""
-        rng = np.random.default_rng([self._seed, 6])
+    def questions(self, count, turn=0):
+        """Return so many questions, (n, d), about passages of up to 16 blocks, and a text of two words of each's.
+
+        turn: another number is about other blocks.
+        """
+        rng = np.random.default_rng([self._seed, 6 + turn])
         chosen = np.sort(rng.choice(self.blocks, min(self.blocks, 16), replace=False))
         share = -(-count // len(chosen))
         vectors = np.concatenate([self._views.questions(block, share, self.views(block)) for block in chosen.tolist()])

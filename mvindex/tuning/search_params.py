@@ -16,6 +16,8 @@ from mvindex.search import Part, Ranking, search_parts
 from mvindex.tuning.queries import sample_queries
 
 # The number of queries that are timed one at a time, after all were searched in a batch.
+# No further single queries are timed once they have taken this long: scans of 10^8 views.
+_TIMED_S = 10.0
 _TIMED_QUERIES = 32
 # A setting is not tried when one that looks at less has this recall already.
 _ENOUGH = 0.9995
@@ -117,9 +119,11 @@ class Tuning:
         return found, 1000 * (time.perf_counter() - started) / len(self._queries)
 
     def _single_ms(self, parts: Sequence[Part]) -> float:
-        """Return the median milliseconds of single queries."""
-        seconds = []
+        """Return the median milliseconds of single queries, of fewer where each takes long."""
+        seconds: list[float] = []
         for query in self._queries[:_TIMED_QUERIES]:
+            if sum(seconds) > _TIMED_S:
+                break
             started = time.perf_counter()
             search_parts(parts, query[None])
             seconds.append(time.perf_counter() - started)
