@@ -6,12 +6,16 @@ Candidates lie anywhere in the file of views. Before each round the file is driv
 then mapped anew; the two sides take turns. `faults` is a plain memory map: each missing page waits by itself, and the
 kernel reads ahead behind it; `prefetch` is mvindex; `warm` is the same candidates once more. On a virtual disk the
 host's memory may answer: then read the ratio, not the time.
+
+Then the same candidates are only read, from two files, called for as mvindex does: the views as they are, fp16 one
+document behind the other, and as int8 where each document begins a page. Pages and milliseconds a query, p50 and p99.
 """
 
 import argparse
 import json
 import mmap
 import os
+import tempfile
 import time
 from pathlib import Path
 
@@ -19,7 +23,7 @@ import numpy as np
 import tiny
 from scale_parts.indexes import cached
 
-from mvindex.kernels import prefetch as pages
+from mvindex.kernels import prefetch as pages_of
 from mvindex.scoring.aggregate import Scoring
 from mvindex.search.rescore import Pairs, score_pairs
 from mvindex.store.embedded import EmbeddedStore
@@ -40,9 +44,9 @@ def scored_ms(path, query, candidates, seed, is_called):
     views = store.snapshot.views
     rows = np.sort(np.random.default_rng(seed).choice(views.num_rows, candidates, replace=False))
     pairs = Pairs(rows, np.zeros(len(rows), dtype=np.int64))
-    call = pages.call_for_documents
+    call = pages_of.call_for_documents
     if not is_called:
-        pages.call_for_documents = lambda *_: False
+        pages_of.call_for_documents = lambda *_: False
         views._views._memory.madvise(mmap.MADV_NORMAL)
     times = []
     try:
@@ -51,9 +55,57 @@ def scored_ms(path, query, candidates, seed, is_called):
             score_pairs(views, query[None], pairs, Scoring())
             times.append(1000 * (time.perf_counter() - started))
     finally:
-        pages.call_for_documents = call
+        pages_of.call_for_documents = call
         store.close()
     return times
+
+
+def read_ms(path, begins, ends):
+    """Return the milliseconds and the pages of reading bytes begins[i] : ends[i] of a file that is not in memory."""
+    drive_out(path.parent)
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as memory:
+        memory.madvise(mmap.MADV_RANDOM)
+        stored = np.frombuffer(memory, dtype=np.int8).reshape(-1, 1)
+        firsts, counts = begins // mmap.PAGESIZE, (ends - 1) // mmap.PAGESIZE - begins // mmap.PAGESIZE + 1
+        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        pages = np.unique(np.repeat(firsts, counts) + within)
+        started = time.perf_counter()
+        pages_of.call_for_documents(stored, begins, ends)
+        stored[pages * mmap.PAGESIZE].sum()
+        took = 1000 * (time.perf_counter() - started)
+        del stored
+    return took, len(pages)
+
+
+def layouts(path, options):
+    """Return pages and milliseconds of the candidates in the file of views, and in one of whole pages of int8."""
+    store = EmbeddedStore(path)
+    starts, row_bytes = np.asarray(store.snapshot.views.starts), store.snapshot.views.row_bytes
+    views = next(path.rglob("views-*"))
+    store.close()
+    slot = -(-int(np.diff(starts).max()) * row_bytes // 2 // mmap.PAGESIZE) * mmap.PAGESIZE
+    found = {}
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        aligned = Path(folder) / "views-int8"
+        with open(aligned, "wb") as file:
+            for _ in range(len(starts) - 1):
+                file.write(os.urandom(slot))
+        for seed in range(options.reads + 1):  # the first compiles
+            rows = np.sort(np.random.default_rng(seed).choice(len(starts) - 1, options.candidates, replace=False))
+            ends = rows * slot + np.diff(starts)[rows] * row_bytes // 2
+            sides = [
+                ("fp16", views, starts[rows] * row_bytes, starts[rows + 1] * row_bytes),
+                ("int8 by pages", aligned, rows * slot, ends),
+            ]
+            for name, file, begins, stops in sides if seed % 2 else reversed(sides):
+                found.setdefault(name, []).append(read_ms(file, begins, stops))
+    return {
+        name: {
+            "pages": round(float(np.mean([pages for _, pages in reads[1:]]))),
+            "ms": [round(float(value), 1) for value in np.percentile([took for took, _ in reads[1:]], [50, 99])],
+        }
+        for name, reads in found.items()
+    }
 
 
 def main():
@@ -61,9 +113,10 @@ def main():
     parser.add_argument("--documents", type=int, default=200_000)
     parser.add_argument("--candidates", type=int, default=800)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--reads", type=int, default=40, help="queries whose candidates are only read")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--json", action="store_true")
-    options = tiny.parse(parser, documents=200, candidates=40, rounds=1, data=tiny.DATA)
+    options = tiny.parse(parser, documents=200, candidates=40, rounds=1, reads=2, data=tiny.DATA)
     path, questions = cached("transplants", options.documents, 8, options.data)
     scored_ms(path, questions[0], options.candidates, 0, True)  # compiles
     times = {True: [], False: []}
@@ -79,6 +132,7 @@ def main():
         "ratio": round(float(np.median([f[0] / c[0] for f, c in zip(times[False], times[True], strict=True)])), 1),
         "warm_faults_ms": round(float(faults[1]), 2),
         "warm_prefetch_ms": round(float(called[1]), 2),
+        "only read": layouts(path, options),
     }
     print(json.dumps(row) if options.json else "  ".join(f"{name} {value}" for name, value in row.items()))
 

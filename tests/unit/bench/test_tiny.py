@@ -35,6 +35,7 @@ ENCODING = {
     "pruning.py",
     "quality.py",
     "scale.py",
+    "shards.py",
     "views.py",
 }
 ENCODING |= {"training.py", "training_speed.py"}
