@@ -23,6 +23,8 @@ from mvindex.store.fsync import audit_step, flush_to_disk
 
 BLOCK_BYTES = 1 << 20
 _COPY_BYTES = 1 << 20
+# Blocks that are called for at once where they are verified: a disk has something to do meanwhile.
+_BLOCKS_AHEAD = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +112,7 @@ class MappedSegment:
 
     def expect(self, begin: int, end: int) -> None:
         """Start reading these bytes, and as many behind them, where they are not in memory yet."""
-        if self._memory is not None and begin < end:
-            first = begin - begin % mmap.PAGESIZE
-            size = min(end + (end - begin), len(self.bytes)) - first
-            self._memory.madvise(mmap.MADV_WILLNEED, first, size)
+        self._call_for(begin, end + (end - begin))
 
     def check(self, begin: int, end: int) -> None:
         """Verify the blocks of bytes [begin, end) that are read for the first time; DamagedIndex on a mismatch."""
@@ -127,12 +126,20 @@ class MappedSegment:
             if self._block_checksum(block) != int(self.committed.checksums[block]):
                 yield block
 
+    def _call_for(self, begin: int, end: int) -> None:
+        """Start reading these bytes, as far as the file goes, where they are not in memory yet."""
+        first, last = begin - begin % mmap.PAGESIZE, min(end, len(self.bytes))
+        if self._memory is not None and first < last:
+            self._memory.madvise(mmap.MADV_WILLNEED, first, last - first)
+
     def _check_block(self, block: int) -> None:
         if self._block_checksum(block) != int(self.committed.checksums[block]):
             raise _damaged(self.path, block * BLOCK_BYTES)
         self._is_checked[block] = True
 
     def _block_checksum(self, block: int) -> int:
+        # Else each page that is not in memory is a read by itself where read_at_random() was called.
+        self._call_for(block * BLOCK_BYTES, (block + _BLOCKS_AHEAD) * BLOCK_BYTES)
         return block_checksum(self.bytes[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES])
 
     def _map(self) -> npt.NDArray[np.uint8]:
