@@ -1,7 +1,8 @@
-"""The commands `mvindex import dpr`, `mvindex import faiss` and `mvindex import vectors`."""
+"""The commands `mvindex import dpr`, `faiss`, `milvus-bulk` and `vectors`."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -123,6 +124,35 @@ def faiss(  # noqa: PLR0913 - each option is a flag of the command
     with show_step_progress() as on_progress:
         report = read(file, target, texts, ids=ids, memory_bytes=memory, on_progress=on_progress, **options)
     _print(report, output)
+
+
+@import_app.command("milvus-bulk")
+def milvus_bulk(
+    directory: Annotated[str, typer.Argument(help="Directory of `mvindex export --to milvus-bulk`.")],
+    index: Annotated[str, typer.Option("--index", "-i", help="The new index, such as milvus://HOST:PORT/NAME.")],
+    remote: Annotated[
+        str | None,
+        typer.Option(
+            help="Where the server reads the files: a prefix in its bucket, or a directory. By default DIRECTORY, "
+            "which only a server on this machine can read."
+        ),
+    ] = None,
+    output: OutputOption = Output.TABLE,
+    as_json: JsonOption = False,
+) -> None:
+    """Import an export's files into a Milvus server, which reads them itself; every file and collection is counted.
+
+    After a kill of this command or of the server, the same command continues.
+
+    Example: mvindex import milvus-bulk bulk/ --index milvus://localhost:19530/corpus
+    """
+    from mvindex.cli.progress import show_step_progress
+    from mvindex.index.backends import find_importer
+
+    read = find_importer("milvus-bulk")
+    with show_step_progress() as on_progress:
+        report = read(directory, index, remote=remote, on_progress=on_progress)
+    print_report("import", asdict(report), output)
 
 
 @import_app.command()

@@ -69,6 +69,7 @@ NOT_RUN = [
     NotRun("docs/how-to/mcp.md", "python bench/mcp_latency.py", BENCH),
     NotRun("docs/how-to/milvus.md", "mvindex ingest corpus.tsv --index milvus://", CLUSTER),
     NotRun("docs/how-to/milvus.md", "mvindex migrate corpus.mvx milvus://", CLUSTER),
+    NotRun("docs/how-to/milvus.md", "mvindex import milvus-bulk", CLUSTER),
     NotRun("docs/how-to/milvus.md", "python bench/milvus.py", BENCH),
     NotRun("docs/how-to/milvus.md", "python bench/milvus_kills.py", BENCH),
     NotRun("docs/explanation/peers.md", "python bench/peers.py", BENCH),

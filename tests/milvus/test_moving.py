@@ -15,7 +15,8 @@ from mvindex.io.files import import_vectors
 from mvindex.io.import_ import Target
 from mvindex.io.migrate import migrate
 from mvindex.store.embedded import EmbeddedStore
-from mvindex_connectors.milvus.bulk import export_bulk, import_bulk
+from mvindex_connectors.milvus.bulk import export_bulk
+from mvindex_connectors.milvus.bulk_import import import_bulk
 
 
 def quiet(what, done, total):
@@ -138,7 +139,8 @@ def test_an_export_is_imported_by_a_real_server(tmp_path, request):
     with index, server.collection() as place:
         report = export_bulk(index, tmp_path / "bulk", quiet)
         assert (report.documents, report.shards, report.written) == (227, 1, 1)
-        assert import_bulk(tmp_path / "bulk", place, on_progress=quiet) == 227
+        imported = import_bulk(tmp_path / "bulk", place, on_progress=quiet)
+        assert (imported.documents, imported.views, imported.imported) == (227, report.views, 2)
         with mvindex.open(place) as there:
             assert_same_index(index, there)
             assert there.verify().is_sound

@@ -1,4 +1,4 @@
-"""The files of Milvus' bulk import: `mvindex export --to milvus-bulk DIR`, and the import of them into a server.
+"""The files of Milvus' bulk import: `mvindex export --to milvus-bulk DIR`; bulk_import.py imports them.
 
 manifest.json        settings, and the shards that are written, each with its number of documents and views
 views-00000/         pk.npy, doc.npy, vec.npy: a set of NumPy files for the collection of views
@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,21 +18,18 @@ from typing import Any
 
 import numpy as np
 
-from mvindex.errors import ConfigError, EngineUnavailable, StoreError
+from mvindex.errors import ConfigError, StoreError
 from mvindex.index import Index, store_of
 from mvindex.records import Floats, ProgressCallback
 from mvindex.store.batch import Batch
 from mvindex.store.views import row_norms
-from mvindex_connectors.milvus.address import Address, parse_address
-from mvindex_connectors.milvus.collections import make_collections, new_settings, settings_record
-from mvindex_connectors.milvus.connection import Connection, views_of
+from mvindex_connectors.milvus.collections import new_settings, settings_record
 from mvindex_connectors.milvus.layout import documents_of, view_keys
 from mvindex_connectors.milvus.records import check_limits, new_records
 
 FORMAT, MANIFEST, SETTINGS = 1, "manifest.json", "settings.json"
 SHARD_BATCHES = 16
 _COPIED_SETTINGS = ("dim", "dtype", "encoder", "temperature", "prune_views")
-_POLL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,56 +196,3 @@ def _write_json(path: Path, value: Any) -> None:
         temporary.rename(path)
     except OSError as err:
         raise StoreError(f"{path}: cannot be written: {err.strerror or err}") from err
-
-
-def import_bulk(directory: Path, address: str, *, remote: str | None = None, on_progress: ProgressCallback) -> int:
-    """Import the files of export_bulk() into a new index; return the number of documents.
-
-    Args:
-        directory: The complete export.
-        address: The new index.
-        remote: Where the server reads the files, a prefix in its object storage or a directory; by default the
-            directory itself, which only a server on this machine can read.
-        on_progress: Called with a step, shards done, and all shards.
-
-    Raises:
-        ConfigError: When the export is incomplete, or the collections exist.
-
-    """
-    manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-    if "settings" not in manifest:
-        raise ConfigError(f"{directory}: expected a complete export, got an unfinished one. Run mvindex export again")
-    place: Address = parse_address(address)
-    connection, prefix = Connection(place), remote or str(directory.absolute())
-    settings, total = manifest["settings"], len(manifest["shards"])
-    try:
-        # Rows imported into a loaded collection show some time later; rows loaded afterwards show at once.
-        names = make_collections(connection, int(settings["dim"]) if settings["has_views"] else None)
-        for number in range(total):
-            folder = f"{prefix}/views-{number:05d}"
-            _import(connection, views_of(place.collection), [f"{folder}/{name}.npy" for name in ("pk", "doc", "vec")])
-            _import(connection, place.collection, [f"{prefix}/records-{number:05d}.json"])
-            on_progress("importing", number + 1, total)
-        _import(connection, place.collection, [f"{prefix}/{SETTINGS}"])
-        connection.load(*names)
-    finally:
-        connection.close()
-    return int(settings["documents"])
-
-
-def _import(connection: Connection, collection: str, files: list[str]) -> None:
-    """Import the files; return once the server shows their rows."""
-    task = connection.call(
-        "starting a bulk import",
-        lambda client, **options: client._get_connection().do_bulk_insert(collection, "", files, **options),  # noqa: SLF001
-    )
-    while True:
-        state = connection.call(
-            "asking for a bulk import",
-            lambda client, **options: client._get_connection().get_bulk_insert_state(task, **options),  # noqa: SLF001
-        )
-        if "Failed" in state.state_name:
-            raise EngineUnavailable(f"{connection.address.shown}: importing {files[0]}: {state.failed_reason}")
-        if state.state_name == "Completed":
-            return
-        time.sleep(_POLL_S)

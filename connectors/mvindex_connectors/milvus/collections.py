@@ -25,8 +25,24 @@ _MARK = "mvindex"
 def create_store(connection: Connection, settings: Mapping[str, Any]) -> None:
     """Create an empty index; ConfigError when a collection of its names exists."""
     connection.load(*make_collections(connection, None if settings.get("dim") is None else int(settings["dim"])))
-    row = settings_record(new_settings(settings))
+    write_settings(connection, new_settings(settings))
+
+
+def has_settings(connection: Connection) -> bool:
+    """Return whether the loaded collection of records has the settings of an index."""
     name = connection.address.collection
+    found = connection.call(
+        "reading the settings",
+        lambda client, **options: client.query(
+            name, filter=f"pk == {SETTINGS_KEY}", output_fields=["pk"], consistency_level="Strong", **options
+        ),
+    )
+    return bool(found)
+
+
+def write_settings(connection: Connection, settings: Mapping[str, Any]) -> None:
+    """Write the record of settings, which makes the collections an index."""
+    row, name = settings_record(settings), connection.address.collection
     connection.call("writing the settings", lambda client, **options: client.upsert(name, [row], **options))
 
 
@@ -37,14 +53,14 @@ def new_settings(chosen: Mapping[str, Any]) -> dict[str, Any]:
     return {**chosen, **first, **dict.fromkeys(counters, 0), "max_norm": 0.0, "has_views": False}
 
 
-def make_collections(connection: Connection, dim: int | None) -> list[str]:
+def make_collections(connection: Connection, dim: int | None, *, may_exist: bool = False) -> list[str]:
     """Create the collections of records, and of views where their dims are known; return their names, not loaded.
 
-    ConfigError when a collection of the index's names exists.
+    ConfigError when a collection of the index's names exists, unless it may.
     """
     name = connection.address.collection
     for taken in (name, views_of(name)):
-        if _exists(connection, taken):
+        if not may_exist and _exists(connection, taken):
             raise ConfigError(f"{connection.address.shown}: collection {taken!r} exists already; open it, or drop it")
     _make(connection, "making the collection of records", name, record_schema)
     if dim is None:

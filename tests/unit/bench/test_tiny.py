@@ -15,7 +15,12 @@ BENCH = ROOT / "bench"
 PARTS = {"rounds.py", "tables.py", "tiny.py", "vectors.py"}
 # One of each sort; the others in the full run.
 DEFAULT = ["dpr.py", "fuzz.py", "lexical.py", "scale_fit.py", "squad_splits.py", "studies.py"]
-NEEDS = {"screenshots.py": "chromium", "milvus.py": "milvus-lite", "milvus_kills.py": "milvus-lite"}
+NEEDS = {
+    "screenshots.py": "chromium",
+    "milvus.py": "milvus-lite",
+    "milvus_bulk.py": "milvus-server",
+    "milvus_kills.py": "milvus-lite",
+}
 WITHOUT = {file.name for file in BENCH.glob("*.py") if not re.search(r"--tiny|tiny\.parse\(", file.read_text())}
 # They measure for as long as it takes to open servers, or processes, many times.
 LONG = ["readers.py", "serving.py"]
