@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mvindex.index.factory import create
     from mvindex.index.factory import open_index as open
     from mvindex.kernels.threads import set_threads
+    from mvindex.maintenance.backups import restore
     from mvindex.maintenance.dispatch import repair, salvage, verify
     from mvindex.sync import SyncOptions, SyncReport, sync_folder
 
@@ -46,6 +47,7 @@ __all__ = [
     "open",
     "read_files",
     "repair",
+    "restore",
     "salvage",
     "save_sentence_transformer",
     "set_threads",
@@ -65,6 +67,7 @@ _LAZY_EXPORTS = {
     "open": ("mvindex.index.factory", "open_index"),
     "read_files": ("mvindex.corpus.files", "read_files"),
     "repair": ("mvindex.maintenance.dispatch", "repair"),
+    "restore": ("mvindex.maintenance.backups", "restore"),
     "salvage": ("mvindex.maintenance.dispatch", "salvage"),
     "save_sentence_transformer": ("mvindex.encoder.sentence_transformers", "save_sentence_transformer"),
     "set_threads": ("mvindex.kernels.threads", "set_threads"),

@@ -1,4 +1,4 @@
-"""The commands `mvindex compact`, `snapshot` and `verify`."""
+"""The commands `mvindex compact`, `snapshot`, `restore` and `verify`."""
 
 from __future__ import annotations
 
@@ -36,20 +36,56 @@ def compact(index: IndexOption = None, output: OutputOption = Output.TABLE, as_j
 
 
 def snapshot(
-    directory: Annotated[Path, typer.Argument(help="New directory, on any disk.")],
+    place: Annotated[str, typer.Argument(help="New directory, on any disk; or an address such as s3://bucket/corpus.")],
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            help="Add a snapshot named by the time to PLACE, a folder or an address, and keep this many there.", min=1
+        ),
+    ] = None,
     index: IndexOption = None,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
     """Back up an index in use: copy its latest committed state, checked, without stopping readers or the writer.
 
+    A snapshot for an address is first made in the temporary directory (TMPDIR). `mvindex restore` makes an index of it.
+
     Example: mvindex snapshot backup/2026-11-22.mvx --index corpus.mvx
+
+    Example: mvindex snapshot backups/ --keep 7 --index corpus.mvx
     """
     from mvindex.cli.progress import show_count_progress
+    from mvindex.maintenance.backups import take_backup
 
     with open_chosen_local(index) as target, show_count_progress("bytes", target.info().size_bytes) as advance:
-        row = asdict(target.snapshot(directory, advance))
+        if keep is None:
+            row = asdict(target.snapshot(place, advance))
+        else:
+            row = asdict(take_backup(target.snapshot, place, keep, advance))
     print_report("snapshot", row, output)
+
+
+def restore(
+    snapshot: Annotated[
+        str, typer.Argument(help="A snapshot, or a place of dated ones, of which the newest is taken.")
+    ],
+    index: Annotated[Path, typer.Option("--index", "-i", help="The new index: a directory that does not exist.")],
+    output: OutputOption = Output.TABLE,
+    as_json: JsonOption = False,
+) -> None:
+    """Make an index from a snapshot, a directory or an address, with every byte checked.
+
+    If interrupted, nothing is there, and the same command starts again.
+
+    Example: mvindex restore backups/ --index restored.mvx
+    """
+    from mvindex.cli.progress import show_count_progress
+    from mvindex.maintenance.backups import restore as restore_index
+
+    with show_count_progress("bytes", None) as advance:
+        row = asdict(restore_index(snapshot, index, advance))
+    print_report("restore", row, output)
 
 
 def verify(

@@ -35,6 +35,7 @@ _COMMANDS = {
     "assemble": "assemble:assemble",
     "compact": "maintenance:compact",
     "snapshot": "maintenance:snapshot",
+    "restore": "maintenance:restore",
     "verify": "maintenance:verify",
     "migrate": "migrate:migrate",
     "export": "export:export",
@@ -69,6 +70,7 @@ _HEADINGS = {
     "Keep and move": {
         "verify": "Check every byte, and save what is undamaged.",
         "snapshot": "Back up an index in use.",
+        "restore": "Make an index from a snapshot.",
         "compact": "Give back the space of deleted documents.",
         "migrate": "Copy an index between a directory and Milvus.",
         "export": "Write an index to Parquet, NumPy, JSON Lines or TREC.",

@@ -45,7 +45,7 @@ def expand_address(address: str) -> list[str]:
     if not _PATTERN.search(address):
         return [address]
     with _remote_errors(address):
-        system, path = _open_system(address)
+        system, path = open_system(address)
         found = sorted(system.glob(path))
     if not found:
         raise CorpusError(f"{shown_address(address)}: no file matches this pattern")
@@ -55,7 +55,7 @@ def expand_address(address: str) -> list[str]:
 def remote_bytes(address: str) -> int | None:
     """Return the bytes of a file, None where the server does not say; CorpusError where there is no such file."""
     with _remote_errors(address):
-        system, path = _open_system(address)
+        system, path = open_system(address)
         info = system.info(path)
     if info.get("type") == "directory":
         shown = shown_address(address)
@@ -67,11 +67,11 @@ def remote_bytes(address: str) -> int | None:
 def open_address(address: str) -> BinaryIO:
     """Open a file, by ranges where the server has them; reading it raises OSError without secrets."""
     with _remote_errors(address):
-        system, path = _open_system(address)
+        system, path = open_system(address)
         return cast(BinaryIO, _RemoteFile(system.open(path, "rb", block_size=_BLOCK_BYTES, cache_type="readahead")))
 
 
-def _open_system(address: str) -> tuple[Any, str]:
+def open_system(address: str) -> tuple[Any, str]:
     """Return the file system of an address, and the path in it."""
     core = require("fsspec.core", "remote", f"reading {shown_address(address)}")
     try:
@@ -117,7 +117,7 @@ class _RemoteFile(io.RawIOBase):
         try:
             return call()
         except Exception as err:  # noqa: BLE001 - aiohttp, botocore and others have their own trees; all become OSError
-            raise OSError(_reason(err)) from None
+            raise OSError(failure_reason(err)) from None
 
 
 @contextmanager
@@ -129,10 +129,10 @@ def _remote_errors(address: str) -> Iterator[None]:
         raise
     except Exception as err:  # noqa: BLE001 - as above
         # Without the cause, whose message may hold the whole address.
-        raise CorpusError(f"{shown_address(address)}: {_reason(err)}") from None
+        raise CorpusError(f"{shown_address(address)}: {failure_reason(err)}") from None
 
 
-def _reason(err: BaseException) -> str:
+def failure_reason(err: BaseException) -> str:
     """Return why a file cannot be read, without what its message may hold of the address."""
     chain = list(_chain(err))
     status = next((code for one in chain if isinstance(code := getattr(one, "status", None), int)), None)

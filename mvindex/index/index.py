@@ -759,7 +759,7 @@ class Index:
         """Copy the latest committed state to a new index at path, complete or not at all; nobody waits.
 
         Args:
-            path: A new directory.
+            path: A new directory, or an address of fsspec such as s3://bucket/corpus; `mvindex.restore` reads both.
             on_progress: Called with numbers of bytes copied.
 
         Raises:
@@ -767,9 +767,11 @@ class Index:
             DamagedIndex: When something does not match its checksum: a copy never hides damage.
 
         """
+        from mvindex.maintenance.backups import write_snapshot
+
         self.capabilities.check(Operation.SNAPSHOT, self.where)
         check_path(path)
-        return self._admin.snapshot(Path(path), on_progress)
+        return write_snapshot(self._admin.snapshot, path, on_progress)
 
     def verify(self, on_progress: CountCallback = no_progress) -> VerifyReport:
         """Read everything, and report what does not match its checksum; on_progress is called with bytes read."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.durability.checks import Checks
 
 CHUNK = 8
-INDEX, COPY = "index.mvx", "copy.mvx"
+INDEX, COPY, UPLOAD = "index.mvx", "copy.mvx", "upload"
 Acknowledge = Callable[[int], None]
 Run = Callable[[Path, Acknowledge], None]
 Start = Callable[[Path], None]
@@ -182,6 +182,16 @@ def _snapshot(path: Path, target: Path) -> None:
         index.snapshot(target)
 
 
+def _start_of_upload(folder: Path) -> None:
+    made_of(_FIRST, _SECOND, kind="flat")(folder)
+    with mvindex.open(folder / INDEX) as index:
+        index.snapshot(f"file://{folder / UPLOAD}")
+
+
+def _restore_upload(path: Path, target: Path) -> None:
+    mvindex.restore(f"file://{path.with_name(UPLOAD)}", target)
+
+
 _FIRST = documents(0, 28)
 _START = State().added(_FIRST)
 _OTHER = {"group": 1, "new": "ü"}
@@ -280,6 +290,15 @@ OPERATIONS = {
         run=_copying(_snapshot),
         states=[_AGED, _AGED],
         targets=(INDEX, COPY),
+    ),
+    "restore": Operation(
+        start=made_of(_FIRST, _SECOND, kind="flat"),
+        run=_copying(mvindex.restore),
+        states=[_AGED, _AGED],
+        targets=(INDEX, COPY),
+    ),
+    "restore an upload": Operation(
+        start=_start_of_upload, run=_copying(_restore_upload), states=[_AGED, _AGED], targets=(INDEX, COPY)
     ),
     "salvage": Operation(
         start=made_of(_FIRST, _SECOND), run=_copying(mvindex.salvage), states=[_AGED, _AGED], targets=(INDEX, COPY)

@@ -18,6 +18,7 @@ fsspec = pytest.importorskip("fsspec")
 pytest.importorskip("aiohttp")
 
 from tests.helpers.file_server import serve_folder  # noqa: E402 - needs aiohttp
+from tests.helpers.s3_server import s3_bucket  # noqa: E402 - as above
 
 CSV = b"id,text,year\n1,The crisis began.,1973\n2,It ended later.,1980\n"
 FOUND = [Document("1", "The crisis began.", "", {"year": 1973}), Document("2", "It ended later.", "", {"year": 1980})]
@@ -47,23 +48,11 @@ def http(folder):
 
 @pytest.fixture(scope="module")
 def bucket(folder):
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-        patch.setenv("AWS_ACCESS_KEY_ID", "someone")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "hidden")
-        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        fsspec.filesystem("s3").clear_instance_cache()
+    with s3_bucket("corpora") as name:
         system = fsspec.filesystem("s3")
-        system.mkdir("corpora")
         for path in sorted(folder.iterdir()):
-            system.put_file(str(path), f"corpora/texts/{path.name}")
-        yield "s3://corpora/texts"
-    server.stop()
+            system.put_file(str(path), f"{name}/texts/{path.name}")
+        yield f"s3://{name}/texts"
 
 
 class TestHttp:

@@ -1,0 +1,255 @@
+"""Backups: dated snapshots in a folder or behind an address of fsspec, and how an index is restored from one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from mvindex.corpus.remote import failure_reason, is_remote, open_system, shown_address
+from mvindex.errors import ConfigError, DamagedIndex, MvindexError, StoreError
+from mvindex.maintenance.dispatch import verify
+from mvindex.maintenance.shards import snapshot_shards
+from mvindex.maintenance.snapshot import SnapshotReport, snapshot_store
+from mvindex.records import CountCallback, no_progress
+from mvindex.store.create import atomic_directory
+from mvindex.store.embedded import EmbeddedStore
+from mvindex.store.files import CURRENT, check_path
+from mvindex.store.fsync import flush_to_disk
+from mvindex.store.segments import file_checksum
+from mvindex.store.shard_layout import SHARDS, is_sharded
+from mvindex.store.sharded import open_sharded_store
+
+# Uploaded last: a snapshot without it is not complete.
+MANIFEST, _FORMAT = "snapshot.json", 1
+_NAME, _NAMED = "%Y%m%dT%H%M%SZ", re.compile(r"\d{8}T\d{6}Z")
+
+Write = Callable[[Path, CountCallback], SnapshotReport]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupReport(SnapshotReport):
+    """The outcome of a dated snapshot; removed: the names of older ones that were removed."""
+
+    removed: tuple[str, ...] = ()
+
+
+def write_snapshot(write: Write, target: str | Path, on_progress: CountCallback = no_progress) -> SnapshotReport:
+    """Write one snapshot to a new directory, or behind an address, complete or not there as one.
+
+    Args:
+        write: Writes the snapshot to a directory, as Index.snapshot does.
+        target: A new directory, or an address such as s3://bucket/wiki. Before it is uploaded, the snapshot takes
+            its size in the temporary directory (TMPDIR).
+        on_progress: Called with numbers of bytes copied.
+
+    Raises:
+        ConfigError: There is something at the target.
+        StoreError: It cannot be written.
+        ExtraMissing: fsspec, or its package for the protocol, is not installed.
+
+    """
+    if not is_remote(str(target)):
+        return write(Path(target), on_progress)
+    with _fsspec(str(target), "written") as (system, path):
+        if system.exists(path):
+            raise ConfigError(f"{shown_address(str(target))} exists already; a snapshot is written to a new place")
+        return _upload(write, system, path, on_progress)
+
+
+def take_backup(
+    write: Write, place: str | Path, keep: int | None = None, on_progress: CountCallback = no_progress
+) -> BackupReport:
+    """Add a snapshot to a place, named by the time in UTC, and then remove the oldest beyond `keep`.
+
+    A name is always later than those that are there, even if the clock has gone back.
+
+    Args:
+        write: Writes the snapshot to a directory, as Index.snapshot does.
+        place: A folder of snapshots of one index, or an address; made when missing.
+        keep: How many snapshots to keep, the new one included; None keeps all.
+        on_progress: Called with numbers of bytes copied.
+
+    Raises:
+        ConfigError: keep is less than 1.
+        StoreError: It cannot be written; what was there stays.
+
+    """
+    if keep is not None and keep < 1:
+        raise ConfigError(f"expected to keep 1 snapshot or more, got {keep}")
+    names = backup_names(place)
+    now = datetime.now(timezone.utc)
+    if names:
+        now = max(now, _time_of(names[-1]) + timedelta(seconds=1))
+    name = now.strftime(_NAME)
+    target = f"{str(place).rstrip('/')}/{name}" if is_remote(str(place)) else Path(place) / name
+    if isinstance(target, Path):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    report = write_snapshot(write, target, on_progress)
+    removed = names[: max(0, len(names) + 1 - keep)] if keep is not None else []
+    for old in removed:
+        _remove(place, old)
+    return BackupReport(**asdict(report), removed=tuple(removed))
+
+
+def backup_names(place: str | Path) -> list[str]:
+    """Return the names of the complete snapshots of a place, oldest first; none where there is no such place."""
+    if not is_remote(str(place)):
+        folder = Path(place)
+        found = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+        return sorted(name for name in found if _NAMED.fullmatch(name) and _is_index(folder / name))
+    with _fsspec(str(place), "listed") as (system, path):
+        if not system.exists(path):
+            return []
+        system.invalidate_cache()
+        names = [PurePosixPath(each).name for each in system.ls(path, detail=False)]
+        return sorted(name for name in names if _NAMED.fullmatch(name) and system.exists(f"{path}/{name}/{MANIFEST}"))
+
+
+def restore(source: str | Path, target: str | Path, on_progress: CountCallback = no_progress) -> SnapshotReport:
+    """Make an index from a snapshot, with all of its bytes checked, complete or not there at all.
+
+    Args:
+        source: A snapshot, or a place of dated ones, whose newest is taken: a directory, or an address of fsspec.
+        target: The new index, a directory.
+        on_progress: Called with numbers of bytes copied.
+
+    Raises:
+        ConfigError: The target exists.
+        DamagedIndex: A file is not as the snapshot was written.
+        StoreError: There is no complete snapshot, or it cannot be read.
+        ExtraMissing: fsspec, or its package for the protocol, is not installed.
+
+    """
+    check_path(target)
+    new = Path(target)
+    if os.path.lexists(new):
+        raise ConfigError(f"{new} exists already; restore to a new directory")
+    if is_remote(str(source)):
+        with _fsspec(str(source), "read") as (system, path):
+            return _download(system, _chosen(system, path, str(source)), new, on_progress)
+    folder = Path(source)
+    if not _is_index(folder):
+        names = backup_names(folder)
+        if not names:
+            raise StoreError(f"{folder}: expected a snapshot, or a folder of dated ones, got neither")
+        folder = folder / names[-1]
+    if is_sharded(folder):
+        with closing(open_sharded_store(folder)) as store:
+            return snapshot_shards(folder.absolute(), list(store.sharding.stores.values()), new, on_progress)
+    with closing(EmbeddedStore(folder)) as one:
+        return snapshot_store(one, new, on_progress)
+
+
+def _is_index(folder: Path) -> bool:
+    return (folder / CURRENT).is_file() or (folder / SHARDS).is_file()
+
+
+def _time_of(name: str) -> datetime:
+    return datetime.strptime(name, _NAME).replace(tzinfo=timezone.utc)
+
+
+def _remove(place: str | Path, name: str) -> None:
+    if is_remote(str(place)):
+        with _fsspec(str(place), "removed") as (system, path):
+            # First what makes it complete: one that is removed in part is none.
+            system.rm(f"{path}/{name}/{MANIFEST}")
+            system.rm(f"{path}/{name}", recursive=True)
+        return
+    leaving = Path(place) / f".{name}.removed"
+    os.rename(Path(place) / name, leaving)
+    shutil.rmtree(leaving)
+
+
+def _upload(write: Write, system: Any, path: str, on_progress: CountCallback) -> SnapshotReport:
+    with tempfile.TemporaryDirectory(prefix="mvindex-snapshot-") as folder:
+        made = Path(folder) / "index.mvx"
+        report = write(made, no_progress)
+        files = sorted(file for file in made.rglob("*") if file.is_file())
+        entries = {}
+        for file in files:
+            name = file.relative_to(made).as_posix()
+            entries[name] = {"bytes": file.stat().st_size, "xxh3_128": file_checksum(file)}
+            system.makedirs(str(PurePosixPath(path, name).parent), exist_ok=True)
+            system.put_file(str(file), f"{path}/{name}")
+            on_progress(file.stat().st_size)
+        manifest = {"format": _FORMAT, "documents": report.documents, "version": report.version, "files": entries}
+        system.pipe_file(f"{path}/{MANIFEST}", json.dumps(manifest).encode())
+    return SnapshotReport(
+        path=system.unstrip_protocol(path),
+        documents=report.documents,
+        version=report.version,
+        size_bytes=report.size_bytes,
+    )
+
+
+def _chosen(system: Any, path: str, source: str) -> str:
+    """Return the path of the snapshot: this one, or the newest of those below."""
+    if system.exists(f"{path}/{MANIFEST}"):
+        return path
+    names = backup_names(source)
+    if not names:
+        raise StoreError(
+            f"{shown_address(source)}: expected a snapshot, which has a {MANIFEST}, or dated ones below; got neither"
+        )
+    return f"{path}/{names[-1]}"
+
+
+def _download(system: Any, path: str, new: Path, on_progress: CountCallback) -> SnapshotReport:
+    shown = shown_address(system.unstrip_protocol(path))
+    documents, version, files = _parsed(system.cat_file(f"{path}/{MANIFEST}"), shown)
+    with atomic_directory(new) as building:
+        for name, size, checksum in files:
+            file = building / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            system.get_file(f"{path}/{name}", str(file))
+            if file.stat().st_size != size or file_checksum(file) != checksum:
+                raise DamagedIndex(f"{shown}/{name}: expected {size} bytes of checksum {checksum}, got others")
+            flush_to_disk(file)
+            on_progress(size)
+        for folder in {file.parent for file in building.rglob("*")}:
+            flush_to_disk(folder)
+        report = verify(building)
+        if not report.is_sound:
+            raise DamagedIndex(f"{shown}: {report.problems[0].what}")
+    return SnapshotReport(
+        path=str(new), documents=documents, version=version, size_bytes=sum(size for _, size, _ in files)
+    )
+
+
+def _parsed(text: bytes, shown: str) -> tuple[int, int, list[tuple[str, int, str]]]:
+    """Return the number of documents, the version, and name, size and checksum of each file of a manifest."""
+    try:
+        manifest = json.loads(text)
+        if manifest["format"] != _FORMAT:
+            raise StoreError(f"{shown}/{MANIFEST}: expected format {_FORMAT}, got format {manifest['format']!r}")
+        files = [(str(name), int(each["bytes"]), str(each["xxh3_128"])) for name, each in manifest["files"].items()]
+        found = int(manifest["documents"]), int(manifest["version"]), files
+    except (ValueError, KeyError, TypeError, AttributeError) as err:
+        raise DamagedIndex(f"{shown}/{MANIFEST}: expected a manifest of files: {err}") from err
+    for name, _, _ in files:
+        parts = PurePosixPath(name).parts
+        if not parts or name.startswith("/") or ".." in parts or "\0" in name:
+            raise DamagedIndex(f"{shown}/{MANIFEST}: expected names of files inside the snapshot, got {name!r:.80}")
+    return found
+
+
+@contextmanager
+def _fsspec(address: str, done: str) -> Iterator[tuple[Any, str]]:
+    """Yield the file system of an address, and the path in it; its errors become StoreErrors without secrets."""
+    try:
+        system, path = open_system(address)
+        yield system, str(path).rstrip("/")
+    except MvindexError:
+        raise
+    except Exception as err:  # noqa: BLE001 - aiohttp, botocore and others have their own trees
+        # Without the cause, whose message may hold the whole address.
+        raise StoreError(f"{shown_address(address)}: cannot be {done}: {failure_reason(err)}") from None
