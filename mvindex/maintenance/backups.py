@@ -88,7 +88,7 @@ def take_backup(
     names = backup_names(place)
     now = datetime.now(timezone.utc)
     if names:
-        now = max(now, _time_of(names[-1]) + timedelta(seconds=1))
+        now = max(now, backup_time(names[-1]) + timedelta(seconds=1))
     name = now.strftime(_NAME)
     target = f"{str(place).rstrip('/')}/{name}" if is_remote(str(place)) else Path(place) / name
     if isinstance(target, Path):
@@ -153,7 +153,8 @@ def _is_index(folder: Path) -> bool:
     return (folder / CURRENT).is_file() or (folder / SHARDS).is_file()
 
 
-def _time_of(name: str) -> datetime:
+def backup_time(name: str) -> datetime:
+    """Return the time in UTC that a dated snapshot is named by."""
     return datetime.strptime(name, _NAME).replace(tzinfo=timezone.utc)
 
 

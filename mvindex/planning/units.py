@@ -13,6 +13,8 @@ _COUNTS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9, "bn": 10**9}
 # As `free` and cloud vendors use it, a G of memory is a GiB; GB, written out, is 10^9.
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _MAX = Decimal(10) ** 15
+_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+_EXPECTED_SECONDS = "a time of at least a second, such as 90s, 15m, 6h or 1d"
 _EXPECTED_BYTES = "bytes such as 64G, 64GiB, 64GB or 2T"
 
 
@@ -33,6 +35,14 @@ def parse_bytes(option: str, text: str) -> int:
     if value < 1:
         raise ConfigError(f"{option} {text!r:.60}: expected {_EXPECTED_BYTES}")
     return int(value)
+
+
+def parse_seconds(option: str, text: str) -> float:
+    """Return the seconds that 90s, 15m, 6h or 1d stands for; raise ConfigError for others, or below 1."""
+    value = _parse(option, text, _SECONDS, _EXPECTED_SECONDS)
+    if value < 1:
+        raise ConfigError(f"{option} {text!r:.60}: expected {_EXPECTED_SECONDS}")
+    return float(value)
 
 
 def format_bytes(size_bytes: float) -> str:

@@ -98,6 +98,12 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
     compact_at: Annotated[
         float, typer.Option(help="Compact an index when this share of its rows is deleted or replaced; 1: never.")
     ] = 0.5,
+    snapshots: Annotated[
+        str | None,
+        typer.Option(metavar="PLACE", help="Add dated snapshots of every index to PLACE/NAME: a folder or an address."),
+    ] = None,
+    snapshot_every: Annotated[str, typer.Option(help="The time from one snapshot to the next: 15m, 6h or 1d.")] = "1d",
+    snapshot_keep: Annotated[int, typer.Option(help="How many snapshots of an index to keep.")] = 7,
     max_message_mb: Annotated[int, typer.Option(help="MiB of one request.")] = 16,
     max_queries: Annotated[int, typer.Option(help="Queries in one request.")] = 4096,
     max_top_k: Annotated[int, typer.Option(help="Documents in a result.")] = 10_000,
@@ -133,11 +139,12 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
 
     from mvindex.cli.terminal import print_json
     from mvindex.errors import ConfigError
+    from mvindex.planning.units import parse_seconds
     from mvindex.plugins import require
 
     require("grpc", "server", "mvindex serve")
     require("prometheus_client", "server", "mvindex serve")
-    from mvindex_connectors.server.config import Limits, ServerConfig, Tls, parse_index
+    from mvindex_connectors.server.config import Limits, ServerConfig, Snapshots, Tls, parse_index
     from mvindex_connectors.server.connections import raise_open_files
     from mvindex_connectors.server.lifecycle import Addresses, Server
     from mvindex_connectors.server.telemetry import log_to_stderr
@@ -157,6 +164,9 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
         batch=batch,
         drain_s=drain_s,
         compact_at=compact_at,
+        snapshots=None
+        if snapshots is None
+        else Snapshots(place=snapshots, every_s=parse_seconds("--snapshot-every", snapshot_every), keep=snapshot_keep),
         limits=Limits(
             message_bytes=max_message_mb << 20,
             queries=max_queries,

@@ -71,6 +71,30 @@ class Tls:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshots:
+    """Snapshots of every index that are made while it is served.
+
+    Args:
+        place: A folder, or an address of fsspec; each index has a place of its name there.
+        every_s: Seconds from one to the next.
+        keep: How many of an index stay.
+
+    """
+
+    place: str
+    every_s: float
+    keep: int = 7
+
+    def __post_init__(self) -> None:
+        if self.keep < 1:
+            raise ConfigError(f"--snapshot-keep: expected a whole number >= 1, got {self.keep}")
+
+    def place_of(self, name: str) -> str:
+        """Return the place of the snapshots of an index."""
+        return f"{self.place.rstrip('/')}/{name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
     """Which indexes are served, where, to whom, and within which limits.
 
@@ -87,6 +111,7 @@ class ServerConfig:
         batch: The most queries searched together; 1 for no micro-batching.
         drain_s: Seconds that calls may take to end after a signal.
         compact_at: Compact an index when this share of its document rows is deleted or replaced; 1 for never.
+        snapshots: Snapshots that are made on a schedule, or None.
         limits: Limits of requests.
 
     Raises:
@@ -106,6 +131,7 @@ class ServerConfig:
     batch: int = 256
     drain_s: float = 30.0
     compact_at: float = 0.5
+    snapshots: Snapshots | None = None
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:

@@ -13,6 +13,7 @@ from mvindex.errors import LimitExceeded, NoSuchIndex, QueryError, ServerUnavail
 from mvindex.index import Index, IndexProtocol, search_engine_of, store_of
 from mvindex.ingest import IngestHooks, IngestReport
 from mvindex.lexical.bm25 import TermCounts
+from mvindex.maintenance.backups import BackupReport, take_backup
 from mvindex.maintenance.compact import CompactReport
 from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore, dump_metadata
 from mvindex.scoring.fusion import Mode
@@ -88,6 +89,11 @@ class IndexService:
     def can_compact(self) -> bool:
         """Whether the index can be compacted here."""
         return self._local is not None
+
+    @property
+    def can_snapshot(self) -> bool:
+        """Whether snapshots of the index can be made here."""
+        return self._local is not None and self._local.capabilities.supports(Operation.SNAPSHOT)
 
     @property
     def waiting(self) -> int:
@@ -376,6 +382,16 @@ class IndexService:
         if (index := self._local) is None:
             raise Unsupported(f"{self.name}: an index behind another server is compacted there")
         return await self._write(lambda: index.compact(self._check_open))
+
+    async def take_backup(self, place: str, keep: int) -> BackupReport:
+        """Add a dated snapshot to a place, and keep so many; neither reads nor writes wait for it."""
+        if (index := self._local) is None:
+            raise Unsupported(f"{self.name}: snapshots of an index behind another server are made there")
+
+        def taken() -> BackupReport:
+            return take_backup(index.snapshot, place, keep, self._check_open)
+
+        return await asyncio.get_running_loop().run_in_executor(None, taken)
 
     def _check_open(self, count: int) -> None:
         if self._is_closing:

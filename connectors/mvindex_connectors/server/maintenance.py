@@ -1,15 +1,17 @@
-"""Background maintenance: update gauges, refresh read-only indexes, compact indexes with many deleted rows."""
+"""Background maintenance: update gauges, refresh read-only indexes, compact indexes with many deleted rows, back up."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Collection
 from dataclasses import asdict
 
 from mvindex.errors import MvindexError
+from mvindex.maintenance.backups import backup_names, backup_time
 from mvindex.records import IndexInfo
-from mvindex_connectors.server.config import ServerConfig
+from mvindex_connectors.server.config import ServerConfig, Snapshots
 from mvindex_connectors.server.index_service import IndexService
 from mvindex_connectors.server.telemetry import Metrics
 
@@ -39,8 +41,13 @@ class Maintenance:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def start(self) -> None:
-        """Start the background task."""
-        self._tasks[""] = asyncio.get_running_loop().create_task(self._run())
+        """Start the background tasks."""
+        loop = asyncio.get_running_loop()
+        self._tasks[""] = loop.create_task(self._run())
+        if (snapshots := self._config.snapshots) is not None:
+            for service in self._services:
+                if service.can_snapshot:
+                    self._tasks[f"snapshots of {service.name}"] = loop.create_task(self._back_up(service, snapshots))
 
     def stop(self) -> None:
         """Stop the background task; a running compaction is abandoned when its index is closed."""
@@ -97,6 +104,37 @@ class Maintenance:
             await asyncio.sleep(_RETRY_PAUSE_S)
         finally:
             del self._tasks[service.name]
+
+    async def _back_up(self, service: IndexService, snapshots: Snapshots) -> None:
+        """Take a snapshot whenever one is due, by a clock that never jumps; after a failure, try again sooner."""
+        place = snapshots.place_of(service.name)
+        pause_s = await asyncio.to_thread(_seconds_until_due, place, snapshots.every_s)
+        while True:
+            await asyncio.sleep(pause_s)
+            pause_s = snapshots.every_s
+            try:
+                report = await service.take_backup(place, snapshots.keep)
+                self._metrics.snapshot_time.labels(service.name).set_to_current_time()
+                logger.info("%s: snapshot taken", service.name, extra={"fields": asdict(report)})
+            except Exception as err:
+                pause_s = min(snapshots.every_s, _RETRY_PAUSE_S)
+                logger.warning(
+                    "%s: snapshot failed, next attempt in %d s: %s",
+                    service.name,
+                    pause_s,
+                    err,
+                    exc_info=not isinstance(err, MvindexError),
+                )
+
+
+def _seconds_until_due(place: str, every_s: float) -> float:
+    """Return how long the newest snapshot of a place serves: none, or one of a clock that was wrong, is due now."""
+    try:
+        names = backup_names(place)
+    except MvindexError:
+        names = []  # the attempt will say why
+    age_s = time.time() - backup_time(names[-1]).timestamp() if names else every_s
+    return every_s - age_s if 0 <= age_s <= every_s else 0.0
 
 
 def needs_compaction(info: IndexInfo, share: float) -> bool:

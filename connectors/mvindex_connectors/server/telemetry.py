@@ -54,6 +54,9 @@ class Metrics:
         self.documents = Gauge("mvindex_index_documents", "Documents in the index.", ["index"], **made)
         self.views = Gauge("mvindex_index_views", "Views in the index.", ["index"], **made)
         self.size = Gauge("mvindex_index_bytes", "Bytes of the index on disk.", ["index"], **made)
+        self.snapshot_time = Gauge(
+            "mvindex_snapshot_timestamp_seconds", "When the last snapshot was complete, since 1970.", ["index"], **made
+        )
 
     def batch_metrics(self, index: str) -> BatchMetrics:
         """Return the observer of the batches of an index."""
