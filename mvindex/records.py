@@ -507,6 +507,8 @@ class IndexInfo:
         shard: Which shard of how many it is, such as "3/16"; None for an index that is none.
         term_bytes: Memory that decoded postings of lexical search take in this process, or in the server's; None for
             Milvus.
+        index_id: The index's own id, which its snapshots share; of the first shard for an index in shards, None for
+            one that was adopted.
 
     """
 
@@ -536,6 +538,7 @@ class IndexInfo:
     text_bytes: int | None = None
     shard: str | None = None
     term_bytes: int | None = None
+    index_id: str | None = None
 
 
 def check_count(name: str, value: object) -> None:

@@ -166,6 +166,7 @@ class EmbeddedStore:
             text_bytes=snapshot.source.recent.size_bytes,
             shard=_shard_of(settings),
             term_bytes=snapshot.source.postings.size_bytes,
+            index_id=settings["index_id"],
         )
 
     def get(self, ids: Sequence[str]) -> dict[str, StoredDocument]:

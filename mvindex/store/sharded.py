@@ -363,6 +363,7 @@ def join_infos(infos: Sequence[IndexInfo], *, shards: int, missing_shards: tuple
         shards=shards,
         missing_shards=missing_shards,
         shard=None,
+        index_id=infos[0].index_id,
     )
 
 

@@ -128,8 +128,9 @@ def test_documents_are_added_only_where_it_is_allowed(session, tmp_path):
     async def without(client):
         return await client.call_tool("add", {"documents": [{"text": "x"}]})
 
-    with pytest.raises(Exception, match="add"):
+    with pytest.raises(Exception) as raised:  # noqa: PT011 - the SDK's, or a group of them
         assert session(without, index=index).is_error is False
+    assert "add" in repr(raised.value)
 
 
 def test_wrong_arguments_are_named(stdio):

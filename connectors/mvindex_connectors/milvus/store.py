@@ -186,6 +186,7 @@ class MilvusStore:
             fresh_documents=0,
             size_bytes=views * 4 * (self.dim or 0),
             server=self.connection.described(),
+            index_id=settings["index_id"],
         )
 
     def get(self, ids: Sequence[str]) -> dict[str, StoredDocument]:

@@ -423,6 +423,7 @@ def info_from(message: service.InfoResponse, path: str) -> IndexInfo:
         "text_bytes",
         "shard",
         "term_bytes",
+        "index_id",
     )
     plain = (
         "format_version",

@@ -113,6 +113,9 @@ def is_retryable(err: grpc.RpcError) -> bool:
     details = (err.details() or "").lower()
     if err.code() is grpc.StatusCode.INTERNAL:
         return details.startswith(_BROKEN_WRITE)
+    if err.code() is grpc.StatusCode.CANCELLED:
+        # A server that ends cancels a call that came as it closed its port.
+        return err.details() not in _CLOSED
     return err.code() is grpc.StatusCode.UNAVAILABLE and not any(word in details for word in _PERMANENT)
 
 

@@ -64,6 +64,11 @@ class Placement:
     missing: Mapping[int, MvindexError]
     is_by_id: bool
 
+    @property
+    def is_one_index(self) -> bool:
+        """Whether all servers have one index, which is no shard."""
+        return self.count == 1 and not self.is_by_id and not self.missing
+
 
 class ShardCall(NamedTuple):
     """A call to one shard: make returns the request for the name that the index has on its server."""
@@ -177,8 +182,8 @@ class ShardCalls:
         try:
             yield
         except (*_FAILED, LimitExceeded) as err:
-            place = f"shard {shard.number} of {self.placement.count}"
-            named = type(err)(f"{place}: {_with_address(shard.replicas, err)}")
+            place = "" if self.placement.is_one_index else f"shard {shard.number} of {self.placement.count}: "
+            named = type(err)(f"{place}{_with_address(shard.replicas, err)}")
             if isinstance(err, _FAILED):
                 raise _ShardFailed(shard.number, named) from err
             raise named from err
@@ -189,14 +194,11 @@ class ShardCalls:
         return {number: err for number, (at, err) in list(self._failed_at.items()) if now - at < _LEFT_OUT_S}
 
     def _found(self) -> Placement:
-        infos: list[tuple[RetryingChannel, IndexInfo]] = []
-        failed: list[tuple[int, RetryingChannel, MvindexError]] = []
-        asked = [self._pool.submit(self._info, channel) for channel in self._channels]
-        for position, (channel, future) in enumerate(zip(self._channels, asked, strict=True)):
-            try:
-                infos.append((channel, future.result()))
-            except (ServerUnavailable, ServerFailed, TimedOut, StoreError) as err:
-                failed.append((position, channel, err))
+        infos, failed = self._asked(list(enumerate(self._channels)), waits=len(self._channels) == 1)
+        if failed and not self.allow_partial and (not infos or self._placed(infos, failed).missing):
+            # A server may be restarting at this moment: what it has is not known yet.
+            more, failed = self._asked([(position, channel) for position, channel, _ in failed], waits=True)
+            infos += more
         if not infos:
             raise failed[0][2]
         _check_alike([(str(channel.address), info) for channel, info in infos])
@@ -207,9 +209,23 @@ class ShardCalls:
             logger.warning("shard %d of %d: %s; it is left out", number, placement.count, error)
         return placement
 
-    def _info(self, channel: RetryingChannel) -> IndexInfo:
+    def _asked(
+        self, channels: Sequence[tuple[int, RetryingChannel]], *, waits: bool
+    ) -> tuple[list[tuple[RetryingChannel, IndexInfo]], list[tuple[int, RetryingChannel, MvindexError]]]:
+        """Return what the servers have, and the positions and errors of those that fail; waits: retry for a while."""
+        infos: list[tuple[RetryingChannel, IndexInfo]] = []
+        failed: list[tuple[int, RetryingChannel, MvindexError]] = []
+        asked = [self._pool.submit(self._info, channel, waits) for _, channel in channels]
+        for (position, channel), future in zip(channels, asked, strict=True):
+            try:
+                infos.append((channel, future.result()))
+            except (ServerUnavailable, ServerFailed, TimedOut, StoreError) as err:
+                failed.append((position, channel, err))
+        return infos, failed
+
+    def _info(self, channel: RetryingChannel, waits: bool) -> IndexInfo:
         deadline = time.monotonic() + self._settings.timeout_s
-        retry_s = 0.0 if self.allow_partial or len(self._channels) > 1 else None
+        retry_s = None if waits else 0.0
         response = Replicas([channel], Hedging(0)).call(
             "Info", lambda name: service.InfoRequest(index=name), deadline, retry_s=retry_s
         )
@@ -222,11 +238,7 @@ class ShardCalls:
     ) -> Placement:
         by_number: dict[int, list[tuple[RetryingChannel, IndexInfo]]] = {}
         if all(info.shard is None for _, info in infos):
-            positions = {channel: position for position, channel in enumerate(self._channels)}
-            by_number = {positions[channel]: [(channel, info)] for channel, info in infos}
-            return Placement(
-                self._served(by_number), len(self._channels), {position: err for position, _, err in failed}, False
-            )
+            return self._placed_wholes(infos, failed)
         counts = set()
         for channel, info in infos:
             if info.shard is None:
@@ -246,6 +258,20 @@ class ShardCalls:
                 logger.warning("%s: %s; other servers have all shards", channel.address, err)
         missing = {number: reasons[0] for number in range(count) if number not in by_number}
         return Placement(self._served(by_number), count, missing, True)
+
+    def _placed_wholes(
+        self,
+        infos: Sequence[tuple[RetryingChannel, IndexInfo]],
+        failed: Sequence[tuple[int, RetryingChannel, MvindexError]],
+    ) -> Placement:
+        """Return where indexes that are no shards lie; servers of one index are its replicas."""
+        positions = {channel: position for position, channel in enumerate(self._channels)}
+        by_id: dict[str, list[tuple[RetryingChannel, IndexInfo]]] = {}
+        for channel, info in sorted(infos, key=lambda each: positions[each[0]]):
+            by_id.setdefault(info.index_id or str(channel.address), []).append((channel, info))
+        by_number = {positions[own[0][0]]: own for own in by_id.values()}
+        missing = {position: err for position, _, err in failed}
+        return Placement(self._served(by_number), len(by_number) + len(missing), missing, False)
 
     def _served(self, by_number: Mapping[int, Sequence[tuple[RetryingChannel, IndexInfo]]]) -> dict[int, ServedShard]:
         return {

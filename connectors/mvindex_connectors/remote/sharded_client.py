@@ -26,7 +26,16 @@ from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote.address import Access, access_from_environment, parse_address
 from mvindex_connectors.remote.base import RemoteIndex, capabilities_of
 from mvindex_connectors.remote.convert import document_from, explanations_from, info_from, vectors_from
-from mvindex_connectors.remote.requests import encode_request, explain_requests, get_requests, list_request, renamed
+from mvindex_connectors.remote.requests import (
+    SearchCall,
+    encode_request,
+    explain_requests,
+    get_requests,
+    list_request,
+    renamed,
+    search_call,
+    search_calls,
+)
 from mvindex_connectors.remote.retry import CallSettings, RetryingChannel
 from mvindex_connectors.remote.shard_calls import Attempt, ServedShard, ShardCall, ShardCalls
 from mvindex_connectors.remote.shard_search import ShardedSearch
@@ -52,6 +61,7 @@ class ShardedClient(RemoteIndex):
         Args:
             urls: grpc://host:port/name, or grpcs:// for TLS: of every shard, and of more servers of a shard if any.
                 Indexes that are no shards of one are searched together too; ties are then in the order of the urls.
+                Servers of one index, or of its snapshots, are its replicas.
             access: Credentials, the same for all; by default from the environment (docs/how-to/serving.md).
             settings: Timeouts and retries; timeout_s is that of a search, whatever calls it takes.
             allow_partial: Leave out shards that are missing or fail; every result says so.
@@ -123,6 +133,8 @@ class ShardedClient(RemoteIndex):
         def read(attempt: Attempt) -> IndexInfo:
             responses = attempt.ask_all("Info", lambda name: service.InfoRequest(index=name))
             infos = [info_from(response, self.where) for response in responses]
+            if self._calls.placement.is_one_index:
+                return infos[0]
             return join_infos(infos, shards=self._calls.placement.count, missing_shards=attempt.missing)
 
         return self._calls.attempt(read)
@@ -230,7 +242,18 @@ class ShardedClient(RemoteIndex):
         text: str | Sequence[str] | None = None,
     ) -> Any:
         """Return what search() does, for options that are checked already."""
-        return self._search.search(query, options, text)
+        if not self._calls.placement.is_one_index:
+            return self._search.search(query, options, text)
+        several = search_calls("", query, options, text)
+        if several is not None:
+            return [self._anywhere(one) for one in several]
+        call = search_call("", query, options, text)
+        return [] if call.is_empty else self._anywhere(call)
+
+    def _anywhere(self, call: SearchCall) -> Any:
+        """Return the results of a search by any server of one index: the parts of a search see the same state."""
+        make = renamed(call.request)
+        return call.results(self._calls.attempt(lambda attempt: attempt.ask_any("Search", make)))
 
     def explain(
         self, query: str | Vector, id: str, scoring: str = "max", *, temperature: float | None = None

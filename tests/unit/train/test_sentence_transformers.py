@@ -7,7 +7,7 @@ import pytest
 
 from mvindex.checkpoint import Pooling, read_checkpoint
 from mvindex.encoder import load_encoder
-from mvindex.errors import ConfigError
+from mvindex.errors import CheckpointError, ConfigError
 from mvindex_train.checkpoints import save_checkpoint
 from tests.helpers.st_folders import QUESTIONS, near, open_st, save_st, st_vectors, torch
 from tests.helpers.tiny_encoders import build, shaken
@@ -39,7 +39,7 @@ def test_pooling_prompts_and_lower_case_of_the_base_are_kept(tmp_path, lora_rank
     near(upper, found)
 
 
-def test_an_adapter_that_sentence_transformers_saved_is_read_with_its_own_modules(tmp_path):
+def test_an_adapter_that_sentence_transformers_saved_is_read_with_its_own_modules(tmp_path, monkeypatch):
     peft = pytest.importorskip("peft")
     model = open_st(save_st(tmp_path / "base", "bert", pooling="mean"))
     torch.manual_seed(2)
@@ -47,6 +47,9 @@ def test_an_adapter_that_sentence_transformers_saved_is_read_with_its_own_module
     model[1].pooling_mode = "cls"
     model.save(str(tmp_path / "st"), create_model_card=False)
     assert (tmp_path / "st/adapter_model.safetensors").exists() and not (tmp_path / "st/model.safetensors").exists()
+    with pytest.raises(CheckpointError, match="its base is"):
+        load_encoder(tmp_path / "st", family="single", device="cpu")
+    monkeypatch.setenv("MVINDEX_ALLOW_DOWNLOAD", "1")
     found = load_encoder(tmp_path / "st", family="single", device="cpu").encode_queries(QUESTIONS)
     near(found, model.encode_query(QUESTIONS, show_progress_bar=False))
     near(found, st_vectors(tmp_path / "st")[1])

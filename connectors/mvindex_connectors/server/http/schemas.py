@@ -369,6 +369,7 @@ class IndexInfo(Struct, kw_only=True):
     copies_file_bytes: Annotated[int | None, _described("Size of the file of copies; null for Milvus.")]
     text_bytes: Annotated[int | None, _described("Memory of documents shown lately; null for an index in Milvus.")]
     term_bytes: Annotated[int | None, _described("Memory of decoded postings; null for an index in Milvus.")]
+    index_id: Annotated[str | None, _described("Its own id, which its snapshots share; null for an adopted index.")]
     shards: int | None
     missing_shards: list[int]
 
