@@ -31,6 +31,7 @@ from mvindex.store.sharded import open_sharded_store
 # Uploaded last: a snapshot without it is not complete.
 MANIFEST, _FORMAT = "snapshot.json", 1
 _NAME, _NAMED = "%Y%m%dT%H%M%SZ", re.compile(r"\d{8}T\d{6}Z")
+_REMOVED = ".removed"
 
 Write = Callable[[Path, CountCallback], SnapshotReport]
 
@@ -68,7 +69,7 @@ def write_snapshot(write: Write, target: str | Path, on_progress: CountCallback 
 def take_backup(
     write: Write, place: str | Path, keep: int | None = None, on_progress: CountCallback = no_progress
 ) -> BackupReport:
-    """Add a snapshot to a place, named by the time in UTC, and then remove the oldest beyond `keep`.
+    """Add a snapshot to a place, named by the time in UTC, and then remove the oldest beyond `keep`, and cut uploads.
 
     A name is always later than those that are there, even if the clock has gone back.
 
@@ -85,33 +86,40 @@ def take_backup(
     """
     if keep is not None and keep < 1:
         raise ConfigError(f"expected to keep 1 snapshot or more, got {keep}")
-    names = backup_names(place)
+    entries = _entries(place)
+    names = sorted(name for name, is_complete in entries.items() if is_complete)
     now = datetime.now(timezone.utc)
-    if names:
-        now = max(now, backup_time(names[-1]) + timedelta(seconds=1))
+    if entries:
+        now = max(now, backup_time(max(entries)) + timedelta(seconds=1))
     name = now.strftime(_NAME)
     target = f"{str(place).rstrip('/')}/{name}" if is_remote(str(place)) else Path(place) / name
     if isinstance(target, Path):
         target.parent.mkdir(parents=True, exist_ok=True)
     report = write_snapshot(write, target, on_progress)
     removed = names[: max(0, len(names) + 1 - keep)] if keep is not None else []
-    for old in removed:
+    cut = [name for name, is_complete in entries.items() if not is_complete] if keep is not None else []
+    for old in (*removed, *cut):
         _remove(place, old)
     return BackupReport(**asdict(report), removed=tuple(removed))
 
 
 def backup_names(place: str | Path) -> list[str]:
     """Return the names of the complete snapshots of a place, oldest first; none where there is no such place."""
+    return sorted(name for name, is_complete in _entries(place).items() if is_complete)
+
+
+def _entries(place: str | Path) -> dict[str, bool]:
+    """Return the names of the snapshots of a place, and whether each is complete; an upload may have been cut."""
     if not is_remote(str(place)):
         folder = Path(place)
         found = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-        return sorted(name for name in found if _NAMED.fullmatch(name) and _is_index(folder / name))
+        return {name: True for name in found if _NAMED.fullmatch(name) and _is_index(folder / name)}
     with _fsspec(str(place), "listed") as (system, path):
-        if not system.exists(path):
-            return []
         system.invalidate_cache()
+        if not system.exists(path):
+            return {}
         names = [PurePosixPath(each).name for each in system.ls(path, detail=False)]
-        return sorted(name for name in names if _NAMED.fullmatch(name) and system.exists(f"{path}/{name}/{MANIFEST}"))
+        return {name: system.exists(f"{path}/{name}/{MANIFEST}") for name in names if _NAMED.fullmatch(name)}
 
 
 def restore(source: str | Path, target: str | Path, on_progress: CountCallback = no_progress) -> SnapshotReport:
@@ -162,12 +170,13 @@ def _remove(place: str | Path, name: str) -> None:
     if is_remote(str(place)):
         with _fsspec(str(place), "removed") as (system, path):
             # First what makes it complete: one that is removed in part is none.
-            system.rm(f"{path}/{name}/{MANIFEST}")
+            if system.exists(f"{path}/{name}/{MANIFEST}"):
+                system.rm(f"{path}/{name}/{MANIFEST}")
             system.rm(f"{path}/{name}", recursive=True)
         return
-    leaving = Path(place) / f".{name}.removed"
-    os.rename(Path(place) / name, leaving)
-    shutil.rmtree(leaving)
+    os.rename(Path(place) / name, Path(place) / f".{name}{_REMOVED}")
+    for leaving in Path(place).glob(f".*{_REMOVED}"):
+        shutil.rmtree(leaving)
 
 
 def _upload(write: Write, system: Any, path: str, on_progress: CountCallback) -> SnapshotReport:

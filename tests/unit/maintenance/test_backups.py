@@ -127,6 +127,9 @@ def test_an_upload_that_was_cut_is_not_restored(tmp_path, name, monkeypatch):
     monkeypatch.undo()
     assert len(backup_names(place)) == 1
     assert restore(place, tmp_path / "again.mvx").documents == whole.documents == 40
+    with mvindex.open(tmp_path / "corpus.mvx") as index:
+        take_backup(index.snapshot, place, keep=2)
+    assert len(system.ls(f"/cut-{name}")) == len(backup_names(place)) == 2
 
 
 def test_damage_on_the_way_is_told(tmp_path):
