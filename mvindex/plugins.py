@@ -5,9 +5,14 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.metadata
+import json
+import shlex
 import sys
 import warnings
+from pathlib import Path
 from types import ModuleType
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from mvindex.errors import ConfigError, ExtraMissing
 
@@ -23,7 +28,28 @@ def require(module: str, extra: str, purpose: str) -> ModuleType:
     except ModuleNotFoundError as err:
         if err.name is None or err.name.split(".")[0] != module.split(".")[0]:
             raise
-        raise ExtraMissing(f"{purpose} needs the package {module!r}: pip install 'mvindex[{extra}]'") from err
+        raise ExtraMissing(f"{purpose} needs the package {module!r}: {install_command(extra)}") from err
+
+
+def install_command(extra: str) -> str:
+    """Return the command that adds an extra to mvindex as it is installed: from its checkout, or from the index."""
+    checkout, is_editable = _installed_from()
+    if checkout is None:
+        return f"pip install 'mvindex[{extra}]'"
+    return f"pip install {'-e ' if is_editable else ''}{shlex.quote(f'{checkout}[{extra}]')}"
+
+
+def _installed_from() -> tuple[Path | None, bool]:
+    """Return the folder that mvindex was installed from, if it is there, and whether it is editable (PEP 610)."""
+    try:
+        recorded = importlib.metadata.distribution("mvindex").read_text("direct_url.json")
+    except importlib.metadata.PackageNotFoundError:
+        return None, False
+    origin = json.loads(recorded or "{}")
+    folder = Path(url2pathname(urlsplit(origin.get("url", "")).path))
+    if "dir_info" not in origin or not (folder / "pyproject.toml").is_file():
+        return None, False
+    return folder, bool(origin["dir_info"].get("editable", False))
 
 
 def _import_progress_bar() -> None:

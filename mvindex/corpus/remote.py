@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 from mvindex.errors import CorpusError, ExtraMissing
-from mvindex.plugins import require
+from mvindex.plugins import install_command, require
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -78,7 +78,7 @@ def open_system(address: str) -> tuple[Any, str]:
         system, path = core.url_to_fs(address)
     except ImportError as err:  # of the package of this protocol, which fsspec names
         raise ExtraMissing(
-            f"reading {shown_address(address)} needs a package for this protocol: pip install 'mvindex[remote]' has "
+            f"reading {shown_address(address)} needs a package for this protocol: {install_command('remote')} has "
             f"those of http and s3; fsspec says: {err}"
         ) from err
     return system, path

@@ -16,6 +16,7 @@ from mvindex.encoder import Encoder
 from mvindex.errors import ConfigError, ExtraMissing, Unsupported
 from mvindex.index.index import Index
 from mvindex.index.protocol import IndexProtocol
+from mvindex.plugins import install_command
 from mvindex.store.files import check_path
 
 GROUP = "mvindex.backends"
@@ -71,7 +72,7 @@ def _loaded(entry: EntryPoint) -> Backend:
         return cast(Backend, entry.load())
     except ModuleNotFoundError as err:
         extra = entry.extras[0] if entry.extras else "all"
-        raise ExtraMissing(f"{entry.name}:// needs the package {err.name!r}: pip install 'mvindex[{extra}]'") from err
+        raise ExtraMissing(f"{entry.name}:// needs the package {err.name!r}: {install_command(extra)}") from err
 
 
 def find_exporter(

@@ -1,5 +1,7 @@
 """The package's face: public names, missing extras, engines by entry point, one Faiss only."""
 
+import json
+import re
 import subprocess
 import sys
 
@@ -32,6 +34,7 @@ def test_the_public_names_are_these():
         "open",
         "read_files",
         "repair",
+        "restore",
         "salvage",
         "save_sentence_transformer",
         "set_threads",
@@ -54,8 +57,36 @@ def test_importing_the_package_imports_nothing_heavy():
 
 
 def test_a_missing_extra_is_named_with_its_command():
-    with pytest.raises(ExtraMissing, match=r"reading X needs the package 'no_such_module': pip install 'mvindex\[x\]'"):
+    message = f"reading X needs the package 'no_such_module': {extras.install_command('x')}"
+    with pytest.raises(ExtraMissing, match=f"^{re.escape(message)}$"):
         extras.require("no_such_module", "x", "reading X")
+
+
+@pytest.mark.parametrize(
+    ("recorded", "command"),
+    [
+        (None, "pip install 'mvindex[x]'"),
+        ({"dir_info": {"editable": True}}, "pip install -e '{checkout}[x]'"),
+        ({"dir_info": {}}, "pip install '{checkout}[x]'"),
+        ({"dir_info": {}, "url": "file:///no/such/checkout"}, "pip install 'mvindex[x]'"),
+        ({"archive_info": {}}, "pip install 'mvindex[x]'"),
+    ],
+)
+def test_an_extra_is_installed_from_where_mvindex_was(tmp_path, monkeypatch, recorded, command):
+    checkout, installed = tmp_path / "a checkout", tmp_path / "site/mvindex-9.dist-info"
+    for folder in (checkout, installed):
+        folder.mkdir(parents=True)
+    (checkout / "pyproject.toml").touch()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: mvindex\nVersion: 9\n")
+    if recorded is not None:
+        (installed / "direct_url.json").write_text(json.dumps({"url": checkout.as_uri(), **recorded}))
+    monkeypatch.syspath_prepend(installed.parent)
+    assert extras.install_command("x") == command.format(checkout=checkout)
+
+
+def test_an_extra_is_installed_from_the_index_where_mvindex_is_not_installed(monkeypatch):
+    monkeypatch.setattr(sys, "path", [])
+    assert extras.install_command("x") == "pip install 'mvindex[x]'"
 
 
 def test_an_import_error_inside_an_installed_package_is_not_hidden(tmp_path, monkeypatch):

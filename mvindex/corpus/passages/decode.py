@@ -6,6 +6,7 @@ import codecs
 import re
 
 from mvindex.errors import CorpusError
+from mvindex.plugins import install_command
 
 # UTF-32 first: its mark begins as that of UTF-16.
 _MARKS = (
@@ -60,7 +61,7 @@ def _detect(data: bytes, name: str, position: int) -> tuple[str, str]:
     try:
         from charset_normalizer import from_bytes
     except ImportError as err:
-        raise CorpusError(f"{reason}; {way_out}, or have it detected: pip install 'mvindex[files]'") from err
+        raise CorpusError(f"{reason}; {way_out}, or have it detected: {install_command('files')}") from err
     found = from_bytes(data).best()
     if found is None:
         raise CorpusError(f"{reason}, and no other encoding fits; {way_out}")

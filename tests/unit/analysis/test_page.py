@@ -14,6 +14,7 @@ import pytest
 
 from mvindex.analysis.page import check_target, make_page, write_page
 from mvindex.errors import ConfigError, ExtraMissing
+from mvindex.plugins import install_command
 
 pytest.importorskip("altair")
 pytest.importorskip("vl_convert")
@@ -246,7 +247,7 @@ def test_a_target_is_refused_before_there_is_a_report(tmp_path):
 @pytest.mark.parametrize("package", ["altair", "vl_convert"])
 def test_a_missing_package_is_named_with_its_extra_before_there_is_a_report(tmp_path, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ExtraMissing, match=rf"{package}.*pip install 'mvindex\[report\]'"):
+    with pytest.raises(ExtraMissing, match=f"{package}.*{re.escape(install_command('report'))}"):
         check_target(tmp_path / "new.html", force=False)
 
 

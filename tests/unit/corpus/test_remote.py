@@ -1,6 +1,7 @@
 """Files behind addresses: http and s3 from servers on this machine, memory://, errors, secrets."""
 
 import gzip
+import re
 import socket
 
 import numpy as np
@@ -10,6 +11,7 @@ from mvindex.corpus import CorpusOptions, open_corpus, read_documents
 from mvindex.corpus.paths import expand_local_paths
 from mvindex.corpus.remote import is_remote, shown_address
 from mvindex.errors import CorpusError, ExtraMissing
+from mvindex.plugins import install_command
 from mvindex.records import Document
 
 pa = pytest.importorskip("pyarrow")
@@ -180,12 +182,12 @@ class TestOther:
             raise ImportError("Please install gcsfs to access Google Storage")
 
         monkeypatch.setattr("fsspec.core.url_to_fs", fail)
-        with pytest.raises(ExtraMissing, match=r"mvindex\[remote\].*gcsfs"):
+        with pytest.raises(ExtraMissing, match=re.escape(install_command("remote")) + ".*gcsfs"):
             open_corpus("gcs://bucket/a.csv")
 
     def test_fsspec_is_named_where_it_is_missing(self, monkeypatch):
         monkeypatch.setitem(__import__("sys").modules, "fsspec.core", None)
-        with pytest.raises(ExtraMissing, match=r"mvindex\[remote\]"):
+        with pytest.raises(ExtraMissing, match=re.escape(install_command("remote"))):
             open_corpus("https://example.org/a.csv")
 
     def test_what_needs_a_local_file_says_so(self):

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from mvindex.encoder.registry import describe_queries, leave_form  # noqa: E402 
 from mvindex.encoder.transformer import TransformerEncoder  # noqa: E402 - as above
 from mvindex.errors import CheckpointError, ExtraMissing, StoreError  # noqa: E402 - as above
 from mvindex.index.factory import create  # noqa: E402 - as above
+from mvindex.plugins import install_command
 from mvindex.records import Document  # noqa: E402 - as above
 from mvindex_train.checkpoints import save_checkpoint  # noqa: E402 - as above
 from tests.helpers.cli import mvindex, ok  # noqa: E402 - as above
@@ -159,7 +161,8 @@ def test_create_leaves_a_form(folder, tmp_path):
 
 def test_without_torch_and_without_a_form_the_way_out_is_named(folder, cache, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    message = f"'torch': pip install 'mvindex.encode.'; for queries alone, copy the ONNX form .* to {cache}/snippets-8-"
+    command = re.escape(install_command("encode"))
+    message = f"'torch': {command}; for queries alone, copy the ONNX form .* to {cache}/snippets-8-"
     with pytest.raises(ExtraMissing, match=message):
         load_encoder(folder)
 
@@ -317,7 +320,7 @@ def test_a_query_is_answered_where_torch_is_missing(folder, tmp_path):
     hits, refused = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     assert [hit[0] for hit in hits] == [hit.id for hit in expected]
     np.testing.assert_allclose([hit[1] for hit in hits], [hit.score for hit in expected], atol=ATOL)
-    assert refused == "encoding texts needs the package 'torch': pip install 'mvindex[encode]'"
+    assert refused == f"encoding texts needs the package 'torch': {install_command('encode')}"
     command = [sys.executable, "-c", IMPORTED, "query", "was the cat on the mat?", "--mode", "dense", "-i"]
     command.append(str(tmp_path / "x.mvx"))
     done = subprocess.run(command, check=True, capture_output=True, text=True)

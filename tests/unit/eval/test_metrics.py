@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from mvindex.errors import ExtraMissing, QueryError
 from mvindex.eval import metrics as evaluate
 from mvindex.eval.metrics import Evaluation
 from mvindex.eval.questions import Question
+from mvindex.plugins import install_command
 from mvindex.records import Citation, Hit, SearchResult
 
 SCHEMAS = Path(__file__).parents[3] / "schemas/records"
@@ -231,7 +233,7 @@ def test_ir_measures_is_loaded_for_qrels_alone_and_named_when_missing(monkeypatc
     assert subprocess.run([sys.executable, "-c", code], cwd=SCHEMAS.parents[1], check=False).returncode == 0
     monkeypatch.setitem(sys.modules, "ir_measures", None)
     Evaluation()
-    with pytest.raises(ExtraMissing, match=r"pip install 'mvindex\[eval\]'"):
+    with pytest.raises(ExtraMissing, match=re.escape(install_command("eval"))):
         Evaluation(qrels={})
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from mvindex.corpus import CorpusOptions, Reject, open_corpus, read_documents
 from mvindex.errors import CorpusError, ExtraMissing
+from mvindex.plugins import install_command
 from tests.helpers.office_files import write_docx, write_epub, write_pdf, write_pptx, write_xlsx
 
 for name in ("pypdfium2", "markitdown", "openpyxl", "pptx", "fpdf"):
@@ -131,7 +132,7 @@ def test_without_the_extra_a_folder_names_the_file_and_a_named_file_is_an_error(
     write_pdf(folder / "a.pdf", [["text"]])
     (folder / "b.md").write_text("b")
     monkeypatch.setitem(sys.modules, "pypdfium2", None)
-    told = "needs the package 'pypdfium2': pip install 'mvindex[files]'"
+    told = f"needs the package 'pypdfium2': {install_command('files')}"
     with pytest.raises(ExtraMissing, match=re.escape(told)):
         read(folder / "a.pdf")
     with open_corpus(str(folder)) as corpus:
