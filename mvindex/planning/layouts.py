@@ -221,7 +221,7 @@ def _nlist(request: PlanRequest, kind: str, shard: Collection, store: StoreBytes
     all_views = request.collection.num_views
     nlist = default_nlist(all_views)
     room = BUILD_SHARE * request.machine.ram_bytes - store.resident
-    while nlist > _MIN_NLIST and engine_bytes(kind, shard, nlist, all_views).building > room:
+    while nlist > _MIN_NLIST and engine_bytes(kind, shard, nlist, all_views).training > room:
         nlist //= 2
     return nlist
 

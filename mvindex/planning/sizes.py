@@ -32,6 +32,9 @@ _LIST_DISK, _LIST_RAM = 16, 80
 _LEAST_CAPACITY = 256
 # Lists differ in length: the codes of a list are assumed to spread evenly over this share about the mean.
 _SPREAD = 0.3
+# Lists that are filled grow, and leave gaps: the most memory, of that once they are loaded. Measured 1.8
+# at 10^7 views, and 1.6 at 1.7 x 10^8 (docs/figures/full_count.jsonl).
+_FILLING = 1.7
 # Float32 copies of the sample in memory during training: original, rotated, and residuals; the largest measured.
 _SAMPLE_COPIES = {"ivf-flat": 1.0, "ivf-sq8": 2.0, "ivf-pq": 3.0, "ivf-rabitq": 3.5}
 # Of a row of the sample, where lists are trained by groups: its group, in the order read and twice sorted.
@@ -82,11 +85,12 @@ class StoreBytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineBytes:
-    """The files of an engine, its memory once it is open, and the most memory while it is built."""
+    """The files of an engine, its memory once it is open, and the most memory while it is built, or only trained."""
 
     disk: int
     resident: int
     building: int
+    training: int = 0
 
 
 def store_bytes(collection: Collection) -> StoreBytes:
@@ -115,8 +119,9 @@ def engine_bytes(kind: str, shard: Collection, nlist: int, all_views: int | None
     disk = round(fixed + codes + nlist * _LIST_DISK)
     spare = nlist * _unused(filled * row.code / nlist) if row.is_in_blocks else 0.0
     resident = round(fixed + codes + nlist * _LIST_RAM + spare)
-    training = fixed + _training(kind, shard, nlist, sample_size(nlist, all_views or num_views))
-    return EngineBytes(disk=disk, resident=resident, building=round(max(training, resident)))
+    training = round(fixed + _training(kind, shard, nlist, sample_size(nlist, all_views or num_views)))
+    building = max(training, round(_FILLING * resident))
+    return EngineBytes(disk=disk, resident=resident, building=building, training=training)
 
 
 def scan_bytes(scan: str, collection: Collection) -> int:
