@@ -17,7 +17,8 @@ from mvindex_connectors.server.telemetry import Metrics
 
 logger = logging.getLogger(__name__)
 
-_INTERVAL_S = 1.0
+# Half of the second within which a reading server shows the commits of others.
+_INTERVAL_S = 0.5
 _GAUGE_INTERVAL_S = 10.0
 # Deleted rows below which a compaction does not pay, and the pause after one that failed.
 _MIN_DELETED_ROWS = 1000
