@@ -9,6 +9,8 @@ host's memory may answer: then read the ratio, not the time.
 
 Then the same candidates are only read, from two files, called for as mvindex does: the views as they are, fp16 one
 document behind the other, and as int8 where each document begins a page. Pages and milliseconds a query, p50 and p99.
+
+Last, a sample of 64 views of each MiB is read, as a build does, whose MiB is verified: page by page, and called for.
 """
 
 import argparse
@@ -27,6 +29,7 @@ from mvindex.kernels import prefetch as pages_of
 from mvindex.scoring.aggregate import Scoring
 from mvindex.search.rescore import Pairs, score_pairs
 from mvindex.store.embedded import EmbeddedStore
+from mvindex.store.segments import BLOCK_BYTES, MappedSegment
 
 
 def drive_out(path):
@@ -75,6 +78,23 @@ def read_ms(path, begins, ends):
         took = 1000 * (time.perf_counter() - started)
         del stored
     return took, len(pages)
+
+
+def sample_mb_s(path, is_called):
+    """Return MB a second of a sample of views whose blocks are verified."""
+    drive_out(path)
+    store = EmbeddedStore(path)
+    views, call = store.snapshot.views, MappedSegment._call_for
+    if not is_called:
+        MappedSegment._call_for = lambda *_: None
+    try:
+        started = time.perf_counter()
+        for begin in range(0, views.num_views - 64, BLOCK_BYTES // views.row_bytes):
+            views.read_views(begin, begin + 64)
+        return views.num_views * views.row_bytes / 1e6 / (time.perf_counter() - started)
+    finally:
+        MappedSegment._call_for = call
+        store.close()
 
 
 def layouts(path, options):
@@ -133,6 +153,10 @@ def main():
         "warm_faults_ms": round(float(faults[1]), 2),
         "warm_prefetch_ms": round(float(called[1]), 2),
         "only read": layouts(path, options),
+        "sample, MB/s": {
+            name: round(float(np.median([sample_mb_s(path, is_called) for _ in range(options.rounds)])))
+            for name, is_called in (("page by page", False), ("called for", True))
+        },
     }
     print(json.dumps(row) if options.json else "  ".join(f"{name} {value}" for name, value in row.items()))
 

@@ -20,10 +20,11 @@ from mvindex.maintenance.dispatch import verify
 from mvindex.maintenance.shards import snapshot_shards
 from mvindex.maintenance.snapshot import SnapshotReport, snapshot_store
 from mvindex.records import CountCallback, no_progress
-from mvindex.store.create import atomic_directory
+from mvindex.store.create import atomic_directory, remove_abandoned
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.files import CURRENT, check_path
 from mvindex.store.fsync import flush_to_disk
+from mvindex.store.network_fs import refuse_network
 from mvindex.store.segments import file_checksum
 from mvindex.store.shard_layout import SHARDS, is_sharded
 from mvindex.store.sharded import open_sharded_store
@@ -32,6 +33,8 @@ from mvindex.store.sharded import open_sharded_store
 MANIFEST, _FORMAT = "snapshot.json", 1
 _NAME, _NAMED = "%Y%m%dT%H%M%SZ", re.compile(r"\d{8}T\d{6}Z")
 _REMOVED = ".removed"
+# They have no directories, and would make a bucket instead.
+_OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "az"}
 
 Write = Callable[[Path, CountCallback], SnapshotReport]
 
@@ -95,6 +98,8 @@ def take_backup(
     target = f"{str(place).rstrip('/')}/{name}" if is_remote(str(place)) else Path(place) / name
     if isinstance(target, Path):
         target.parent.mkdir(parents=True, exist_ok=True)
+        for left in target.parent.glob(".*Z.*.new"):
+            remove_abandoned(left)
     report = write_snapshot(write, target, on_progress)
     removed = names[: max(0, len(names) + 1 - keep)] if keep is not None else []
     cut = [name for name, is_complete in entries.items() if not is_complete] if keep is not None else []
@@ -133,7 +138,7 @@ def restore(source: str | Path, target: str | Path, on_progress: CountCallback =
     Raises:
         ConfigError: The target exists.
         DamagedIndex: A file is not as the snapshot was written.
-        StoreError: There is no complete snapshot, or it cannot be read.
+        StoreError: There is no complete snapshot, it cannot be read, or the target lies on a network file system.
         ExtraMissing: fsspec, or its package for the protocol, is not installed.
 
     """
@@ -141,6 +146,7 @@ def restore(source: str | Path, target: str | Path, on_progress: CountCallback =
     new = Path(target)
     if os.path.lexists(new):
         raise ConfigError(f"{new} exists already; restore to a new directory")
+    refuse_network(new)
     if is_remote(str(source)):
         with _fsspec(str(source), "read") as (system, path):
             return _download(system, _chosen(system, path, str(source)), new, on_progress)
@@ -185,10 +191,13 @@ def _upload(write: Write, system: Any, path: str, on_progress: CountCallback) ->
         report = write(made, no_progress)
         files = sorted(file for file in made.rglob("*") if file.is_file())
         entries = {}
+        protocols = system.protocol if isinstance(system.protocol, list | tuple) else [system.protocol]
+        has_buckets = not _OBJECT_STORES.isdisjoint(protocols)
         for file in files:
             name = file.relative_to(made).as_posix()
             entries[name] = {"bytes": file.stat().st_size, "xxh3_128": file_checksum(file)}
-            system.makedirs(str(PurePosixPath(path, name).parent), exist_ok=True)
+            if not has_buckets:
+                system.makedirs(str(PurePosixPath(path, name).parent), exist_ok=True)
             system.put_file(str(file), f"{path}/{name}")
             on_progress(file.stat().st_size)
         manifest = {"format": _FORMAT, "documents": report.documents, "version": report.version, "files": entries}
@@ -262,4 +271,5 @@ def _fsspec(address: str, done: str) -> Iterator[tuple[Any, str]]:
         raise
     except Exception as err:  # noqa: BLE001 - aiohttp, botocore and others have their own trees
         # Without the cause, whose message may hold the whole address.
-        raise StoreError(f"{shown_address(address)}: cannot be {done}: {failure_reason(err)}") from None
+        reason = failure_reason(err).removeprefix("cannot be read: ")
+        raise StoreError(f"{shown_address(address)}: cannot be {done}: {reason}") from None

@@ -69,7 +69,7 @@ def atomic_directory(directory: Path) -> Iterator[Path]:
     try:
         make_directories(directory.parent)
         for left in directory.parent.glob(f".{glob.escape(directory.name)}.*.new"):
-            _remove_abandoned(left)
+            remove_abandoned(left)
         with _locked_aside(directory) as building:
             yield building
             flush_to_disk(building)
@@ -98,7 +98,8 @@ def _locked_aside(directory: Path) -> Iterator[Path]:
             os.close(handle)
 
 
-def _remove_abandoned(directory: Path) -> None:
+def remove_abandoned(directory: Path) -> None:
+    """Remove what atomic_directory() was filling when its process was killed; nothing while that process runs."""
     try:
         handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

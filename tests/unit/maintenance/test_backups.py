@@ -132,6 +132,22 @@ def test_an_upload_that_was_cut_is_not_restored(tmp_path, name, monkeypatch):
     assert len(system.ls(f"/cut-{name}")) == len(backup_names(place)) == 2
 
 
+@pytest.mark.needs("s3")
+def test_a_bucket_that_does_not_exist_is_not_made(tmp_path, bucket):
+    with mvindex.create(tmp_path / "corpus.mvx", dim=DIM) as index:
+        add(index, 0, 4)
+        with pytest.raises(StoreError, match="cannot be written"):
+            index.snapshot("s3://a-bucket-of-nobody/wiki")
+    assert "a-bucket-of-nobody" not in fsspec.filesystem("s3").ls("")
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(index, tmp_path):
+    left = tmp_path / "backups" / ".20260101T000000Z.123.abcd.new"
+    (left / "generation-000001").mkdir(parents=True)
+    take_backup(index.snapshot, tmp_path / "backups")
+    assert not left.exists() and len(backup_names(tmp_path / "backups")) == 1
+
+
 def test_damage_on_the_way_is_told(tmp_path):
     place = tmp_path / "snapshot"
     with mvindex.create(tmp_path / "corpus.mvx", dim=DIM) as index:
