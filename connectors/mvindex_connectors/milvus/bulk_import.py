@@ -137,6 +137,7 @@ class _Run:
 
     def __init__(self, connection: Connection, files: list[_Files], on_progress: ProgressCallback) -> None:
         self.files, self.num_started = files, 0
+        self._short: list[str] = []
         self._connection, self._on_progress = connection, on_progress
         self._known = self._remembered() if index_exists(connection) else {}
 
@@ -146,7 +147,11 @@ class _Run:
         return any(files.paths in self._known for files in self.files)
 
     def import_all(self) -> None:
-        """Import what the server has not imported yet, a few files at a time."""
+        """Import what the server has not imported yet, a few files at a time.
+
+        What has begun is awaited even when rows are missing: a server whose collection is dropped in the middle of an
+        import starts no other for a quarter of an hour (2.3.5).
+        """
         waiting: deque[tuple[_Files, int]] = deque()
         done = 0
         for files in self.files:
@@ -160,6 +165,8 @@ class _Run:
             self._finish(*waiting.popleft())
             done += 1
             self._on_progress("importing", done, len(self.files))
+        if self._short:
+            raise StoreError("\n".join(self._short))
 
     def check_counts(self) -> None:
         """Raise StoreError unless both collections have as many rows as the files."""
@@ -206,7 +213,7 @@ class _Run:
             state = self._awaited(task, where)
             if state.state_name == "Completed":
                 if int(state.row_count) != files.rows:
-                    raise StoreError(f"{where}: expected {files.rows} rows, got {state.row_count}")
+                    self._short.append(f"{where}: expected {files.rows} rows, got {state.row_count}")
                 return
             if attempt == _ATTEMPTS:
                 raise EngineUnavailable(f"{where}: failed {attempt} times: {state.failed_reason}")

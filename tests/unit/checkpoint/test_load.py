@@ -391,6 +391,8 @@ def packaged(folder, monkeypatch):
     put(package, "__init__.py", "raise RuntimeError('the package must not be imported')")
     folder.rename(package / "model")
     monkeypatch.syspath_prepend(str(package.parent))
+    # Another test of this process may have imported the installed one.
+    monkeypatch.delitem(sys.modules, sources._PACKAGED_MODULE, raising=False)
     return package / "model"
 
 
