@@ -20,7 +20,7 @@ from mvindex.maintenance.dispatch import verify
 from mvindex.maintenance.shards import snapshot_shards
 from mvindex.maintenance.snapshot import SnapshotReport, snapshot_store
 from mvindex.records import CountCallback, no_progress
-from mvindex.store.create import atomic_directory, remove_abandoned
+from mvindex.store.create import atomic_directory, remove_leftovers
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.files import CURRENT, check_path
 from mvindex.store.fsync import flush_to_disk
@@ -98,8 +98,7 @@ def take_backup(
     target = f"{str(place).rstrip('/')}/{name}" if is_remote(str(place)) else Path(place) / name
     if isinstance(target, Path):
         target.parent.mkdir(parents=True, exist_ok=True)
-        for left in target.parent.glob(".*Z.*.new"):
-            remove_abandoned(left)
+        remove_leftovers(target.parent, "*Z")
     report = write_snapshot(write, target, on_progress)
     removed = names[: max(0, len(names) + 1 - keep)] if keep is not None else []
     cut = [name for name, is_complete in entries.items() if not is_complete] if keep is not None else []

@@ -68,8 +68,7 @@ def atomic_directory(directory: Path) -> Iterator[Path]:
     """
     try:
         make_directories(directory.parent)
-        for left in directory.parent.glob(f".{glob.escape(directory.name)}.*.new"):
-            remove_abandoned(left)
+        remove_leftovers(directory.parent, glob.escape(directory.name))
         with _locked_aside(directory) as building:
             yield building
             flush_to_disk(building)
@@ -78,10 +77,23 @@ def atomic_directory(directory: Path) -> Iterator[Path]:
         raise StoreError(f"{directory}: cannot be written: {err.strerror or err}") from err
 
 
+def remove_leftovers(folder: Path, pattern: str) -> None:
+    """Remove working directories that killed processes left in the folder, of directories that match the pattern."""
+    for left in folder.glob(f".{pattern}.*.new"):
+        _remove_abandoned(left)
+
+
+def discard_directory(directory: Path) -> None:
+    """Remove a directory; a kill in the middle leaves a leftover, and nothing under its name."""
+    aside = _name_aside(directory)
+    directory.rename(aside)
+    shutil.rmtree(aside)
+
+
 @contextmanager
 def _locked_aside(directory: Path) -> Iterator[Path]:
     """Yield a new directory beside this one, locked while it is being filled, and removed after an error."""
-    building = directory.with_name(f".{directory.name}.{os.getpid()}.{secrets.token_hex(4)}.new")
+    building = _name_aside(directory)
     handle: int | None = None
     try:
         # Inside, since Ctrl-C may come as soon as the directory exists.
@@ -98,7 +110,11 @@ def _locked_aside(directory: Path) -> Iterator[Path]:
             os.close(handle)
 
 
-def remove_abandoned(directory: Path) -> None:
+def _name_aside(directory: Path) -> Path:
+    return directory.with_name(f".{directory.name}.{os.getpid()}.{secrets.token_hex(4)}.new")
+
+
+def _remove_abandoned(directory: Path) -> None:
     """Remove what atomic_directory() was filling when its process was killed; nothing while that process runs."""
     try:
         handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

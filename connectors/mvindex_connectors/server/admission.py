@@ -7,7 +7,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,6 +40,8 @@ class CallContext:
     code: str = "OK"
     error: str = ""
     fields: dict[str, Any] = field(default_factory=dict)
+    # Called when the call ends; set by the index that it uses.
+    on_end: Callable[[], None] | None = None
 
 
 @dataclass(slots=True)
@@ -113,6 +115,8 @@ class Admission:
         finally:
             self._count(-1, is_open)
             peer.calls, peer.last = peer.calls - 1, time.monotonic()
+            if call.on_end is not None:
+                call.on_end()
             # After the response is on its way, so that no client waits for the log.
             asyncio.get_running_loop().call_soon(self._ended, call, time.perf_counter() - begun, is_open)
 

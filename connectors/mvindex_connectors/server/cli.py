@@ -104,6 +104,15 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
     ] = None,
     snapshot_every: Annotated[str, typer.Option(help="The time from one snapshot to the next: 15m, 6h or 1d.")] = "1d",
     snapshot_keep: Annotated[int, typer.Option(help="How many snapshots of an index to keep.")] = 7,
+    follow: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PLACE", help="Restore the newest snapshot of PLACE/NAME into DIR, serve it, and take later ones."
+        ),
+    ] = None,
+    follow_every: Annotated[
+        str, typer.Option(metavar="DURATION", help="How often to look for a later snapshot.")
+    ] = "10s",
     max_message_mb: Annotated[int, typer.Option(help="MiB of one request.")] = 16,
     max_queries: Annotated[int, typer.Option(help="Queries in one request.")] = 4096,
     max_top_k: Annotated[int, typer.Option(help="Documents in a result.")] = 10_000,
@@ -159,7 +168,7 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
         tls=None if tls_cert is None or tls_key is None else Tls(cert=tls_cert, key=tls_key, client_ca=tls_client_ca),
         token_file=token_file,
         is_insecure=insecure,
-        is_read_only=read_only,
+        is_read_only=read_only or follow is not None,
         device=device,
         batch=batch,
         drain_s=drain_s,
@@ -167,6 +176,8 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
         snapshots=None
         if snapshots is None
         else Snapshots(place=snapshots, every_s=parse_seconds("--snapshot-every", snapshot_every), keep=snapshot_keep),
+        follow=follow,
+        follow_every_s=parse_seconds("--follow-every", follow_every),
         limits=Limits(
             message_bytes=max_message_mb << 20,
             queries=max_queries,

@@ -112,6 +112,8 @@ class ServerConfig:
         drain_s: Seconds that calls may take to end after a signal.
         compact_at: Compact an index when this share of its document rows is deleted or replaced; 1 for never.
         snapshots: Snapshots that are made on a schedule, or None.
+        follow: Where the snapshots are that are restored to the directories of the indexes and served, or None.
+        follow_every_s: Seconds between two looks for newer snapshots.
         limits: Limits of requests.
 
     Raises:
@@ -132,6 +134,8 @@ class ServerConfig:
     drain_s: float = 30.0
     compact_at: float = 0.5
     snapshots: Snapshots | None = None
+    follow: str | None = None
+    follow_every_s: float = 10.0
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
@@ -143,6 +147,10 @@ class ServerConfig:
             raise ConfigError(f"--batch: expected a whole number >= 1, got {self.batch}")
         if not 0 < self.compact_at <= 1:
             raise ConfigError(f"--compact-at: expected a share above 0, up to 1 (never), got {self.compact_at}")
+        if self.follow is not None and (self.snapshots is not None or not self.is_read_only):
+            raise ConfigError("--follow: expected a read-only server without --snapshots, got one that writes")
+        if not 1 <= self.follow_every_s < 1e9:
+            raise ConfigError(f"--follow-every: expected at least a second, got {self.follow_every_s:g} s")
         if not is_loopback(self.host) and not self.is_insecure:
             self._check_safe()
 

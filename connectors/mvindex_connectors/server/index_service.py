@@ -24,6 +24,7 @@ from mvindex.search.results import document_of
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import LocalStore, Operation
 from mvindex_connectors.remote.convert import MAX_EXPLAINED, MAX_IDS
+from mvindex_connectors.server.admission import CallContext
 from mvindex_connectors.server.batching import Batcher, BatchObserver
 from mvindex_connectors.server.config import ServerConfig
 from mvindex_connectors.server.idempotency import IdempotencyCache, chunk_mark, is_chunk_stored, settings_with_mark
@@ -67,6 +68,8 @@ class IndexService:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="write")
         self._listers: set[ThreadPoolExecutor] = set()
         self._is_closing = False
+        self._num_calls, self._unused = 0, asyncio.Event()
+        self._unused.set()
         self._chunks: IdempotencyCache[IngestReport] = IdempotencyCache()
         self._deletions: IdempotencyCache[int] = IdempotencyCache()
 
@@ -99,6 +102,21 @@ class IndexService:
     def waiting(self) -> int:
         """Queries waiting to be searched."""
         return self._batcher.waiting
+
+    def enter(self) -> None:
+        """Count a call that uses the index, until leave()."""
+        self._num_calls += 1
+        self._unused.clear()
+
+    def leave(self) -> None:
+        """Count the end of a call."""
+        self._num_calls -= 1
+        if self._num_calls == 0:
+            self._unused.set()
+
+    async def wait_unused(self) -> None:
+        """Wait until no call uses the index; no new one may begin meanwhile."""
+        await self._unused.wait()
 
     def close(self) -> None:
         """Finish reads and writes in progress, then close the index."""
@@ -414,11 +432,15 @@ class IndexService:
         return await asyncio.get_running_loop().run_in_executor(self._writer, function)
 
 
-def find_index(services: Mapping[str, IndexService], name: str) -> IndexService:
-    """Return the index of that name; NoSuchIndex lists the names that exist."""
-    if name not in services:
-        raise NoSuchIndex(f"index: expected one of {', '.join(services)}, got {name!r:.120}")
-    return services[name]
+def find_index(services: Mapping[str, IndexService], call: CallContext) -> IndexService:
+    """Return the index that a call names, in use until the call ends; NoSuchIndex lists the names that exist."""
+    if call.index not in services:
+        raise NoSuchIndex(f"index: expected one of {', '.join(services)}, got {call.index!r:.120}")
+    service = services[call.index]
+    if call.on_end is None:
+        service.enter()
+        call.on_end = service.leave
+    return service
 
 
 def _next(rows: Iterator[tuple[int, Document]]) -> list[tuple[int, Document]]:

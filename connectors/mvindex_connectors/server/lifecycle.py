@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -19,13 +20,14 @@ from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
 
 from mvindex.errors import ConfigError, IndexLocked
 from mvindex.index.factory import open_index
-from mvindex.store.locks import served_lock
+from mvindex.store.locks import served_lock, writer_lock
 from mvindex.v1 import service_pb2
 from mvindex.v1.service_pb2_grpc import add_MvindexServiceServicer_to_server
 from mvindex_connectors.server.admission import Admission
 from mvindex_connectors.server.certificates import Certificates
 from mvindex_connectors.server.config import ServerConfig
 from mvindex_connectors.server.connections import GrpcConnections, connection_caps
+from mvindex_connectors.server.follow import FollowedIndex, Follower
 from mvindex_connectors.server.grpc_middleware import GrpcMiddleware
 from mvindex_connectors.server.index_service import IndexService
 from mvindex_connectors.server.maintenance import Maintenance
@@ -59,6 +61,8 @@ class Server:
             self._tokens, config.limits, self.metrics, frozenset(name for name, _ in config.indexes)
         )
         self._services: dict[str, IndexService] = {}
+        # Those that another one took the place of, while calls still use them.
+        self._retired: list[IndexService] = []
         self._health = HealthServicer()
         self._stack = AsyncExitStack()
 
@@ -112,8 +116,14 @@ class Server:
     async def _start(self) -> Addresses:
         # Last in, first out: locks are released only after the last write of a closing index has ended.
         locks = self._stack.enter_context(ExitStack())
+        self._stack.push_async_callback(self._close_indexes)
+        followed = []
         for name, target in self._config.indexes:
-            self._services[name] = self._open(name, target)
+            path = target
+            if self._config.follow is not None:
+                followed.append(self._follow(name, target, locks))
+                path = str(followed[-1].path)
+            self._services[name] = self._open(name, path)
         server = self._grpc_server()
         port = self._bind(server)
         address = f"{'grpcs' if self._config.tls else 'grpc'}://{_public_host(self._config.host)}:{port}"
@@ -131,6 +141,9 @@ class Server:
         maintenance = Maintenance(self._config, self._services.values(), self.metrics, self._check_files)
         maintenance.start()
         self._stack.callback(maintenance.stop)
+        follower = Follower(followed, self._config.follow_every_s, self.metrics, self._swap)
+        follower.start()
+        self._stack.push_async_callback(follower.stop)
         return Addresses(address, http)
 
     async def stop(self) -> None:
@@ -145,11 +158,33 @@ class Server:
 
     def _open(self, name: str, target: str) -> IndexService:
         index = open_index(target, device=self._config.device)
-        opened = IndexService(name, index, self._config, self.metrics.batch_metrics(name))
-        self._stack.push_async_callback(asyncio.to_thread, opened.close)
-        # The first query should not wait for what it needs, and a missing model should stop the start.
-        index.warm_up()
-        return opened
+        try:
+            # The first query should not wait for what it needs, and a missing model should stop the start.
+            index.warm_up()
+        except BaseException:
+            index.close()
+            raise
+        return IndexService(name, index, self._config, self.metrics.batch_metrics(name))
+
+    def _follow(self, name: str, target: str, locks: ExitStack) -> FollowedIndex:
+        """Return an index that follows snapshots, whose newest one is restored; its directory stays locked."""
+        followed = FollowedIndex(name, f"{(self._config.follow or '').rstrip('/')}/{name}", Path(target))
+        locks.enter_context(writer_lock(Path(target)))
+        followed.start()
+        return followed
+
+    async def _swap(self, name: str, path: Path) -> None:
+        """Serve the index at the path under the name, and close the one before once no call uses it."""
+        fresh = await asyncio.to_thread(self._open, name, str(path))
+        before, self._services[name] = self._services[name], fresh
+        self._retired.append(before)
+        await before.wait_unused()
+        await asyncio.to_thread(before.close)
+        self._retired.remove(before)
+
+    async def _close_indexes(self) -> None:
+        for service in (*self._retired, *self._services.values()):
+            await asyncio.to_thread(service.close)
 
     def _lock_indexes(self, address: str, locks: ExitStack) -> None:
         """Hold the writer locks of the indexes until the end; they name the address through which to write."""

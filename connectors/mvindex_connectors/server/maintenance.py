@@ -61,6 +61,7 @@ class Maintenance:
             self._check_files()
             is_due = loop.time() - self._gauges_set_at >= _GAUGE_INTERVAL_S
             for service in self._services:
+                service.enter()
                 try:
                     await self._check(service, is_due)
                 except MvindexError as err:
@@ -68,6 +69,8 @@ class Maintenance:
                 except Exception:
                     # A file that disappears at the wrong moment must not end the maintenance of all indexes.
                     logger.exception("%s: unexpected error", service.name)
+                finally:
+                    service.leave()
             if is_due:
                 self._gauges_set_at = loop.time()
             await asyncio.sleep(_INTERVAL_S)

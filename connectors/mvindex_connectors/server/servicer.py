@@ -55,7 +55,7 @@ class Servicer(MvindexServiceServicer):
         call.index = name
         if writes:
             call.caller.check_may_write()
-        return find_index(self._services, name)
+        return find_index(self._services, call)
 
     async def Search(self, request: search.SearchRequest, context: Any) -> bytes:
         """Search with one query or several."""

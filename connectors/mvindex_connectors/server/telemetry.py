@@ -55,7 +55,13 @@ class Metrics:
         self.views = Gauge("mvindex_index_views", "Views in the index.", ["index"], **made)
         self.size = Gauge("mvindex_index_bytes", "Bytes of the index on disk.", ["index"], **made)
         self.snapshot_time = Gauge(
-            "mvindex_snapshot_timestamp_seconds", "When the last snapshot was complete, since 1970.", ["index"], **made
+            "mvindex_snapshot_timestamp_seconds",
+            "When the last snapshot was complete, or the one that is served was taken, since 1970.",
+            ["index"],
+            **made,
+        )
+        self.follow_failures = Counter(
+            "mvindex_follow_failures", "Snapshots that could not be followed.", ["index"], **made
         )
 
     def batch_metrics(self, index: str) -> BatchMetrics:

@@ -142,7 +142,7 @@ class App:
         call.index = request.path_params["index"]
         if writes:
             call.caller.check_may_write()
-        return find_index(self._services, call.index)
+        return find_index(self._services, call)
 
     async def _request(self, request: Request, kind: type[RequestT], convert: Callable[[RequestT], T]) -> T:
         """Return what the request of a JSON body is converted to; never more than the limit of it is in memory."""
