@@ -101,6 +101,17 @@ NEEDS = {
         "axe-core",
         "npm install axe-core and name its file axe.min.js in MVINDEX_AXE",
     ),
+    "kubernetes-schemas": (
+        lambda: importlib.util.find_spec("kubernetes_validate") is not None,
+        "kubernetes-validate",
+        "install the extra dev",
+    ),
+    "kubectl": (lambda: shutil.which("kubectl") is not None, "kubectl", "install kubectl, which renders manifests"),
+    "buildah": (
+        lambda: bool(shutil.which("buildah") and os.environ.get("MVINDEX_BUILD_IMAGE")),
+        "buildah and a registry of images",
+        "apt-get install buildah, and set MVINDEX_BUILD_IMAGE=1 where python:3.12-slim can be pulled",
+    ),
     "s3": (_has_s3_server, "s3fs, and moto as a server of S3", "install the extra frameworks-dev"),
     "ray": (lambda: importlib.util.find_spec("ray") is not None, "ray", "pip install ray (80 MB)"),
     "milvus-lite": (_has_milvus_lite, "pymilvus and milvus-lite", "install the extra milvus"),
