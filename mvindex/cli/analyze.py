@@ -25,25 +25,33 @@ from mvindex.cli.options import (
     parse_question_format,
     parse_search_options,
 )
-from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
+from mvindex.cli.output import OUTPUT_PANEL, JsonOption, Output, OutputOption, print_report
 from mvindex.errors import ConfigError
 
 if TYPE_CHECKING:
     from mvindex.index import Index
 
 
+# The heading of options in the help.
+_SAMPLES = "Samples"
+
+
 def analyze(  # noqa: PLR0913 - each option is a flag of the command
     ctx: typer.Context,
     subject: Annotated[
         str | None,
-        typer.Argument(help="An index, as --index; or an encoder, with --passages.", show_default=False),
+        typer.Argument(
+            metavar="SUBJECT",
+            help="Analyse this index, as --index; or this encoder, with --passages.",
+            show_default=False,
+        ),
     ] = None,
     index: IndexOption = None,
     questions: Annotated[
         list[str] | None,
         typer.Option(
             metavar="FILE",
-            help="Take questions from JSONL, DPR or id<TAB>text; without, the report is shorter.",
+            help="Take questions from JSONL, DPR or id<TAB>text; may be repeated.",
             rich_help_panel=QUESTIONS,
         ),
     ] = None,
@@ -65,9 +73,16 @@ def analyze(  # noqa: PLR0913 - each option is a flag of the command
         typer.Option("--regex", help="Read answers as regular expressions (CuratedTREC).", rich_help_panel=QUESTIONS),
     ] = False,
     html: Annotated[
-        Path | None, typer.Option(help="Also write the report as one HTML file (needs the extra report).")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Also write the report as one HTML file (needs the extra report).",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the HTML file.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite the HTML file.", rich_help_panel=OUTPUT_PANEL)
+    ] = False,
     max_questions: Annotated[
         int,
         typer.Option(
@@ -75,18 +90,29 @@ def analyze(  # noqa: PLR0913 - each option is a flag of the command
         ),
     ] = 2000,
     max_documents: Annotated[
-        int, typer.Option(help="Search at most so many documents; the relevant ones are among them.")
+        int,
+        typer.Option(
+            help="Search at most so many documents; the relevant ones are among them.", rich_help_panel=_SAMPLES
+        ),
     ] = 20000,
     attention_documents: Annotated[
-        int, typer.Option(help="Encode so many documents again to read their attention (CAMVR takes 1000); 0 for none.")
+        int,
+        typer.Option(
+            help="Encode so many documents again to read their attention (CAMVR takes 1000); 0 for none.",
+            rich_help_panel=_SAMPLES,
+        ),
     ] = 100,
-    seed: Annotated[int, typer.Option(help="Draw the samples from this seed.")] = 0,
+    seed: Annotated[int, typer.Option(help="Draw the samples from this seed.", rich_help_panel=_SAMPLES)] = 0,
     device: DeviceOption = None,
     threads: ThreadsOption = None,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
     """Measure whether several views per document pay on your questions, and give a verdict.
+
+    Without questions, the report describes the views only.
+
+    Example: mvindex analyze corpus.mvx
 
     Example: mvindex analyze corpus.mvx --questions questions.jsonl --html report.html
     """

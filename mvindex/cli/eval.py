@@ -117,7 +117,11 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
 ) -> None:
     """Measure retrieval quality: recall of gold passages, DPR's answer accuracy, and metrics by judgements.
 
-    Example: mvindex eval --index corpus.mvx --questions questions.jsonl --at 1,5,20,100 --json
+    What is measured depends on what the files know: passages, answers or judgements.
+
+    Example: mvindex eval --questions questions.jsonl
+
+    Example: mvindex eval --index corpus.mvx --questions queries.jsonl --qrels qrels.tsv --json
     """
     from mvindex.cli.progress import show_count_progress
     from mvindex.eval.metrics import Evaluation

@@ -13,11 +13,13 @@ from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
 
 
 def export(
-    directory: Annotated[Path, typer.Argument(help="Directory of the files: new, or that of an interrupted run.")],
+    directory: Annotated[
+        Path, typer.Argument(help="Write to this directory: a new one, or that of an interrupted run.")
+    ],
     to: Annotated[
         str,
         typer.Option(
-            "--to", help="parquet (one row per view), parquet-documents, npy, jsonl, trec (texts), or milvus-bulk."
+            "--to", help="Write parquet (one row per view), parquet-documents, npy, jsonl, trec (texts) or milvus-bulk."
         ),
     ],
     index: IndexOption = None,

@@ -13,10 +13,13 @@ from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
 
 
 def export_encoder(
-    checkpoint: Annotated[str, typer.Argument(help="minilm-views, minilm, a checkpoint folder or a hub id.")],
-    folder: Annotated[Path, typer.Argument(help="New or empty folder.")],
+    checkpoint: Annotated[
+        str, typer.Argument(help="Export this encoder: minilm-views, minilm, a directory or a hub id.")
+    ],
+    folder: Annotated[Path, typer.Argument(help="Write to this directory, which is new or empty.")],
     family: Annotated[
-        str | None, typer.Option(help="single: export one vector per document of a checkpoint that makes several.")
+        str | None,
+        typer.Option(help="Give single to export one vector per document of a checkpoint that makes several."),
     ] = None,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,

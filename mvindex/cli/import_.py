@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mvindex.cli.options import check_value, note, parse_choice
+from mvindex.cli.options import CORPUS, NEW_INDEX, check_value, note, parse_choice
 from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
 from mvindex.errors import ConfigError
 
@@ -15,32 +15,72 @@ if TYPE_CHECKING:
     from mvindex.io.import_ import ImportReport, Target
     from mvindex.io.join import Texts
 
+# The heading of options in the help.
+_COLUMNS = "Columns"
+
 IndexArgument = Annotated[
     str,
-    typer.Option("--index", "-i", help="The new index: a directory, or an address such as milvus://HOST:PORT/NAME."),
+    typer.Option(
+        "--index",
+        "-i",
+        metavar="DIR",
+        help="Make this index: a directory, or an address such as milvus://HOST:PORT/NAME.",
+        rich_help_panel=NEW_INDEX,
+    ),
 ]
 CorpusOption = Annotated[
-    list[str] | None, typer.Option("--corpus", help="Files of the texts: tsv, jsonl, parquet; repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--corpus",
+        metavar="FILE",
+        help="Take the texts from this file of tsv, jsonl or parquet; may be repeated.",
+        rich_help_panel=CORPUS,
+    ),
 ]
 CorpusFormatOption = Annotated[
-    str | None, typer.Option(help="Format of the corpus: dpr, msmarco, beir, jsonl or parquet; detected by default.")
+    str | None,
+    typer.Option(
+        help="Read the corpus as dpr, msmarco, beir, jsonl or parquet (default: detected).", rich_help_panel=CORPUS
+    ),
 ]
 MissingOption = Annotated[
-    str, typer.Option(help="A text without a vector, or a vector without a text: stop, or skip (and count them).")
+    str,
+    typer.Option(
+        metavar="stop|skip",
+        help="Stop at a text without a vector or a vector without a text, or skip and count them.",
+        rich_help_panel=CORPUS,
+    ),
 ]
 EncoderOption = Annotated[
-    str | None, typer.Option(help="Encoder that made the vectors, for text queries: minilm, a directory, a hub id.")
+    str | None,
+    typer.Option(
+        help="Encode text queries by this, which made the vectors: minilm, a directory or a hub id.",
+        rich_help_panel=NEW_INDEX,
+    ),
 ]
-DtypeOption = Annotated[str | None, typer.Option(help="Stored type, fp16 or fp32; by default that of the files.")]
+DtypeOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="fp16|fp32",
+        help="Store vectors in this type (default: that of the files).",
+        rich_help_panel=NEW_INDEX,
+    ),
+]
 LexicalOption = Annotated[
-    str | None, typer.Option(help="Enable lexical search with the terms unicode, english or bigrams.")
+    str | None,
+    typer.Option(
+        metavar="TERMS",
+        help="Search these terms beside the vectors: unicode, english or bigrams (docs/how-to/hybrid.md).",
+        rich_help_panel=NEW_INDEX,
+    ),
 ]
 MemoryOption = Annotated[
     str | None,
     typer.Option(
         "--memory-limit",
         metavar="BYTES",
-        help="Memory of the process that reads the file, such as 16G; by default 2 GiB and four times the file.",
+        help="Let the process that reads the file use so much memory, such as 16G (default: 2 GiB and four times the "
+        "file).",
     ),
 ]
 
@@ -48,7 +88,9 @@ import_app = typer.Typer(
     name="import",
     help="""Make an index from vectors computed elsewhere, or from an export (docs/how-to/moving.md).
 
-    Example: mvindex import vectors corpus-parquet/ --index corpus.mvx""",
+    Example: mvindex import vectors corpus-parquet/ --index corpus.mvx
+
+    Example: mvindex import faiss passages.faiss --ids ids.txt --index passages.mvx""",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -56,12 +98,14 @@ import_app = typer.Typer(
 
 @import_app.command()
 def dpr(  # noqa: PLR0913 - each option is a flag of the command
-    files: Annotated[list[str], typer.Argument(help="DPR's embeddings NAME_0, NAME_1, ...; or patterns.")],
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE", help="DPR's embeddings NAME_0, NAME_1, ...; or patterns.")
+    ],
     index: IndexArgument,
     corpus: CorpusOption = None,
     corpus_format: CorpusFormatOption = None,
     missing: MissingOption = "stop",
-    id_prefix: Annotated[str, typer.Option(help="Prefix removed from ids; '' for none.")] = "wiki:",
+    id_prefix: Annotated[str, typer.Option(help="Remove this from the start of ids; '' removes nothing.")] = "wiki:",
     encoder: EncoderOption = None,
     dtype: DtypeOption = None,
     lexical: LexicalOption = None,
@@ -87,17 +131,19 @@ def dpr(  # noqa: PLR0913 - each option is a flag of the command
 
 @import_app.command()
 def faiss(  # noqa: PLR0913 - each option is a flag of the command
-    file: Annotated[str, typer.Argument(help="File written by faiss.write_index.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A file of faiss.write_index.")],
     index: IndexArgument,
     ids: Annotated[
         str | None,
-        typer.Option(help="The id of each number that Faiss returns: a line each, or .npy, or .json."),
+        typer.Option(
+            metavar="FILE", help="Take the id of each number that Faiss returns from this: lines, .npy or .json."
+        ),
     ] = None,
     corpus: CorpusOption = None,
     corpus_format: CorpusFormatOption = None,
     missing: MissingOption = "stop",
     accept_reconstructions: Annotated[
-        bool, typer.Option("--accept-reconstructions", help="Import what the codes of a quantised index decode to.")
+        bool, typer.Option("--accept-reconstructions", help="Import what the codes of a quantized index decode to.")
     ] = False,
     accept_inner_product: Annotated[
         bool,
@@ -128,13 +174,16 @@ def faiss(  # noqa: PLR0913 - each option is a flag of the command
 
 @import_app.command("milvus-bulk")
 def milvus_bulk(
-    directory: Annotated[str, typer.Argument(help="Directory of `mvindex export --to milvus-bulk`.")],
-    index: Annotated[str, typer.Option("--index", "-i", help="The new index, such as milvus://HOST:PORT/NAME.")],
+    directory: Annotated[str, typer.Argument(metavar="DIRECTORY", help="What mvindex export --to milvus-bulk wrote.")],
+    index: Annotated[
+        str, typer.Option("--index", "-i", metavar="ADDRESS", help="Make this index, such as milvus://HOST:PORT/NAME.")
+    ],
     remote: Annotated[
         str | None,
         typer.Option(
-            help="Where the server reads the files: a prefix in its bucket, or a directory. By default DIRECTORY, "
-            "which only a server on this machine can read."
+            metavar="PLACE",
+            help="Let the server read the files here: a prefix in its bucket, or a directory (default: DIRECTORY, "
+            "which only a server on this machine can read).",
         ),
     ] = None,
     output: OutputOption = Output.TABLE,
@@ -158,21 +207,49 @@ def milvus_bulk(
 @import_app.command()
 def vectors(  # noqa: PLR0913 - each option is a flag of the command
     files: Annotated[
-        list[str], typer.Argument(help="The directory of an export; or Parquet or JSON Lines files; or one .npy.")
+        list[str],
+        typer.Argument(metavar="FILE", help="The directory of an export; or Parquet or JSON Lines files; or one .npy."),
     ],
     index: IndexArgument,
     ids: Annotated[
-        str | None, typer.Option(help="For .npy: the id of each vector, a line each, or .npy, or .json.")
+        str | None,
+        typer.Option(metavar="FILE", help="Take the id of each vector of a .npy from this: lines, .npy or .json."),
     ] = None,
     corpus: CorpusOption = None,
     corpus_format: CorpusFormatOption = None,
     missing: MissingOption = "stop",
-    id_column: Annotated[str | None, typer.Option(help="By default doc_id, id, _id or document_id.")] = None,
-    vector_column: Annotated[
-        str | None, typer.Option(help="By default vector, vectors, embedding or embeddings.")
+    id_column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Take ids from this column (default: doc_id, id, _id or document_id).",
+            rich_help_panel=_COLUMNS,
+        ),
     ] = None,
-    text_column: Annotated[str | None, typer.Option(help="By default text, where the file has it.")] = None,
-    title_column: Annotated[str | None, typer.Option(help="By default title, where the file has it.")] = None,
+    vector_column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Take vectors from this column (default: vector, vectors, embedding or embeddings).",
+            rich_help_panel=_COLUMNS,
+        ),
+    ] = None,
+    text_column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Take texts from this column (default: text, where there is one).",
+            rich_help_panel=_COLUMNS,
+        ),
+    ] = None,
+    title_column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Take titles from this column (default: title, where there is one).",
+            rich_help_panel=_COLUMNS,
+        ),
+    ] = None,
     encoder: EncoderOption = None,
     dtype: DtypeOption = None,
     lexical: LexicalOption = None,
@@ -181,9 +258,10 @@ def vectors(  # noqa: PLR0913 - each option is a flag of the command
 ) -> None:
     """Import documents with their vectors: an export of mvindex, or files of Parquet, JSON Lines or NumPy.
 
-    Parquet has a row for each view, or for each document with a list of vectors (docs/how-to/moving.md
-    names the columns).
-    An export makes an index equal to its source.
+    Parquet has a row for each view, or for each document with a list of vectors; docs/how-to/moving.md names the
+    columns. An export makes an index equal to its source.
+
+    Example: mvindex import vectors corpus-parquet/ --index corpus.mvx
 
     Example: mvindex import vectors passages.parquet --index passages.mvx
     """

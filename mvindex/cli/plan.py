@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mvindex.cli.options import note, parse_choice
+from mvindex.cli.options import MACHINE, SEARCH, note, parse_choice
 from mvindex.cli.output import JsonOption, Output, OutputOption, print_rows
 from mvindex.cli.terminal import print_json
 
@@ -16,30 +16,79 @@ if TYPE_CHECKING:
     from mvindex.planning.rates import Rates
 
 
+# Headings of options in the help.
+_DOCUMENTS, _MACHINES = "Documents", "Machines"
+
+
 def plan(  # noqa: PLR0913 - each option is a flag of the command
     documents: Annotated[
-        str, typer.Option(metavar="NUMBER", help="Plan for so many documents, such as 21M, 1.5e6 or 21015324.")
+        str,
+        typer.Option(
+            metavar="NUMBER",
+            help="Plan for so many documents, such as 21M, 1.5e6 or 21015324.",
+            rich_help_panel=_DOCUMENTS,
+        ),
     ],
     ram: Annotated[
         str,
-        typer.Option(metavar="BYTES", help="Give a machine so much memory: 64G and 64GiB are 2^30, 64GB 10^9 bytes."),
+        typer.Option(
+            metavar="BYTES",
+            help="Give a machine so much memory: 64G and 64GiB are 64 x 2^30 bytes, 64GB is 64 x 10^9.",
+            rich_help_panel=_MACHINES,
+        ),
     ],
-    dim: Annotated[int, typer.Option(help="Dimensions of a view.", min=1)] = 384,
-    views: Annotated[float, typer.Option(help="Views per document, on average.")] = 8,
-    disk: Annotated[str | None, typer.Option(help="Disk of a machine, such as 2T; not checked by default.")] = None,
-    gpu: Annotated[int, typer.Option(help="GPUs of a machine.", min=0)] = 0,
-    gpu_ram: Annotated[str, typer.Option(help="Memory of each GPU.")] = "80G",
-    dtype: Annotated[str, typer.Option(help="Type of the stored views: fp16 or fp32.")] = "fp16",
+    dim: Annotated[
+        int, typer.Option(help="Plan for views of so many dimensions.", min=1, rich_help_panel=_DOCUMENTS)
+    ] = 384,
+    views: Annotated[
+        float, typer.Option(help="Plan for so many views per document, on average.", rich_help_panel=_DOCUMENTS)
+    ] = 8,
+    disk: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BYTES",
+            help="Give a machine so much disk, such as 2T (default: not checked).",
+            rich_help_panel=_MACHINES,
+        ),
+    ] = None,
+    gpu: Annotated[int, typer.Option(help="Give a machine so many GPUs.", min=0, rich_help_panel=_MACHINES)] = 0,
+    gpu_ram: Annotated[
+        str, typer.Option(metavar="BYTES", help="Give each GPU so much memory.", rich_help_panel=_MACHINES)
+    ] = "80G",
+    dtype: Annotated[
+        str,
+        typer.Option(metavar="fp16|fp32", help="Store views in this type.", rich_help_panel=_DOCUMENTS),
+    ] = "fp16",
     text_bytes: Annotated[
-        int, typer.Option(help="Bytes of a document's title, text and metadata, on average.", min=0)
+        int,
+        typer.Option(
+            metavar="BYTES",
+            help="Plan for so many bytes of title, text and metadata per document, on average.",
+            min=0,
+            rich_help_panel=_DOCUMENTS,
+        ),
     ] = 600,
-    top_k: Annotated[int, typer.Option("--top-k", "-k", help="Documents per result.", min=1)] = 10,
-    target_recall: Annotated[float, typer.Option(help="Share of the exact top_k that should be found.")] = 0.97,
+    top_k: Annotated[
+        int, typer.Option("--top-k", "-k", help="Return so many documents.", min=1, rich_help_panel=SEARCH)
+    ] = 10,
+    target_recall: Annotated[
+        float, typer.Option(help="Find this share of the exact top_k.", rich_help_panel=SEARCH)
+    ] = 0.97,
     measure: Annotated[
-        bool, typer.Option("--measure", help="Measure this machine, at most a minute, to estimate times.")
+        bool,
+        typer.Option(
+            "--measure",
+            help="Measure this machine, for at most a minute, and estimate times.",
+            rich_help_panel=MACHINE,
+        ),
     ] = False,
     folder: Annotated[
-        Path, typer.Option(help="Where --measure builds its small indexes; they are deleted again.")
+        Path,
+        typer.Option(
+            metavar="DIR",
+            help="Let --measure build its small indexes here; they are deleted again.",
+            rich_help_panel=MACHINE,
+        ),
     ] = Path(),
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mvindex.cli.options import ThreadsOption
+from mvindex.cli.options import DeviceOption, ThreadsOption
 from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
 from mvindex_train.mine_cli import mine
 
@@ -32,63 +32,143 @@ app = typer.Typer(
 app.command()(mine)
 
 _DEFAULT_PRESET = "snippets"
+# Headings of options in the help.
+_DATA, _METHOD, _WARM_UP = "Data", "Method", "Warm-up"
 
 
 @app.command()
 def train(  # noqa: PLR0913 - each option is a flag of the command
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the checkpoint to write.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write the checkpoint to this folder; required.")
+    ] = None,
     files: Annotated[
-        list[str] | None, typer.Option("--train", help="Files of training data, in any supported format.")
+        list[str] | None,
+        typer.Option(
+            "--train",
+            metavar="FILE",
+            help="Train on the questions of this file, in any supported format; may be repeated.",
+            rich_help_panel=_DATA,
+        ),
     ] = None,
     passages: Annotated[
-        str | None, typer.Option(help="Corpus that ids in the files refer to; dev questions are searched in it.")
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Look up the ids of the files in this corpus, and search it for the dev questions.",
+            rich_help_panel=_DATA,
+        ),
     ] = None,
     dev: Annotated[
-        list[str] | None, typer.Option(help="Files of dev questions, by which the best epoch is chosen.")
+        list[str] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Keep the epoch that answers the questions of this file best; may be repeated.",
+            rich_help_panel=_DATA,
+        ),
     ] = None,
-    negatives: Annotated[list[str] | None, typer.Option(help="Files of negatives by `mvindex mine`.")] = None,
-    format: Annotated[str | None, typer.Option(help="Format of the files (default: detected).")] = None,
+    negatives: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Also contrast with the negatives of this file of mvindex mine; may be repeated.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(
+            help="Read the files as dpr, squad, questions, beir, triples, triple-ids, tevatron, pairs or examples "
+            "(default: detected).",
+            rich_help_panel=_DATA,
+        ),
+    ] = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="Method: snippets (default), dpr, mvr, camvr, drpq, me-bert, poly, sentences, splits."),
+        typer.Option(
+            help="Train by this method: snippets (default), dpr, mvr, camvr, drpq, me-bert, poly, sentences or splits.",
+            rich_help_panel=_METHOD,
+        ),
     ] = None,
     budget: Annotated[
-        str | None, typer.Option(help="full (default), or small: CPU minutes instead of GPU days.")
+        str | None,
+        typer.Option(
+            metavar="full|small",
+            help="Take the method's own settings (full, the default), or some that need CPU minutes (small).",
+            rich_help_panel=_METHOD,
+        ),
     ] = None,
     base: Annotated[
-        str | None, typer.Option(help="Checkpoint to start from: minilm (default), a folder or a hub id.")
+        str | None,
+        typer.Option(
+            help="Start from this checkpoint: minilm (default), a folder or a hub id.", rich_help_panel=_METHOD
+        ),
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="TOML file of settings; flags override it.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Take settings from this TOML file; options override it.", rich_help_panel=_METHOD
+        ),
+    ] = None,
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", help="Any setting, e.g. loss.tau=0.5; see --show-config.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Set any setting that --show-config prints, such as loss.tau=0.5; may be repeated.",
+            rich_help_panel=_METHOD,
+        ),
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the data.")] = None,
-    batch: Annotated[int | None, typer.Option(help="Passages in a batch, over all processes.")] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="Learning rate of the optimiser.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of all random numbers.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Pass over the data so many times.", rich_help_panel=_METHOD)
+    ] = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(help="Put so many passages in a batch, over all processes.", rich_help_panel=_METHOD),
+    ] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Train at this learning rate.", rich_help_panel=_METHOD)
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Draw all random numbers from this seed.", rich_help_panel=_METHOD)
+    ] = None,
     scale: Annotated[
         str | None,
-        typer.Option(help="Factor of what LoRA learnt (default: 1), or auto: the best for the dev questions."),
+        typer.Option(
+            metavar="NUMBER|auto",
+            help="Multiply what LoRA learnt by this (default: 1); auto takes the best for the dev questions.",
+            rich_help_panel=_METHOD,
+        ),
     ] = None,
     keep: Annotated[
         list[str] | None,
-        typer.Option(help="BEIR folders of judged questions that --scale auto must not answer worse than the base."),
+        typer.Option(
+            metavar="DIR",
+            help="Let --scale auto answer the questions of this BEIR folder no worse than the base; may be repeated.",
+            rich_help_panel=_METHOD,
+        ),
     ] = None,
     warm_up: Annotated[
-        str | None, typer.Option(help="Corpus for a warm-up without questions, before training.")
+        str | None,
+        typer.Option(metavar="FILE", help="First train on this corpus, without questions.", rich_help_panel=_WARM_UP),
     ] = None,
-    warm_up_steps: Annotated[int | None, typer.Option(help="Maximum number of warm-up steps.")] = None,
+    warm_up_steps: Annotated[
+        int | None, typer.Option(help="End the warm-up after so many steps.", rich_help_panel=_WARM_UP)
+    ] = None,
     save_every: Annotated[
-        int | None, typer.Option(help="Steps between saved states, besides the ends of epochs.")
+        int | None, typer.Option(help="Save the state every so many steps, and at the end of every epoch.")
     ] = None,
     log_to: Annotated[
         list[str] | None,
-        typer.Option("--log-to", help="Where else to log to: wandb or mlflow (extras of these names)."),
+        typer.Option(
+            "--log-to",
+            metavar="wandb|mlflow",
+            help="Also log to Weights & Biases or MLflow (the extras wandb and mlflow); may be repeated.",
+        ),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: the fastest available).")] = None,
+    device: DeviceOption = None,
     threads: ThreadsOption = None,
     show_config: Annotated[
-        bool, typer.Option("--show-config", help="Print all settings with their sources, and exit.")
+        bool, typer.Option("--show-config", help="Print every setting and where it is from, and exit.")
     ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Replace an existing checkpoint, or the state of another run.")
@@ -96,9 +176,14 @@ def train(  # noqa: PLR0913 - each option is a flag of the command
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
-    """Train an encoder on questions and the passages that answer them; write a checkpoint for `mvindex ingest`.
+    """Train an encoder on questions and the passages that answer them.
 
-    Repeat the command to resume an interrupted run. Several GPUs: accelerate launch -m mvindex train ...
+    The result is a checkpoint, for mvindex ingest --encoder.
+
+    After an interruption, the same command continues. On several GPUs, run accelerate launch -m mvindex train with
+    the same options.
+
+    Example: mvindex train --train questions.jsonl --passages corpus.tsv --budget small --out my-encoder
 
     Example: mvindex train --preset snippets --train questions.jsonl --passages corpus.tsv --out my-encoder
     """

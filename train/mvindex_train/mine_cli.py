@@ -9,62 +9,107 @@ from typing import Annotated, Any
 
 import typer
 
-from mvindex.cli.options import ThreadsOption
+from mvindex.cli.options import DeviceOption, ThreadsOption
 from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
 from mvindex_train.data.options import TrainingFormat
 from mvindex_train.negatives.config import MiningConfig, MiningJob, SourceKind
+
+# Headings of options in the help.
+_CHOICE, _CROSS_ENCODER = "Choice of negatives", "Cross-encoder"
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
 @app.command()
 def mine(  # noqa: PLR0913 - each option is a flag of the command
-    questions: Annotated[list[str], typer.Argument(help="Files of training data.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="JSONL file to write.")],
+    questions: Annotated[
+        list[str], typer.Argument(metavar="QUESTIONS", help="Files of training data, as those of mvindex train.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Write the negatives to this JSONL file.")],
     index: Annotated[
-        Path | None, typer.Option("--index", "-i", help="Index whose documents are mined.", envvar="MVINDEX_INDEX")
+        Path | None,
+        typer.Option("--index", "-i", metavar="DIR", help="Take negatives from this index.", envvar="MVINDEX_INDEX"),
     ] = None,
     passages: Annotated[
-        str | None, typer.Option(help="Corpus: mined when there is no index; resolves the ids in the files.")
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Look up the ids of the files in this corpus; without an index, take negatives from it.",
+        ),
     ] = None,
     bm25: Annotated[bool, typer.Option("--bm25", help="Short for --source bm25.")] = False,
     source: Annotated[
         SourceKind | None,
-        typer.Option(help="Ranking to mine from: dense (default), or bm25 (default without an index)."),
+        typer.Option(
+            help="Take negatives from this ranking: dense (default with an index), bm25 (default without) or both."
+        ),
     ] = None,
-    format: Annotated[TrainingFormat | None, typer.Option(help="Format of the files (default: detected).")] = None,
-    per_question: Annotated[int, typer.Option(help="Number of negatives for each question, over all sources.")] = 30,
-    depth: Annotated[int, typer.Option(help="Number of ranks read from each source.")] = 200,
-    skip_top: Annotated[int, typer.Option(help="Number of first ranks to skip, for noisy labels.")] = 0,
+    format: Annotated[
+        TrainingFormat | None, typer.Option(help="Read the files in this format (default: detected).")
+    ] = None,
+    per_question: Annotated[
+        int,
+        typer.Option(help="Write so many negatives for each question, over all rankings.", rich_help_panel=_CHOICE),
+    ] = 30,
+    depth: Annotated[int, typer.Option(help="Read so many ranks of each ranking.", rich_help_panel=_CHOICE)] = 200,
+    skip_top: Annotated[
+        int, typer.Option(help="Skip so many first ranks, where labels are noisy.", rich_help_panel=_CHOICE)
+    ] = 0,
     sample: Annotated[
-        bool, typer.Option("--sample", help="Sample uniformly from the ranks instead of the first ones.")
+        bool,
+        typer.Option("--sample", help="Draw from the ranks, instead of taking the first.", rich_help_panel=_CHOICE),
     ] = False,
-    seed: Annotated[int, typer.Option(help="Seed of --sample.")] = 0,
-    exact: Annotated[bool, typer.Option("--exact", help="Certified dense rankings, with any engine.")] = False,
-    regex: Annotated[bool, typer.Option("--regex", help="Answers are regular expressions (CuratedTREC).")] = False,
+    seed: Annotated[int, typer.Option(help="Draw from this seed.", rich_help_panel=_CHOICE)] = 0,
+    exact: Annotated[
+        bool,
+        typer.Option("--exact", help="Take certified rankings, whatever engine is active.", rich_help_panel=_CHOICE),
+    ] = False,
+    regex: Annotated[
+        bool,
+        typer.Option("--regex", help="Read answers as regular expressions (CuratedTREC).", rich_help_panel=_CHOICE),
+    ] = False,
     encoder: Annotated[
         str | None,
-        typer.Option(help="Checkpoint that ranks instead of the index's encoder; encodes the documents again."),
+        typer.Option(
+            metavar="CHECKPOINT",
+            help="Rank by this encoder instead of the index's own; the documents are encoded again.",
+        ),
     ] = None,
     cross_encoder: Annotated[
-        str | None, typer.Option(help="Folder or hub id of a sequence classifier (safetensors).")
+        str | None,
+        typer.Option(
+            metavar="CHECKPOINT",
+            help="Score the negatives by this sequence classifier: a directory or a hub id.",
+            rich_help_panel=_CROSS_ENCODER,
+        ),
     ] = None,
     keep_below: Annotated[
-        float | None, typer.Option(help="Drop candidates that the cross-encoder scores higher.")
+        float | None,
+        typer.Option(help="Drop what the cross-encoder scores higher than this.", rich_help_panel=_CROSS_ENCODER),
     ] = None,
     teacher: Annotated[
-        bool, typer.Option("--teacher", help="Write the cross-encoder's scores, for distillation.")
+        bool,
+        typer.Option(
+            "--teacher", help="Write the cross-encoder's scores too, to distil them.", rich_help_panel=_CROSS_ENCODER
+        ),
     ] = False,
-    merge: Annotated[str | None, typer.Option(help="Output of an earlier run, whose negatives are added.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: the fastest available).")] = None,
+    merge: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Add the negatives of an earlier run's file.", rich_help_panel=_CHOICE),
+    ] = None,
+    device: DeviceOption = None,
     threads: ThreadsOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the output, or restart.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite the file, or begin an interrupted run again.")
+    ] = False,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
     """Mine hard negatives: documents that rank high for a question and are neither its positive nor contain an answer.
 
-    Repeat the command to resume an interrupted run.
+    After an interruption, the same command continues.
+
+    Example: mvindex mine train.json --index corpus.mvx --out negatives.jsonl
 
     Example: mvindex mine train.json --bm25 --passages corpus.tsv --out negatives.jsonl
     """

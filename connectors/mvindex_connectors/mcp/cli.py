@@ -17,20 +17,26 @@ _LEAST_CHARS = 1000
 def mcp(  # noqa: PLR0913 - each option is a flag of the command
     index: IndexOption = None,
     http: Annotated[
-        int | None, typer.Option("--http", help="Port on 127.0.0.1 for streamable HTTP, at /mcp (default: stdio).")
+        int | None, typer.Option("--http", help="Listen on this port of 127.0.0.1, at /mcp (default: stdio).")
     ] = None,
-    allow_write: Annotated[bool, typer.Option("--allow-write", help="Offer the tool add too.")] = False,
-    max_chars: Annotated[int, typer.Option(help="Characters of one answer.", min=_LEAST_CHARS)] = 20_000,
+    allow_write: Annotated[
+        bool, typer.Option("--allow-write", help="Let agents add documents, by the tool add.")
+    ] = False,
+    max_chars: Annotated[int, typer.Option(help="Answer with at most so many characters.", min=_LEAST_CHARS)] = 20_000,
     describe: Annotated[
         list[str] | None,
-        typer.Option(metavar="TOOL=TEXT", help="What an agent is told of a tool, instead of the default; repeatable."),
+        typer.Option(metavar="TOOL=TEXT", help="Describe a tool to agents by this text; may be repeated."),
     ] = None,
     device: DeviceOption = None,
     threads: ThreadsOption = None,
 ) -> None:
-    """Serve an index to agents by the Model Context Protocol: the tools search, read and sources.
+    """Serve an index to agents by the Model Context Protocol.
+
+    Agents get the tools search, read and sources, which cite what they return.
 
     Example: mvindex mcp --index docs.mvx
+
+    Example: mvindex mcp --index docs.mvx --http 7790
     """
     from mvindex.plugins import require
 

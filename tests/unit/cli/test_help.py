@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from mvindex.cli.program import _HEADINGS, _add_commands, full_app
@@ -39,6 +40,28 @@ def test_help_fits_80_columns_and_ends_in_examples_that_a_shell_reads_as_one_com
     commands = [line for line in examples.replace("\\\n", " ").splitlines() if line.strip()]
     assert commands and all(line.startswith(f"  mvindex {name}") for line in commands)
     assert all(shlex.split(line)[0] == "mvindex" for line in commands)
+
+
+def commands_of(command, words=()):
+    """Yield the words and the command of each command that runs."""
+    if hasattr(command, "commands"):
+        for name, each in command.commands.items():
+            yield from commands_of(each, (*words, name))
+    else:
+        yield words, command
+
+
+def test_options_are_described_in_sentences_and_grouped_where_they_are_many():
+    _add_commands()
+    for words, command in commands_of(typer.main.get_command(full_app())):
+        if words == ("serve",):
+            continue
+        ungrouped = []
+        for each in command.params:
+            assert re.fullmatch(r"[A-Z].*[.)]", each.help), (words, each.name, each.help)
+            if each.param_type_name == "option" and each.rich_help_panel is None:
+                ungrouped.append(each.name)
+        assert len(ungrouped) <= 10, (words, ungrouped)
 
 
 def test_options_are_under_headings_and_types_are_words():
