@@ -11,7 +11,7 @@ EXTRAS ?= all,dev
 # Test processes, each of one thread but where a test asks for more.
 JOBS ?= 2
 
-.PHONY: demo test check docs format install proto clean release-check
+.PHONY: demo test check docs docs-release format install proto clean release-check
 
 demo: $(READY)
 	@mkdir -p $(DEMO)
@@ -31,6 +31,13 @@ check: $(READY)
 docs: $(READY)
 	@test -x $(BIN)/mkdocs || $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+# Adds the site of a version to the branch gh-pages: make docs-release VERSION=0.3
+docs-release: $(READY)
+	@test -n "$(VERSION)" || (echo 'expected the version: make docs-release VERSION=0.3' >&2; exit 2)
+	@test -x $(BIN)/mike || $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	PATH=$(abspath $(BIN)):$$PATH NO_MKDOCS_2_WARNING=1 $(BIN)/mike deploy --update-aliases $(VERSION) latest
+	$(BIN)/mike set-default latest
 
 format: $(READY)
 	$(BIN)/ruff format .
