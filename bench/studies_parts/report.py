@@ -39,8 +39,8 @@ def summary(results):
     return (
         f"{len(results)} rows, {len({result['settings_hash'] for result in results})} settings; seed {named['seed']}; "
         f"{named['steps']} steps; {named['date']}; {named['cpu']}; {', '.join(versions)}.\n\n"
-        f"Claims, each in each form that has rows of its study: {', '.join(verdicts)}; {counts[Verdict.NOT_RUN]} "
-        "without a verdict, for want of a row or of the measure in that form (not in the tables)."
+        f"Claims, by form: {', '.join(verdicts)}. Without a verdict, for want of a row or of the measure: "
+        f"{counts[Verdict.NOT_RUN]}."
     )
 
 
@@ -172,7 +172,9 @@ def _not_run(study, own):
         for line in TABLES[study]:
             if (line.name, form.value) not in done:
                 lacking[form].append(line.name)
-    return "; ".join(f"{', '.join(names)} ({form.value} form)" for form, names in lacking.items())
+    whole = len(TABLES[study])
+    rows = {form: "all rows" if len(names) == whole else ", ".join(names) for form, names in lacking.items()}
+    return "; ".join(f"{names} ({form.value} form)" for form, names in rows.items())
 
 
 def _groups(results, study):

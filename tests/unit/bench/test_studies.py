@@ -307,7 +307,7 @@ def test_the_report_writes_between_the_marks_and_nowhere_else(tmp_path):
         in text
     )
     assert "| k=1 (DPR) | small | R@5 66.2; R@20 76.8; R@100 85.2 | 0.0 / 0.0 / 100.0 | 11.1 | - |" in text
-    assert "Not run: k=1 (DPR), k=4, k=8, k=12, ME-BERT k=8 (paper form); k=8, k=12, ME-BERT k=8 (small form)." in text
+    assert "Not run: all rows (paper form); k=8, k=12, ME-BERT k=8 (small form)." in text
     write_report(path, page)
     assert page.read_text() == text
     page.write_text(marked_places("summary", *(study for study in TABLES if study != "mvr-table-8")))
