@@ -40,8 +40,11 @@ def no_progress(*_: object) -> None:
 class ViewText:
     """A text that makes a view of a document: a generated question, a proposition, a title, a caption.
 
-    span: the characters [begin, end) of the document's text that a hit by this view cites; None where it cites none.
-    Raises DocumentError when the text says nothing or the span is no range.
+    Attributes:
+        text: The text, with at least one letter, digit or sign.
+        span: The characters [begin, end) of the document's text that a hit by this view cites; None cites none.
+
+    Raises DocumentError for an empty text or a span that is no range.
     """
 
     text: str
@@ -63,13 +66,17 @@ class ViewText:
 class Document:
     """One document: an id, a text and/or a title, and JSON metadata; dates in it are stored as ISO 8601 texts.
 
-    view_texts: each is encoded as a text of its own, and makes views beside those of the text. A string cites no span.
-    They are not stored: a document that an index returns has none.
+    Attributes:
+        id: Up to MAX_ID_CHARS characters, without control characters.
+        text: The text that is encoded, cited and searched by terms.
+        title: Encoded with the text. One of both may be empty, and with given views also both.
+        metadata: A JSON object of finite numbers and string keys, up to MAX_METADATA_VALUES values and
+            MAX_METADATA_DEPTH levels.
+        view_texts: Texts that are encoded on their own, beside the views of the text. A string cites no span. They
+            are not stored: a document that an index returns has none.
 
-    Raises DocumentError when a value is not a string, the id is empty, longer than MAX_ID_CHARS or has control
-    characters, a string holds NUL or a lone surrogate, the metadata is not a JSON object (finite numbers, string keys,
-    at most MAX_METADATA_VALUES values and MAX_METADATA_DEPTH levels), or a span ends after the text. Text and title may
-    both be empty only where views are given: see require_text.
+    Raises DocumentError for a value that breaks these rules, a string with NUL or a lone surrogate, and a span that
+    ends after the text.
     """
 
     id: str
@@ -110,8 +117,12 @@ class Document:
 class Views:
     """The views of n documents, ragged.
 
-    rows: (r, d) float32; starts: (n + 1,) int64, document i owns rows[starts[i]:starts[i + 1]], at least one;
-    spans: (r, 2) int64, the characters [begin, end) of the text that a view stands for, -1 where it stands for none.
+    Attributes:
+        rows: (r, d) float32, the views of all documents, one after the other.
+        starts: (n + 1,) int64; document i has rows[starts[i]:starts[i + 1]], at least one.
+        spans: (r, 2) int64, the characters [begin, end) of the text that a view stands for; -1 for none.
+
+    Raises EncoderError for arrays that do not fit together.
     """
 
     rows: Floats
@@ -138,8 +149,11 @@ class Views:
 class DocumentViews:
     """The views of one document as they are stored.
 
-    vectors: (k, d) float32; spans: of each view the characters [begin, end) of the text that it stands for, None where
-    it stands for none; snippets: these characters, or the title where the text is empty.
+    Attributes:
+        id: The document's id.
+        vectors: (k, d) float32, by slot.
+        spans: k spans: the characters [begin, end) of the text that a view stands for, None where it stands for none.
+        snippets: k texts: these characters, or the title where the text is empty; None without a span.
     """
 
     id: str
@@ -156,9 +170,11 @@ class DocumentViews:
 class Component:
     """The contribution of one ranking to a fused or reranked score.
 
-    name: "dense", "lexical" or, of what was reranked, "hybrid" or "rerank"; rank: from 1, None where the document is
-    not among those that the ranking proposed; score: its own, exact whether it was proposed or not;
-    contribution: what that adds to the document's score, scaled and weighted.
+    Attributes:
+        name: "dense" or "lexical"; after reranking also "hybrid" and "rerank".
+        rank: From 1; None where this ranking did not propose the document.
+        score: The document's score in this ranking, exact whether it was proposed or not.
+        contribution: What it adds to the document's score, scaled and weighted.
     """
 
     name: str
@@ -171,11 +187,13 @@ class Component:
 class Citation:
     """The part of a hit's text that most likely answers the query.
 
-    text: the characters [start, end) of the document's text; why: the parts of its score, higher is better: "views",
-    "terms", "context" (what stands beside it) and "cues" (the kind of thing that the query asks for).
-
-    file, page, line, end_line: where it stands, as far as the document's metadata say where its text begins: "file",
-    "page" (from 1) and "line", the number of its first line (from 1).
+    Attributes:
+        text: The characters [start, end) of the document's text.
+        start, end: Offsets in code points, from 0.
+        why: The parts of its score, which add up: "views", "terms", "context" (what stands beside it) and "cues" (the
+            kind of thing that the query asks for).
+        file, page: Those of the document's metadata; None where it has none.
+        line, end_line: Its first and last line, from 1, where the metadata have "line", the number of the text's first.
     """
 
     text: str
@@ -242,12 +260,17 @@ class _Undecoded:
 class Hit(_Undecoded):
     """A document in a result: its score, the slot of its winning view, and what that view stands for.
 
-    Where the search left fields out: text and title are "", metadata is {}; without the text, span and snippet are
-    None.
-
-    components: of lexical and hybrid search, what views and words have to do with the score. citation: the part of the
-    text that most likely answers, chosen when it is first asked for; None for a query without a text, and without the
-    document's text. It does not count when hits are compared.
+    Attributes:
+        id: The document's id.
+        score: Higher is better; its scale is that of the search's mode and scoring.
+        slot: The number of the winning view, from 0.
+        span: The characters [begin, end) of the text that the view stands for; None where it stands for none, or the
+            search left the text out.
+        snippet: The text of the span, or the title where the text is empty; None as span.
+        text, title, metadata: Those of the document; "" and {} where the search left them out.
+        components: In lexical and hybrid search and after reranking, the part of each ranking in the score.
+        citation: The part of the text that most likely answers, chosen when it is first read. None for a query without
+            a text, and without the document's text. It does not count when hits are compared.
     """
 
     id: str
@@ -370,10 +393,13 @@ class QueryGroup:
 class SearchResult:
     """The hits of one query, best first.
 
-    exact: True only when they are provably the top_k of brute force over the stored vectors.
-    short_by: how many documents are missing from min(top_k, documents allowed). rounds: searches of the engine.
-    missing_shards: the shards that could not be asked, by number; what they hold is not among the hits.
-    mode: "dense", "lexical" or "hybrid", how the query was searched.
+    Attributes:
+        hits: Distinct documents.
+        exact: True only when they are provably the top_k of brute force over the stored vectors.
+        short_by: Number of documents missing from min(top_k, documents allowed).
+        rounds: Number of searches of the engine.
+        missing_shards: The numbers of shards that could not be searched.
+        mode: "dense", "lexical" or "hybrid", as the query was searched.
     """
 
     hits: tuple[Hit, ...]

@@ -15,16 +15,21 @@ _PROBE_TEXT = "text"
 
 
 class CallableEncoder:
-    """An encoder whose vectors a function gives.
+    """An encoder that calls a function of yours.
 
-    function: a list of n texts (title, newline, text) -> (n, d) array for one view each, (n, k, d), or a list of n
-    arrays (k_i, d), k_i >= 1; any norm, integers or floats. query_function: a list of q texts -> (q, d); without it
-    function is called, which must then return one vector per text. name: the fingerprint; by default the module and
-    qualified name of the function, so that a lambda or an object needs a name. dim: found by one query where it is
-    not given.
+    Args:
+        function: Takes a list of n texts (title, newline, text). Returns (n, d), one view each, or
+            (n, k, d), or a list of n arrays (k_i, d), k_i >= 1, of integers or floats of any norm.
+        query_function: Takes a list of q texts and returns a (q, d) array; by default `function`, which must then
+            return one vector per text.
+        name: What an index records; by default the module and qualified name of the function. A lambda needs one.
+        dim: Dimensions; found by one query where they are not given.
 
-    Raises EncoderError for a result of another number, shape, type or dim, or that is not finite as float32;
-    what the function itself raises passes through.
+    Raises:
+        ConfigError: For an invalid dim or name.
+        EncoderError: Later, for a result of another number, shape, type or dim, or values not finite as float32.
+            What the function itself raises passes through.
+
     """
 
     def __init__(

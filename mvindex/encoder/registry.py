@@ -68,7 +68,7 @@ def load_encoder(  # noqa: PLR0913 - each argument is a setting of the encoder
         query_function: Of a function, what embeds queries where they are embedded otherwise.
 
     Raises:
-        ConfigError: For a value that is none, or ExtraMissing, with the packages to install.
+        ConfigError: For an invalid value, or ExtraMissing, with the packages to install.
         CheckpointError: When a checkpoint is wrong.
 
     """

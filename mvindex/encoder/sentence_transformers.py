@@ -38,9 +38,19 @@ def save_sentence_transformer(
 ) -> Exported:
     """Save the checkpoint, whole or not at all, as a folder of sentence-transformers, which mvindex reads too.
 
-    source: as load_encoder() takes it; an adapter is merged into full weights. folder: new, or empty. family: "single"
-    exports one vector a document from a checkpoint of several; questions keep theirs.
-    Raises ConfigError for a family that its modules cannot express, or a folder that holds something.
+    Args:
+        source: A checkpoint, as load_encoder() takes it; an adapter is merged into full weights.
+        folder: A new or empty directory.
+        family: "single" exports one vector per document of a checkpoint that makes several; None its own family.
+
+    Returns:
+        What was written.
+
+    Raises:
+        ConfigError: For a family that sentence-transformers' modules cannot express, or a directory that is not empty.
+        CheckpointError: The checkpoint cannot be read.
+        ExtraMissing: torch or transformers is not installed.
+
     """
     target = Path(folder).absolute()
     checkpoint = read_checkpoint(source, None if family is None else parse_family(family))

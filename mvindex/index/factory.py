@@ -71,7 +71,7 @@ def create(  # noqa: PLR0913 - each argument is a setting of the index
         filter_fields: Metadata fields that filters compare often, name to type, as set_filter_fields() takes them.
 
     Raises:
-        ConfigError: When the path exists, for neither or both of encoder and dim, or for a value that is none.
+        ConfigError: When the path exists, for neither or both of encoder and dim, or for an invalid value.
 
     """
     if encoder is None and not (family is None and max_views is None):

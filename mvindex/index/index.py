@@ -606,7 +606,7 @@ class Index:
             on_progress: Called with a step, how much of it is done, and how much there is.
 
         Raises:
-            ConfigError: For a value that is none, or an option that the kind does not have.
+            ConfigError: For an invalid value, or an option that the kind does not have.
 
         """
         self.capabilities.check(Operation.BUILD, self.where)
@@ -661,7 +661,7 @@ class Index:
             on_progress: Called with a step, how much of it is done, and how much there is.
 
         Raises:
-            ConfigError: For too few questions, or one without a relevant document.
+            ConfigError: For fewer than 20 questions, or one without a relevant document.
             Unsupported: For an index without a lexical side.
 
         """
@@ -685,7 +685,7 @@ class Index:
             numbers: depth, constant, k1 and b; see Fusion.
 
         Raises:
-            QueryError: For a method or a name that is none, and a number out of range.
+            QueryError: For an unknown method or name, or a number out of range.
 
         """
         self.capabilities.check(Operation.LEXICAL, self.where)
@@ -719,7 +719,7 @@ class Index:
             fields: Name to type, "int", "float", "text" or "date", of all declared fields; {} for none.
 
         Raises:
-            ConfigError: For a name or type that is none.
+            ConfigError: For an invalid name or type.
             Unsupported: For an index in Milvus.
 
         """

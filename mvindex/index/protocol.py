@@ -269,7 +269,7 @@ class IndexProtocol(Protocol):
             rerank_depth: Number of documents that are reranked; max(50, top_k) by default.
 
         Raises:
-            QueryError: For a value that is none, or options that do not go together.
+            QueryError: For an invalid value, or options that do not go together.
             Unsupported: For lexical search in an index without a lexical side.
 
         """

@@ -127,7 +127,7 @@ class SearchOptions:
             operators: Whether "quoted phrases", +required and -excluded words in query texts are operators.
 
         Raises:
-            QueryError: For a value that is none, or options that do not go together.
+            QueryError: For an invalid value, or options that do not go together.
 
         """
         check_count("top_k", top_k)

@@ -183,7 +183,13 @@ class EvaluationConfig:
 class TrainConfig:
     """All settings of a training run. preset and budget name their source and have no effect of their own.
 
-    refresh_epochs: epochs between refreshes of the hard negatives (ANCE). warm_up_epochs: epochs of warm-up.
+    Attributes:
+        preset, budget: Those that the values are from.
+        refresh_epochs: Epochs between refreshes of the hard negatives (ANCE); None for no refresh.
+        warm_up_epochs: Epochs of warm-up, without questions.
+        encoder, data, loss, optimiser, evaluation: The tables of settings; `mvindex train --show-config` prints them.
+
+    Raises ConfigError, which names the setting, for a value that is out of range or contradicts another.
     """
 
     preset: str | None = None

@@ -67,7 +67,7 @@ class MVIndexDocumentStore:
                 directory "auto" is the default.
 
         Raises:
-            ConfigError: For both of encoder and embedding_dim, or a value that is none.
+            ConfigError: For both of encoder and embedding_dim, or an invalid value.
 
         """
         if encoder is not None and embedding_dim is not None:

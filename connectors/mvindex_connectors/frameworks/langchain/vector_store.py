@@ -77,7 +77,7 @@ class MVIndexVectorStore(VectorStore):
                 dense score; of lexical search and a reranker it gets their scores, which the default refuses.
 
         Raises:
-            ConfigError: For a value that is none.
+            ConfigError: For an invalid value.
 
         """
         if embedding is not None and not isinstance(embedding, Embeddings):
@@ -100,7 +100,17 @@ class MVIndexVectorStore(VectorStore):
         index: IndexLike,
         **options: Any,
     ) -> MVIndexVectorStore:
-        """Return a store over the index with these texts added; options are those of the store."""
+        """Return a store over the index with these texts added.
+
+        Args:
+            texts: The texts.
+            embedding: As of the store.
+            metadatas: A dict for each text.
+            ids: An id for each text; new ones by default.
+            index: As of the store.
+            **options: Other arguments of the store.
+
+        """
         store = cls(index, embedding, **options)
         store.add_texts(texts, metadatas, ids=ids)
         return store
@@ -163,7 +173,15 @@ class MVIndexVectorStore(VectorStore):
         ids: list[str] | None = None,
         **options: Any,
     ) -> list[str]:
-        """Add texts; return their ids."""
+        """Add texts; return their ids.
+
+        Args:
+            texts: The texts.
+            metadatas: A dict for each text.
+            ids: An id for each text; new ones by default. A known id replaces its document.
+            **options: Ignored.
+
+        """
         return self.add_documents(documents_of(texts, metadatas), ids=ids)
 
     async def aadd_texts(
@@ -185,7 +203,21 @@ class MVIndexVectorStore(VectorStore):
         all: bool = False,
         **options: Any,
     ) -> bool:
-        """Delete the documents of the ids, those that match the filter, or all; return True. QueryError for none."""
+        """Delete documents.
+
+        Args:
+            ids: Ids; unknown ones are ignored.
+            filter: A filter of the index with a condition.
+            all: Delete every document.
+            **options: Ignored.
+
+        Returns:
+            True.
+
+        Raises:
+            QueryError: Unless exactly one of ids, filter and all is given.
+
+        """
         return self._handle.run_sync(lambda api: _delete(api, ids, filter, all))
 
     async def adelete(
@@ -208,7 +240,17 @@ class MVIndexVectorStore(VectorStore):
         return await self._handle.run_async(lambda api: _get(api, ids))
 
     def similarity_search(self, query: str, k: int = 4, **options: Any) -> list[Document]:
-        """Return the k best documents; options of Index.search(): filter, exact, scoring, mode, fusion, rerank..."""
+        """Return the k best documents, distinct, best first.
+
+        Args:
+            query: The text.
+            k: Number of documents.
+            **options: Options of Index.search(): filter, exact, scoring, mode, fusion, rerank and so on.
+
+        Raises:
+            QueryError: For an invalid option, or lexical search without a lexical side.
+
+        """
         return [document for document, _ in self.similarity_search_with_score(query, k, **options)]
 
     async def asimilarity_search(self, query: str, k: int = 4, **options: Any) -> list[Document]:
@@ -216,7 +258,7 @@ class MVIndexVectorStore(VectorStore):
         return [document for document, _ in await self.asimilarity_search_with_score(query, k, **options)]
 
     def similarity_search_with_score(self, query: str, k: int = 4, **options: Any) -> list[tuple[Document, float]]:
-        """Return the k best documents with their scores: cosines of a dense search, else its own."""
+        """Do what similarity_search() does; each document has its score, in dense search the cosine."""
         return self._handle.run_sync(lambda api: self._scored(api, query, k, options))
 
     async def asimilarity_search_with_score(
@@ -226,7 +268,7 @@ class MVIndexVectorStore(VectorStore):
         return await self._handle.run_async(lambda api: self._scored(api, query, k, options))
 
     def similarity_search_by_vector(self, embedding: list[float], k: int = 4, **options: Any) -> list[Document]:
-        """Return the k best documents of a query vector."""
+        """Do what similarity_search() does, for a query vector of the dimensions of the index."""
         found = self._handle.run_sync(lambda api: self._scored(api, self._vector(embedding), k, options))
         return [document for document, _ in found]
 
