@@ -88,11 +88,16 @@ def check_deletion(ids: object, condition: Filter | None, everything: bool) -> N
         raise QueryError("delete() takes one of ids=, filter= and all=True")
     if condition is not None:
         parse_filter(condition)
-        if _is_always(condition, True):
+        if matches_everything(condition):
             raise QueryError(
                 f"delete: expected a filter with a condition, got {_shown(condition)}, which matches every document. "
                 "To delete all of them, give all=True (--all) instead"
             )
+
+
+def matches_everything(condition: Filter) -> bool:
+    """Return whether a filter leaves out no document, whatever its fields; it must be one that parse_filter() takes."""
+    return _is_always(condition, True)
 
 
 def _is_always(condition: Filter, value: bool) -> bool:

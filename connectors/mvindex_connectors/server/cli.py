@@ -85,7 +85,10 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
         Path | None, typer.Option(help="Require client certificates of this authority, PEM.")
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(help="Lines: read-only or read-write, a token, a name. Read again on SIGHUP.")
+        Path | None,
+        typer.Option(
+            help="Lines: read-only or read-write, a token, a name, what it is bound to. Read again on SIGHUP."
+        ),
     ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Allow everyone who can reach this address to read and write.")

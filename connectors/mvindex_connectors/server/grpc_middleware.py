@@ -12,7 +12,7 @@ import grpc
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError
 
-from mvindex.errors import MvindexError, QueryError
+from mvindex.errors import MvindexError, NoSuchIndex, QueryError
 from mvindex.v1 import service_pb2
 from mvindex_connectors.remote.status import ERROR_KEY, REQUEST_ID_KEY, grpc_code, nearest_known_class
 from mvindex_connectors.server.admission import Admission, CallContext, request_id_from
@@ -94,7 +94,8 @@ class GrpcMiddleware:
             # When the response was sent, not when it was made.
             context.add_done_callback(lambda _: call.meter.close())
             try:
-                with self._admission.admit(call, header, is_open=name.startswith(_HEALTH)):
+                with self._admission.admit(call, header, is_open=self._is_open(name, request)):
+                    self._check_health(name, request, call)
                     return await handle(await parsed(request), context)
             except MvindexError as err:
                 await _abort(context, call, err)
@@ -106,7 +107,8 @@ class GrpcMiddleware:
             call, header = self._call_of(name, context)
             CURRENT_CALL.set(call)
             try:
-                with self._admission.admit(call, header, is_open=name.startswith(_HEALTH)):
+                with self._admission.admit(call, header, is_open=self._is_open(name, request)):
+                    self._check_health(name, request, call)
                     request = await parsed(request)
                     if name.startswith(_OWN_SERVICES):
                         await handle(request, context)
@@ -116,6 +118,17 @@ class GrpcMiddleware:
                 await _abort(context, call, err)
 
         return handled
+
+    def _is_open(self, name: str, request: Any) -> bool:
+        """Return whether a call needs no token: one for health, of an index only while no token is bound."""
+        is_of_index = bool(getattr(request, "service", ""))
+        return name.startswith(_HEALTH) and not (is_of_index and self._admission.tokens.are_bound)
+
+    def _check_health(self, name: str, request: Any, call: CallContext) -> None:
+        """Check that the index whose health is asked for exists for the caller; raise NoSuchIndex otherwise."""
+        service = str(getattr(request, "service", "")) if name.startswith(_HEALTH) else ""
+        if service and not call.caller.may_see(service):
+            raise NoSuchIndex(f"service: expected the name of an index, got {service!r:.120}")
 
     def _call_of(self, name: str, context: Any) -> tuple[CallContext, str | None]:
         """Return the context of a call, and its authorization header."""

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
-from mvindex.errors import LimitExceeded, NoSuchIndex, QueryError, ServerUnavailable, Unsupported
+from mvindex.errors import LimitExceeded, QueryError, ServerUnavailable, Unsupported
 from mvindex.index import Index, IndexProtocol, search_engine_of, store_of
 from mvindex.ingest import IngestHooks, IngestReport
 from mvindex.lexical.bm25 import TermCounts
@@ -24,7 +24,6 @@ from mvindex.search.results import document_of
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import LocalStore, Operation
 from mvindex_connectors.remote.convert import MAX_EXPLAINED, MAX_IDS
-from mvindex_connectors.server.admission import CallContext
 from mvindex_connectors.server.batching import Batcher, BatchObserver
 from mvindex_connectors.server.config import ServerConfig
 from mvindex_connectors.server.idempotency import IdempotencyCache, chunk_mark, is_chunk_stored, settings_with_mark
@@ -288,6 +287,21 @@ class IndexService:
         """Describe the index."""
         return await self.read(self.index.info)
 
+    async def count_within(self, condition: Filter) -> tuple[int, int]:
+        """Return how many documents match, and how many views they have; Unsupported unless it is in a directory."""
+        store = self._shard_parts()[0]
+
+        def count() -> tuple[int, int]:
+            documents = views = 0
+            for part in store.parts():
+                snapshot = part.store.snapshot
+                with part.errors(), part.store.reading(snapshot) as reader:
+                    matching = reader.matching(condition)
+                documents, views = documents + snapshot.count(matching), views + snapshot.views.count_of(matching)
+            return documents, views
+
+        return await self.read(count)
+
     async def term_counts(self, texts: Sequence[str]) -> tuple[TermCounts, IndexInfo]:
         """Return the counts of the texts' terms in this index, and its description, for a search of several shards."""
         search = self._shard_parts()[1]
@@ -340,30 +354,49 @@ class IndexService:
             thread.shutdown(wait=False)
 
     async def add(
-        self, key: str, chunk: int, documents: Iterable[Document], views: Sequence[Floats] | None
+        self,
+        key: str,
+        chunk: int,
+        documents: Iterable[Document],
+        views: Sequence[Floats] | None,
+        check: Callable[[Sequence[Document]], None] | None = None,
     ) -> IngestReport:
-        """Store a chunk durably and return the report; a repeated chunk is not stored again."""
+        """Store a chunk durably and return the report; a repeated chunk is not stored again.
+
+        check: Called with the documents, in the writing thread, before they are stored; it raises to refuse them.
+        """
         report = self._chunks.get(f"{chunk} {key}") if key else None
         if report is None:
-            report = await self._write(lambda: self._add_once(key, chunk, list(documents), views))
+
+            def add_once() -> IngestReport:
+                # In the writing thread: the caller may be gone, and may already retry.
+                report = self._chunks.get(f"{chunk} {key}") if key else None
+                return report or self._add(key, chunk, list(documents), views, check)
+
+            report = await self._write(add_once)
         return report
 
-    def _add_once(
-        self, key: str, chunk: int, documents: list[Document], views: Sequence[Floats] | None
+    def _add(
+        self,
+        key: str,
+        chunk: int,
+        documents: list[Document],
+        views: Sequence[Floats] | None,
+        check: Callable[[Sequence[Document]], None] | None,
     ) -> IngestReport:
-        """Store a chunk and cache the report, in the writing thread: the caller may be gone, and may already retry."""
-        if not key:
-            return self._add(key, chunk, documents, views)
-        report = self._chunks.get(f"{chunk} {key}")
-        if report is None:
-            report = self._add(key, chunk, documents, views)
+        """Store a chunk unless the index has its mark, and cache the report."""
+        mark = chunk_mark(key, chunk) if key else ""
+        if mark and is_chunk_stored(self._settings(), mark):
+            report = IngestReport(unchanged=len(documents))
+        else:
+            if check is not None:
+                check(documents)
+            report = self._store(documents, views, mark)
+        if key:
             self._chunks.put(f"{chunk} {key}", report)
         return report
 
-    def _add(self, key: str, chunk: int, documents: list[Document], views: Sequence[Floats] | None) -> IngestReport:
-        mark = chunk_mark(key, chunk) if key else ""
-        if mark and is_chunk_stored(self._settings(), mark):
-            return IngestReport(unchanged=len(documents))
+    def _store(self, documents: list[Document], views: Sequence[Floats] | None, mark: str) -> IngestReport:
         hooks = IngestHooks(
             on_progress=self._check_open, note=lambda _: settings_with_mark(self._settings(), mark) if mark else {}
         )
@@ -375,25 +408,41 @@ class IndexService:
         """Return the settings of the index, where marks of stored chunks are kept; empty if it keeps none."""
         return {} if self._local is None else self._local.settings
 
-    async def delete(self, ids: Sequence[str] | None, condition: Any, key: str, everything: bool = False) -> int:
-        """Delete documents and return how many; a repeated request deletes nothing more."""
+    async def delete(
+        self,
+        ids: Sequence[str] | Callable[[], Sequence[str]] | None,
+        condition: Any,
+        key: str,
+        everything: bool = False,
+    ) -> int:
+        """Delete documents and return how many; a repeated request deletes nothing more.
+
+        ids: or a function that returns them, called in the writing thread.
+        """
         deleted = self._deletions.get(key) if key else None
         if deleted is None:
-            deleted = await self._write(lambda: self._delete_once(ids, condition, everything, key))
+
+            def delete_once() -> int:
+                deleted = self._deletions.get(key) if key else None
+                if deleted is None:
+                    chosen = ids() if callable(ids) else ids
+                    deleted = self.index.delete(ids=chosen, filter=condition, all=everything)
+                    if key:
+                        self._deletions.put(key, deleted)
+                return deleted
+
+            deleted = await self._write(delete_once)
         return deleted
 
-    def _delete_once(self, ids: Sequence[str] | None, condition: Any, everything: bool, key: str) -> int:
-        """Delete and cache the count, in the writing thread as _add_once() does."""
-        deleted = self._deletions.get(key) if key else None
-        if deleted is None:
-            deleted = self.index.delete(ids=ids, filter=condition, all=everything)
-            if key:
-                self._deletions.put(key, deleted)
-        return deleted
+    async def update(self, id: str, metadata: Mapping[str, Any], check: Callable[[], None] | None = None) -> None:
+        """Replace the metadata of a document; check is called before, in the writing thread, and raises to refuse."""
 
-    async def update(self, id: str, metadata: Mapping[str, Any]) -> None:
-        """Replace the metadata of a document."""
-        await self._write(lambda: self.index.update(id, metadata=metadata))
+        def update() -> None:
+            if check is not None:
+                check()
+            self.index.update(id, metadata=metadata)
+
+        await self._write(update)
 
     async def compact(self) -> CompactReport:
         """Compact the index; reads continue meanwhile, writes wait. ServerUnavailable if it is closed meanwhile."""
@@ -430,17 +479,6 @@ class IndexService:
         if self._is_read_only:
             raise Unsupported(f"{self.name}: this server was started with --read-only; it takes no writes")
         return await asyncio.get_running_loop().run_in_executor(self._writer, function)
-
-
-def find_index(services: Mapping[str, IndexService], call: CallContext) -> IndexService:
-    """Return the index that a call names, in use until the call ends; NoSuchIndex lists the names that exist."""
-    if call.index not in services:
-        raise NoSuchIndex(f"index: expected one of {', '.join(services)}, got {call.index!r:.120}")
-    service = services[call.index]
-    if call.on_end is None:
-        service.enter()
-        call.on_end = service.leave
-    return service
 
 
 def _next(rows: Iterator[tuple[int, Document]]) -> list[tuple[int, Document]]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
 import grpc
 
-from mvindex.errors import LimitExceeded, MvindexError, QueryError, TimedOut
+from mvindex.errors import LimitExceeded, MvindexError, QueryError, StoreError, TimedOut
 from mvindex.ingest import CHUNK_CHARS, CHUNK_DOCUMENTS, Entry
 from mvindex.ingest.pipeline import read_chunks
 from mvindex.records import Document, Floats, SearchResult
@@ -38,9 +39,12 @@ from mvindex_connectors.remote.convert import (
 from mvindex_connectors.server.admission import Admission
 from mvindex_connectors.server.grpc_middleware import CURRENT_CALL, parsed
 from mvindex_connectors.server.idempotency import check_idempotency_key
-from mvindex_connectors.server.index_service import IndexService, find_index
+from mvindex_connectors.server.index_service import IndexService
 from mvindex_connectors.server.large_requests import parse_large
 from mvindex_connectors.server.response_budget import ResponseMeter
+from mvindex_connectors.server.tenants import ServedIndex, TenantIndex, use_index, visible_names
+
+logger = logging.getLogger(__name__)
 
 
 class Servicer(MvindexServiceServicer):
@@ -49,13 +53,13 @@ class Servicer(MvindexServiceServicer):
     def __init__(self, services: Mapping[str, IndexService], admission: Admission) -> None:
         self._services, self._admission = services, admission
 
-    def _index(self, name: str, *, writes: bool = False) -> IndexService:
+    def _index(self, name: str, *, writes: bool = False) -> ServedIndex:
         """Return the index of that name; NoSuchIndex if there is none, NotPermitted if the caller may not write."""
         call = CURRENT_CALL.get()
         call.index = name
         if writes:
             call.caller.check_may_write()
-        return find_index(self._services, call)
+        return use_index(self._services, call)
 
     async def Search(self, request: search.SearchRequest, context: Any) -> bytes:
         """Search with one query or several."""
@@ -141,7 +145,7 @@ class Servicer(MvindexServiceServicer):
                 self._admission.check_running()
                 message = await self._read(context)
 
-    async def _store_chunk(self, index: IndexService, key: str, message: documents.AddRequest, context: Any) -> None:
+    async def _store_chunk(self, index: ServedIndex, key: str, message: documents.AddRequest, context: Any) -> None:
         def read() -> tuple[list[Document], list[Floats] | None]:
             if len(message.documents) > CHUNK_DOCUMENTS:
                 raise too_many_documents(len(message.documents))
@@ -239,7 +243,7 @@ class Servicer(MvindexServiceServicer):
 
     async def Indexes(self, request: service.IndexesRequest, context: Any) -> service.IndexesResponse:
         """List the indexes of this server."""
-        return service.IndexesResponse(names=list(self._services))
+        return service.IndexesResponse(names=visible_names(self._services, CURRENT_CALL.get().caller))
 
 
 def results_bytes(results: Sequence[SearchResult], meter: ResponseMeter) -> bytes:
@@ -263,11 +267,14 @@ def _joined(messages: Iterable[Any], meter: ResponseMeter) -> bytes:
 
 
 @contextmanager
-def index_error_context(index: IndexService) -> Iterator[None]:
-    """Name the index in errors, instead of its path on the server's disk."""
+def index_error_context(index: ServedIndex) -> Iterator[None]:
+    """Name the index in errors, instead of its path on the server's disk; tell tenants nothing of damaged documents."""
     try:
         yield
     except MvindexError as err:
+        if isinstance(index, TenantIndex) and isinstance(err, StoreError):
+            logger.error("%s: %s", index.name, err)
+            raise type(err)(f"{index.name}: the index cannot be read; the server's log says why") from err
         path = index.local_path
         if not path or path not in str(err):
             raise

@@ -1,25 +1,30 @@
 """Authentication by tokens from a file, compared in constant time.
 
-Each line of the file holds read-only or read-write, the token, and optionally a name for the log. Empty lines and
-lines that begin with # are ignored.
+Each line of the file holds read-only or read-write, the token, and optionally a name for the log and what the token is
+bound to: indexes=NAME,NAME and, last, filter={...}, a metadata filter as JSON. Empty lines and lines that begin with #
+are ignored.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import logging
+import re
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from mvindex.errors import AccessDenied, ConfigError, NotPermitted
+from mvindex.errors import AccessDenied, ConfigError, NotPermitted, QueryError
+from mvindex.store.filters import Filter, matches_everything, parse_filter
 from mvindex_connectors.remote.address import read_file
 from mvindex_connectors.server.certificates import WatchedFiles
 
 logger = logging.getLogger(__name__)
 
 _MIN_CHARS = 16
+_FILTER = re.compile(r"\sfilter=")
 
 
 class Role(Enum):
@@ -31,11 +36,33 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Caller:
-    """A caller: its name for the log, and its role."""
+    """A caller: its name for the log, its role, and what its token is bound to.
+
+    Attributes:
+        indexes: The names of the indexes that exist for it; None for all.
+        filter: What the documents match that exist for it; None for all.
+
+    """
 
     name: str
     role: Role
     digest: bytes = b""
+    indexes: frozenset[str] | None = None
+    filter: Filter | None = None
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether a part of the server does not exist for it."""
+        return self.indexes is not None or self.filter is not None
+
+    def may_see(self, index: str) -> bool:
+        """Return whether the index of this name, where there is one, exists for it."""
+        return self.indexes is None or index in self.indexes
+
+    def check_unbound(self, what: str) -> None:
+        """Check that everything exists for the caller; raise NotPermitted, which names what it wants, otherwise."""
+        if self.is_bound:
+            raise NotPermitted(f"token: expected one that is not bound to indexes or a filter for {what}")
 
     def check_may_write(self) -> None:
         """Check that the caller may write; raise NotPermitted if its token is read-only."""
@@ -58,6 +85,11 @@ class Tokens:
     def are_required(self) -> bool:
         """Whether calls need a token."""
         return self._path is not None
+
+    @property
+    def are_bound(self) -> bool:
+        """Whether a token is bound to indexes or a filter."""
+        return any(caller.is_bound for caller in self._known.values())
 
     def check(self) -> None:
         """Read the file again if it has changed."""
@@ -106,23 +138,52 @@ def _read(path: Path) -> dict[bytes, Caller]:
     """Return the callers by the digests of their tokens; ConfigError names the line, never the token."""
     known: dict[bytes, Caller] = {}
     for number, line in enumerate(read_file(path).decode("utf-8", "replace").splitlines(), start=1):
-        fields = line.split()
-        if not fields or fields[0].startswith("#"):
+        if not line.strip() or line.lstrip().startswith("#"):
             continue
-        if len(fields) not in (2, 3) or fields[0] not in [role.value for role in Role]:
-            raise ConfigError(
-                f"{path}:{number}: expected read-only or read-write, a token, and optionally a name, got "
-                f"{len(fields)} fields"
-            )
-        if len(fields[1]) < _MIN_CHARS:
-            raise ConfigError(f"{path}:{number}: expected a token of {_MIN_CHARS} characters or more, got "
-                              f"{len(fields[1])}. Make one with `openssl rand -hex 24`")  # fmt: skip
-        digest = _digest(fields[1])
-        if digest in known:
+        caller = _parse(line, f"{path}:{number}", f"token {number}")
+        if caller.digest in known:
             raise ConfigError(f"{path}:{number}: this token occurs twice in the file")
-        known[digest] = Caller(fields[2] if len(fields) == 3 else f"token {number}", Role(fields[0]), digest)
+        known[caller.digest] = caller
     if not known:
         raise ConfigError(f"{path}: expected at least one token, got no token")
     if path.stat().st_mode & 0o007:
         logger.warning("%s can be read by every user of this machine", path)
     return known
+
+
+def _parse(line: str, place: str, name: str) -> Caller:
+    """Return the caller of a line; name: its name where the line has none."""
+    head, *condition = _FILTER.split(line, maxsplit=1)
+    fields = head.split()
+    names = [each for each in fields[2:] if not each.startswith("indexes=")]
+    bindings = [each.removeprefix("indexes=").split(",") for each in fields[2:] if each not in names]
+    is_known = len(fields) >= 2 and fields[0] in [role.value for role in Role]
+    if not is_known or len(names) > 1 or len(bindings) > 1:
+        raise ConfigError(
+            f"{place}: expected read-only or read-write, a token, and optionally a name, indexes=NAME,NAME and "
+            f"filter={{...}}, got {len(fields)} fields"
+        )
+    if len(fields[1]) < _MIN_CHARS:
+        raise ConfigError(f"{place}: expected a token of {_MIN_CHARS} characters or more, got "
+                          f"{len(fields[1])}. Make one with `openssl rand -hex 24`")  # fmt: skip
+    if bindings and not all(bindings[0]):
+        raise ConfigError(f"{place}: indexes=: expected names of indexes with commas between, got an empty one")
+    return Caller(
+        names[0] if names else name,
+        Role(fields[0]),
+        _digest(fields[1]),
+        frozenset(bindings[0]) if bindings else None,
+        _parse_filter(condition[0], place) if condition else None,
+    )
+
+
+def _parse_filter(text: str, place: str) -> Filter:
+    """Return a filter of JSON; ConfigError unless it can leave out a document."""
+    try:
+        condition = json.loads(text)
+        parse_filter(condition)
+    except (ValueError, RecursionError, QueryError) as err:
+        raise ConfigError(f"{place}: filter=: expected a metadata filter as JSON, last in its line: {err}") from err
+    if matches_everything(condition):
+        raise ConfigError(f"{place}: filter=: expected one with a condition, got one that matches every document")
+    return condition  # type: ignore[no-any-return]  # parse_filter() takes objects only

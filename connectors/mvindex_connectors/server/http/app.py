@@ -34,10 +34,11 @@ from mvindex_connectors.server.http.requests import (
 )
 from mvindex_connectors.server.http.responses import PartsResponse, encoded_parts, joined
 from mvindex_connectors.server.idempotency import check_idempotency_key
-from mvindex_connectors.server.index_service import IndexService, find_index
+from mvindex_connectors.server.index_service import IndexService
 from mvindex_connectors.server.large_requests import parse_large
 from mvindex_connectors.server.response_budget import TooLarge
 from mvindex_connectors.server.servicer import index_error_context
+from mvindex_connectors.server.tenants import ServedIndex, use_index, visible_names
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; "
@@ -138,11 +139,11 @@ class App:
             raise QueryError(f"host: expected a name of this machine, got {host[:80]!r}. Without tokens the "
                              "server answers to localhost only")  # fmt: skip
 
-    def _index(self, request: Request, call: CallContext, *, writes: bool = False) -> IndexService:
+    def _index(self, request: Request, call: CallContext, *, writes: bool = False) -> ServedIndex:
         call.index = request.path_params["index"]
         if writes:
             call.caller.check_may_write()
-        return find_index(self._services, call)
+        return use_index(self._services, call)
 
     async def _request(self, request: Request, kind: type[RequestT], convert: Callable[[RequestT], T]) -> T:
         """Return what the request of a JSON body is converted to; never more than the limit of it is in memory."""
@@ -197,7 +198,7 @@ class App:
         return PartsResponse(encoded if search.is_single else joined(b'{"results":[', encoded, b"]}"), call.meter)
 
     async def _explanations(
-        self, index: IndexService, search: SearchCall, results: Sequence[SearchResult], call: CallContext
+        self, index: ServedIndex, search: SearchCall, results: Sequence[SearchResult], call: CallContext
     ) -> list[dict[str, list[ViewScore]]]:
         if (count := sum(len(result.hits) for result in results)) > MAX_EXPLAINED:
             raise LimitExceeded(f"explain: expected at most {MAX_EXPLAINED:,} hits in one request, got {count:,}. "
@@ -272,12 +273,14 @@ class App:
 
     async def _info(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call)
-        return _json(info_response(index.name, await index.info(), index.is_read_only))
+        with index_error_context(index):
+            return _json(info_response(index.name, await index.info(), index.is_read_only))
 
     async def _indexes(self, request: Request, call: CallContext) -> Response:
-        return _json(schemas.IndexList(list(self._services)))
+        return _json(schemas.IndexList(visible_names(self._services, call.caller)))
 
     async def _metrics(self, request: Request, call: CallContext) -> Response:
+        call.caller.check_unbound("the metrics of all indexes")
         return Response(self._admission.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def _health(self, request: Request, call: CallContext) -> Response:
@@ -336,7 +339,7 @@ def _documents(found: Sequence[Document], call: CallContext) -> list[bytes]:
     return encoded_parts(map(document_response, found), call.meter)
 
 
-async def _encoded(index: IndexService, search: SearchCall) -> SearchCall:
+async def _encoded(index: ServedIndex, search: SearchCall) -> SearchCall:
     """Return the search with its texts encoded once: it and every explanation then use the same vectors."""
     queries = cast(list[str], search.queries)
     plain = [parse_operators(text).text for text in queries] if search.options.operators else queries
