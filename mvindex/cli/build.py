@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mvindex.cli.admin import is_served, refuse_options, run_job
 from mvindex.cli.options import (
     QUESTION_BATCH,
     QUESTIONS,
@@ -96,6 +97,8 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     Example: mvindex build
 
     Example: mvindex build --kind hnsw --questions questions.jsonl
+
+    Example: mvindex build --index grpc://127.0.0.1:7700/wiki
     """
     from mvindex.cli.progress import show_step_progress
     from mvindex.engines import parse_kind
@@ -117,14 +120,21 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     if shard is not None or train_only:
         _build_shard(index_directory(index), shard, chosen, output)
         return
+    if index is not None and is_served(index):
+        refuse_options({"--questions": questions})
+        given = chosen.get("parameters", {}) | ({} if nlist is None else {"nlist": nlist})
+        report = run_job(index, lambda admin: admin.build(kind, parameters=given, target_recall=target_recall))
+        row = dict(report) | {"seconds": round(time.monotonic() - started, 2)}
+        print_report("", row, output, _summary(row))
+        return
     with _open_for_build(index) as target:
         if target.rebuild_lexical_if_damaged():
             note("rebuilt from the texts: the lexical index")
         if target.rebuild_columns_if_damaged():
             note("rebuilt from the metadata: the columns of filter fields")
         with show_step_progress() as on_progress:
-            report = target.build(**chosen, target_recall=target_recall, on_progress=on_progress)
-        row: dict[str, Any] = asdict(report)
+            built = target.build(**chosen, target_recall=target_recall, on_progress=on_progress)
+        row = asdict(built)
         row["seconds"] = round(time.monotonic() - started, 2)
         measured = None if measured_questions is None else _measure_recall(target, measured_questions, cutoffs)
         summary = _summary(row)

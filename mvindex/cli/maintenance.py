@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mvindex.cli.admin import is_served, refuse_options, run_job
 from mvindex.cli.options import IndexOption, index_directory, is_address, note, open_chosen_local
 from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
 
@@ -27,11 +28,13 @@ def compact(index: IndexOption = None, output: OutputOption = Output.TABLE, as_j
     """
     from mvindex.cli.progress import show_count_progress
 
-    with open_chosen_local(index) as target, show_count_progress("documents", len(target)) as advance:
-        report = target.compact(advance)
-    row = asdict(report)
+    if index is not None and is_served(index):
+        row = dict(run_job(index, lambda admin: admin.compact()))
+    else:
+        with open_chosen_local(index) as target, show_count_progress("documents", len(target)) as advance:
+            row = asdict(target.compact(advance))
     print_report("compact", row, output)
-    if report.is_old_in_use:
+    if row["is_old_in_use"]:
         note("a reader still uses the old files; they are deleted by the first write after it has closed or refreshed")
 
 
@@ -49,6 +52,8 @@ def snapshot(
 ) -> None:
     """Back up an index in use: copy its latest committed state, checked, without stopping readers or the writer.
 
+    Of an index behind a server PLACE is a name: the copy goes into the folder of its --admin-folder.
+
     A snapshot for an address is first made in the temporary directory (TMPDIR). `mvindex restore` makes an index of it.
 
     Example: mvindex snapshot backup/2026-11-22.mvx --index corpus.mvx
@@ -58,6 +63,10 @@ def snapshot(
     from mvindex.cli.progress import show_count_progress
     from mvindex.maintenance.backups import take_backup
 
+    if index is not None and is_served(index):
+        refuse_options({"--keep": keep})
+        print_report("snapshot", dict(run_job(index, lambda admin: admin.snapshot(place))), output)
+        return
     with open_chosen_local(index) as target, show_count_progress("bytes", target.info().size_bytes) as advance:
         if keep is None:
             row = asdict(target.snapshot(place, advance))

@@ -41,6 +41,7 @@ _COMMANDS = {
     "export": "export:export",
     "export-encoder": "export_encoder:export_encoder",
     "import": "import_:import_app",
+    "admin": "admin:admin_app",
 }
 _HIDDEN = {"add": "ingest:ingest", "search": "query:query"}
 # The headings of the help, and each command in a few words.
@@ -74,6 +75,7 @@ _HEADINGS = {
         "compact": "Give back the space of deleted documents.",
         "migrate": "Copy an index between a directory and Milvus.",
         "export": "Write an index to Parquet, NumPy, JSON Lines or TREC.",
+        "admin": "Create and drop indexes of a server; see its jobs.",
     },
     "Encoders": {
         "train": "Train an encoder on your questions.",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from mvindex.cli.admin import is_served, refuse_options, run_job
 from mvindex.cli.options import (
     QUESTIONS,
     IndexOption,
@@ -21,7 +22,7 @@ from mvindex.cli.output import JsonOption, Output, OutputOption, print_report, p
 from mvindex.cli.terminal import print_json
 
 if TYPE_CHECKING:
-    from mvindex.index import Index
+    from mvindex.index import IndexProtocol
     from mvindex.tuning import FusionReport, TunePoint, TuneReport
 
 
@@ -74,9 +75,11 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
     Example: mvindex tune --fusion --set method=rrf --set constant=20 --set k1=0.9 --set b=0.4
     """
     from mvindex.cli.progress import show_step_progress
-    from mvindex.errors import ConfigError
     from mvindex.store.protocol import Operation
 
+    is_job = index is not None and is_served(index)
+    if is_job:
+        refuse_options({"--fusion": fusion, "--set": set_, "--qrels": qrels})
     if set_:
         if not fusion or queries is not None or qrels is not None:
             raise typer.BadParameter("--set: belongs to --fusion, without --queries and --qrels")
@@ -88,6 +91,9 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
         raise typer.BadParameter(f"--format {format}: belongs to --queries FILE")
     if plot is not None:
         _check_plot(plot)
+    if index is not None and is_job:
+        _report(_tuned_by_job(index, queries, format, top_k, target_recall), output, plot)
+        return
     with open_chosen_local(index) as target:
         target.capabilities.check(Operation.LEXICAL if fusion else Operation.TUNE, target.where)
         if fusion:
@@ -101,14 +107,36 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
         vectors = None if queries is None else _query_vectors(target, queries, format)
         with show_step_progress() as on_progress:
             report = target.tune(vectors, top_k=top_k, target_recall=target_recall, on_progress=on_progress)
+    _report(report, output, plot)
+
+
+def _tuned_by_job(place: str, queries: str | None, format: str | None, top_k: int, target_recall: float) -> TuneReport:
+    """Return the report of a job of the server."""
+    from mvindex.index.factory import open_index
+    from mvindex.tuning import TunePoint, TuneReport
+
+    vectors = None
+    if queries is not None:
+        with open_index(place) as target:
+            vectors = _query_vectors(target, queries, format)
+    found = dict(run_job(place, lambda admin: admin.tune(vectors, top_k=top_k, target_recall=target_recall)))
+    points = tuple(TunePoint(**point) for point in found.pop("points"))
+    chosen = found.pop("chosen")
+    return TuneReport(**found, points=points, chosen=None if chosen is None else TunePoint(**chosen))
+
+
+def _report(report: TuneReport, output: Output, plot: Path | None) -> None:
+    """Print and plot the report; raise ConfigError where no setting was chosen."""
+    from mvindex.errors import ConfigError
+
     _print_report(report, output)
     if plot is not None:
         _plot(report, plot)
     if report.chosen is None:
         best = max(report.points, key=lambda point: point.recall)
         raise ConfigError(
-            f"no setting reaches recall {target_recall}: the best, {_describe(best)}, has {best.recall:.4f}; nothing "
-            "was changed. Build an engine with more precise codes (ivf-sq8, ivf-flat), or lower --target-recall"
+            f"no setting reaches recall {report.target_recall}: the best, {_describe(best)}, has {best.recall:.4f}; "
+            "nothing was changed. Build an engine with more precise codes (ivf-sq8, ivf-flat), or lower --target-recall"
         )
 
 
@@ -205,7 +233,7 @@ def _print_fusion(report: FusionReport, unjudged: int, output: Output) -> None:
         note(f"{report.missing} questions have no relevant document among the candidates; they count as 0")
 
 
-def _query_vectors(index: Index, file: str, format: str | None) -> Any:
+def _query_vectors(index: IndexProtocol, file: str, format: str | None) -> Any:
     """Return the vectors of a .npy file, or of encoded questions."""
     if file.endswith(".npy"):
         return _read_vectors(Path(file))

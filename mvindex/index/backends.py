@@ -1,6 +1,6 @@
 """Indexes behind an address, such as milvus://host:19530/corpus, by entry points of the group mvindex.backends.
 
-Each is named by its scheme, and is a module with create(), open_index(), exists() and shown().
+Each is named by its scheme, and is a module with the members of Backend.
 """
 
 from __future__ import annotations
@@ -10,14 +10,21 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol, cast
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from mvindex.encoder import Encoder
 from mvindex.errors import ConfigError, ExtraMissing, Unsupported
 from mvindex.index.index import Index
 from mvindex.index.protocol import IndexProtocol
 from mvindex.plugins import install_command
+from mvindex.records import ProgressCallback, no_progress
 from mvindex.store.files import check_path
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from mvindex.search.queries import Vector
 
 GROUP = "mvindex.backends"
 EXPORTS = "mvindex.exports"
@@ -25,8 +32,68 @@ IMPORTS = "mvindex.imports"
 _ADDRESS = re.compile(r"([a-z][a-z0-9+-]+):(?!\\)")
 
 
+class JobHandle(Protocol):
+    """A job of a server."""
+
+    id: str
+
+    def wait(self, timeout_s: float | None = None, on_progress: ProgressCallback = no_progress) -> Mapping[str, Any]:
+        """Wait until the job has ended, and return its report; raise the server's error where it failed."""
+
+
+class JobAdmin(Protocol):
+    """Administration of an index behind a server: each method starts a job, and jobs go on without their callers."""
+
+    def __enter__(self) -> Self:
+        """Return the administration, to be closed at the end of the with block."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Close the connection."""
+
+    def create(  # noqa: PLR0913 - each argument is a setting of the index
+        self,
+        *,
+        encoder: str | None = None,
+        dim: int | None = None,
+        dtype: str | None = None,
+        shards: int | None = None,
+        lexical: str | None = None,
+        filter_fields: Mapping[str, str] | None = None,
+    ) -> JobHandle:
+        """Create the index."""
+
+    def drop(self, confirm: str) -> JobHandle:
+        """Remove the index; confirm: its name again."""
+
+    def build(
+        self, kind: str | None = None, *, parameters: Mapping[str, int] | None = None, target_recall: float = 0.97
+    ) -> JobHandle:
+        """Build an engine and make it the active one."""
+
+    def tune(self, queries: Vector | None = None, *, top_k: int = 10, target_recall: float = 0.97) -> JobHandle:
+        """Choose search parameters by measured recall."""
+
+    def compact(self) -> JobHandle:
+        """Give back the space of deleted and replaced documents."""
+
+    def snapshot(self, name: str) -> JobHandle:
+        """Copy the index to a new name in a folder of the server's."""
+
+    def jobs(self) -> Sequence[Any]:
+        """Return the jobs of the server."""
+
+    def cancel(self, job_id: str) -> Any:
+        """Ask a job to stop."""
+
+
 class Backend(Protocol):
     """Creates and opens indexes of one scheme."""
+
+    # Whether a server administers the indexes, by jobs: administer() then returns how.
+    is_served: bool
+
+    def administer(self, address: str) -> JobAdmin:
+        """Return the administration of the index at the address, which need not exist; Unsupported without a server."""
 
     def create(self, address: str, settings: Mapping[str, Any], encoder: Encoder | None) -> Index:
         """Create an empty index at the address; ConfigError when there is one."""

@@ -1,4 +1,5 @@
 from mvindex.v1 import documents_pb2 as _documents_pb2
+from mvindex.v1 import jobs_pb2 as _jobs_pb2
 from mvindex.v1 import search_pb2 as _search_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor

@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from mvindex.v1 import documents_pb2 as mvindex_dot_v1_dot_documents__pb2
+from mvindex.v1 import jobs_pb2 as mvindex_dot_v1_dot_jobs__pb2
 from mvindex.v1 import search_pb2 as mvindex_dot_v1_dot_search__pb2
 from mvindex.v1 import service_pb2 as mvindex_dot_v1_dot_service__pb2
 
@@ -92,6 +93,26 @@ class MvindexServiceStub:
                 request_serializer=mvindex_dot_v1_dot_service__pb2.IndexesRequest.SerializeToString,
                 response_deserializer=mvindex_dot_v1_dot_service__pb2.IndexesResponse.FromString,
                 _registered_method=True)
+        self.StartJob = channel.unary_unary(
+                '/mvindex.v1.MvindexService/StartJob',
+                request_serializer=mvindex_dot_v1_dot_jobs__pb2.StartJobRequest.SerializeToString,
+                response_deserializer=mvindex_dot_v1_dot_jobs__pb2.Job.FromString,
+                _registered_method=True)
+        self.GetJob = channel.unary_unary(
+                '/mvindex.v1.MvindexService/GetJob',
+                request_serializer=mvindex_dot_v1_dot_jobs__pb2.JobRequest.SerializeToString,
+                response_deserializer=mvindex_dot_v1_dot_jobs__pb2.Job.FromString,
+                _registered_method=True)
+        self.ListJobs = channel.unary_unary(
+                '/mvindex.v1.MvindexService/ListJobs',
+                request_serializer=mvindex_dot_v1_dot_jobs__pb2.JobsRequest.SerializeToString,
+                response_deserializer=mvindex_dot_v1_dot_jobs__pb2.JobsResponse.FromString,
+                _registered_method=True)
+        self.CancelJob = channel.unary_unary(
+                '/mvindex.v1.MvindexService/CancelJob',
+                request_serializer=mvindex_dot_v1_dot_jobs__pb2.JobRequest.SerializeToString,
+                response_deserializer=mvindex_dot_v1_dot_jobs__pb2.Job.FromString,
+                _registered_method=True)
 
 
 class MvindexServiceServicer:
@@ -175,6 +196,34 @@ class MvindexServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def StartJob(self, request, context):
+        """Starts a job of administration, and returns it at once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetJob(self, request, context):
+        """Returns a job: its state, progress and result.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListJobs(self, request, context):
+        """Lists jobs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelJob(self, request, context):
+        """Asks a job to stop, and returns it at once; it stops at its next step.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_MvindexServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -232,6 +281,26 @@ def add_MvindexServiceServicer_to_server(servicer, server):
                     servicer.Indexes,
                     request_deserializer=mvindex_dot_v1_dot_service__pb2.IndexesRequest.FromString,
                     response_serializer=mvindex_dot_v1_dot_service__pb2.IndexesResponse.SerializeToString,
+            ),
+            'StartJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.StartJob,
+                    request_deserializer=mvindex_dot_v1_dot_jobs__pb2.StartJobRequest.FromString,
+                    response_serializer=mvindex_dot_v1_dot_jobs__pb2.Job.SerializeToString,
+            ),
+            'GetJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetJob,
+                    request_deserializer=mvindex_dot_v1_dot_jobs__pb2.JobRequest.FromString,
+                    response_serializer=mvindex_dot_v1_dot_jobs__pb2.Job.SerializeToString,
+            ),
+            'ListJobs': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListJobs,
+                    request_deserializer=mvindex_dot_v1_dot_jobs__pb2.JobsRequest.FromString,
+                    response_serializer=mvindex_dot_v1_dot_jobs__pb2.JobsResponse.SerializeToString,
+            ),
+            'CancelJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelJob,
+                    request_deserializer=mvindex_dot_v1_dot_jobs__pb2.JobRequest.FromString,
+                    response_serializer=mvindex_dot_v1_dot_jobs__pb2.Job.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -532,6 +601,114 @@ class MvindexService:
             '/mvindex.v1.MvindexService/Indexes',
             mvindex_dot_v1_dot_service__pb2.IndexesRequest.SerializeToString,
             mvindex_dot_v1_dot_service__pb2.IndexesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StartJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mvindex.v1.MvindexService/StartJob',
+            mvindex_dot_v1_dot_jobs__pb2.StartJobRequest.SerializeToString,
+            mvindex_dot_v1_dot_jobs__pb2.Job.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mvindex.v1.MvindexService/GetJob',
+            mvindex_dot_v1_dot_jobs__pb2.JobRequest.SerializeToString,
+            mvindex_dot_v1_dot_jobs__pb2.Job.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListJobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mvindex.v1.MvindexService/ListJobs',
+            mvindex_dot_v1_dot_jobs__pb2.JobsRequest.SerializeToString,
+            mvindex_dot_v1_dot_jobs__pb2.JobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mvindex.v1.MvindexService/CancelJob',
+            mvindex_dot_v1_dot_jobs__pb2.JobRequest.SerializeToString,
+            mvindex_dot_v1_dot_jobs__pb2.Job.FromString,
             options,
             channel_credentials,
             insecure,

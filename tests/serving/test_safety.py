@@ -86,7 +86,8 @@ def test_names_of_indexes():
     ("text", "why"),
     [
         ("", "no token"),
-        ("admin abcdefghijklmnopqrst", ":1:"),
+        ("root abcdefghijklmnopqrst", ":1:"),
+        (f'admin {WRITER} filter={{"n": 1}}', ":1: filter="),
         ("read-only short", ":1:"),
         ("\nread-only", ":2:"),
         (f"read-only {READER}\nread-write {READER}", ":2:"),

@@ -11,13 +11,13 @@ from google.protobuf import json_format
 from google.protobuf.descriptor import FieldDescriptor
 
 from mvindex import errors
-from mvindex.v1 import documents_pb2, search_pb2, service_pb2
+from mvindex.v1 import documents_pb2, jobs_pb2, search_pb2, service_pb2
 from mvindex_connectors.remote.status import CODES, HTTP_STATUS, error_from_code, grpc_code
 
 ROOT = Path(__file__).parents[2]
 SCHEMAS = sorted((ROOT / "schemas" / "mvindex" / "v1").glob("*.proto"))
 MESSAGES = Path(__file__).parent / "messages"
-FILES = [documents_pb2, search_pb2, service_pb2]
+FILES = [documents_pb2, jobs_pb2, search_pb2, service_pb2]
 
 
 def test_the_generated_code_matches_the_schema(tmp_path):
@@ -28,7 +28,7 @@ def test_the_generated_code_matches_the_schema(tmp_path):
     for command in ([*protoc, *made, *names], [*protoc, f"--grpc_python_out={tmp_path}", names[-1]]):
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     fresh = {path.name: path.read_text() for path in (tmp_path / "mvindex" / "v1").iterdir()}
-    assert names[-1].endswith("service.proto") and len(fresh) == 7
+    assert names[-1].endswith("service.proto") and len(fresh) == 9
     for name, text in fresh.items():
         assert (ROOT / "mvindex" / "v1" / name).read_text() == text, f"{name}: run `make proto`"
 

@@ -13,7 +13,7 @@ from test_http import ask
 import mvindex
 from mvindex import Document, QueryGroup
 from mvindex.errors import ConfigError, MvindexError, NoSuchIndex, NotPermitted, QueryError
-from mvindex.v1 import documents_pb2, search_pb2, service_pb2
+from mvindex.v1 import documents_pb2, jobs_pb2, search_pb2, service_pb2
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote import Access, AsyncIndexClient, CallSettings, IndexClient
 from mvindex_connectors.server.http.openapi import OPERATIONS
@@ -137,6 +137,13 @@ def attacks(index):
         "Info": [service_pb2.InfoRequest(index=index)],
         "Terms": [search_pb2.TermsRequest(index=index, texts=queries)],
         "Indexes": [service_pb2.IndexesRequest()],
+        "StartJob": [jobs_pb2.StartJobRequest(index=index, **{work: kind}) for work, kind in (
+                         ("compact", jobs_pb2.CompactIndex()), ("build", jobs_pb2.BuildEngine()),
+                         ("tune", jobs_pb2.TuneEngine()), ("snapshot", jobs_pb2.SnapshotIndex(name="mine")),
+                         ("drop", jobs_pb2.DropIndex(confirm=index)), ("create", jobs_pb2.CreateIndex(dim=4)))],
+        "GetJob": [jobs_pb2.JobRequest(id="x")],
+        "CancelJob": [jobs_pb2.JobRequest(id="x")],
+        "ListJobs": [jobs_pb2.JobsRequest()],
     }  # fmt: skip
 
 
@@ -163,6 +170,10 @@ def http_attacks(index):
         "deleteOne": [("DELETE", f"{root}/documents/b1", None)],
         "update": [("PATCH", f"{root}/documents/b1", {"metadata": {"tenant": "a"}}),
                    ("PATCH", f"{root}/documents/a1", {"metadata": {"tenant": "b"}})],
+        "startJob": [("POST", "/v1/admin/jobs", {"index": index, kind: {}}) for kind in ("compact", "build", "tune")],
+        "listJobs": [("GET", "/v1/admin/jobs", None)],
+        "getJob": [("GET", "/v1/admin/jobs/x", None)],
+        "cancelJob": [("POST", "/v1/admin/jobs/x/cancel", None)],
         "metrics": [("GET", "/metrics", None)],
         "health": [("GET", "/healthz", None)],
         "ready": [("GET", "/readyz", None)],
@@ -197,6 +208,9 @@ def test_no_method_of_grpc_shows_or_changes_what_is_of_another_tenant(fresh):
         for method, requests in attacks("news").items():
             for request in requests:
                 response = call(method, request)
+                if "Job" in method:
+                    assert response.startswith("PERMISSION_DENIED token: expected one of role admin"), response
+                    continue
                 assert method == "Indexes" or response == "NOT_FOUND index: expected one of wiki, got 'news'", response
     assert everything_of_b(fresh) == before
 

@@ -22,6 +22,14 @@ _OPTIONS: dict[str, Callable[[str], Any]] = {
 }
 
 
+is_served = False
+
+
+def administer(address: str) -> NoReturn:
+    """Raise Unsupported: this process works on the index itself."""
+    raise Unsupported(f"{shown(address)}: expected an index behind a server of mvindex")
+
+
 def create(address: str, settings: Mapping[str, Any], encoder: Encoder | None) -> NoReturn:
     """Raise Unsupported: a Faiss file is read, not made."""
     raise Unsupported(f"{shown(address)}: a Faiss file is read as it is; create an index in a directory")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from mvindex.encoder import Encoder
-from mvindex.errors import ConfigError, StoreError
+from mvindex.errors import ConfigError, StoreError, Unsupported
 from mvindex.index import Index
 from mvindex_connectors.milvus.address import Address, parse_address
 from mvindex_connectors.milvus.admin import MilvusAdmin
@@ -16,6 +16,13 @@ from mvindex_connectors.milvus.collections import create_store, index_exists
 from mvindex_connectors.milvus.connection import Connection
 from mvindex_connectors.milvus.engine import MilvusEngine
 from mvindex_connectors.milvus.store import MilvusStore
+
+is_served = False
+
+
+def administer(address: str) -> NoReturn:
+    """Raise Unsupported: this process works on the index itself."""
+    raise Unsupported(f"{shown(address)}: expected an index behind a server of mvindex")
 
 
 def create(address: str, settings: Mapping[str, Any], encoder: Encoder | None) -> Index:

@@ -6,18 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mvindex_connectors.remote.address import Access
+    from mvindex_connectors.remote.admin import ServerAdmin
     from mvindex_connectors.remote.async_client import AsyncIndexClient
     from mvindex_connectors.remote.client import IndexClient
     from mvindex_connectors.remote.retry import CallSettings
     from mvindex_connectors.remote.sharded_client import ShardedClient
 
-__all__ = ["Access", "AsyncIndexClient", "CallSettings", "IndexClient", "ShardedClient"]
+__all__ = ["Access", "AsyncIndexClient", "CallSettings", "IndexClient", "ServerAdmin", "ShardedClient"]
 
 _LAZY_EXPORTS = {
     "Access": "address",
     "AsyncIndexClient": "async_client",
     "CallSettings": "retry",
     "IndexClient": "client",
+    "ServerAdmin": "admin",
     "ShardedClient": "sharded_client",
 }
 

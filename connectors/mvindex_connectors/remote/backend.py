@@ -9,13 +9,23 @@ from mvindex.encoder import Encoder
 from mvindex.errors import NoSuchIndex, Unsupported
 from mvindex.index.protocol import IndexProtocol
 from mvindex_connectors.remote.address import parse_address
+from mvindex_connectors.remote.admin import ServerAdmin
 from mvindex_connectors.remote.client import IndexClient
 from mvindex_connectors.remote.sharded_client import ShardedClient
 
+is_served = True
+
+
+def administer(address: str) -> ServerAdmin:
+    """Return the administration of the index at the address; Unsupported for several addresses."""
+    if "," in address:
+        raise Unsupported(f"{shown(address)}: expected the address of one server; administer each by itself")
+    return ServerAdmin(address)
+
 
 def create(address: str, settings: Mapping[str, Any], encoder: Encoder | None) -> NoReturn:
-    """Raise Unsupported: a server serves the indexes it was started with."""
-    raise Unsupported(f"{shown(address)}: a server creates no index. Create it where the server is, and serve it")
+    """Raise Unsupported: a server creates indexes by jobs only."""
+    raise Unsupported(f"{shown(address)}: an index of a server is created by a job: mvindex admin create")
 
 
 def open_index(address: str, device: str | None, *, allow_partial: bool = False) -> IndexProtocol:

@@ -142,6 +142,8 @@ class RemoteIndex(ABC):
 def capabilities_of(info: IndexInfo) -> Capabilities:
     """Return the operations of an index behind a server: lexical search where it has one, no administration."""
     reasons = dict.fromkeys(Operation, "a server has the index; do it where the server is")
+    by_job = (Operation.BUILD, Operation.TUNE, Operation.COMPACT, Operation.SNAPSHOT)
+    reasons |= dict.fromkeys(by_job, "a server has the index, and does it by a job: index.admin, or the command")
     if info.lexical is None:
         reasons[Operation.LEXICAL] = "the index has no lexical side; add one where the server is"
     else:

@@ -19,6 +19,7 @@ from mvindex.store.protocol import Capabilities
 from mvindex.v1 import service_pb2 as service
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote.address import Access, access_from_environment, parse_address
+from mvindex_connectors.remote.admin import ServerAdmin
 from mvindex_connectors.remote.base import RemoteIndex, capabilities_of
 from mvindex_connectors.remote.convert import document_from, explanations_from, info_from, vectors_from, view_from
 from mvindex_connectors.remote.requests import (
@@ -80,6 +81,11 @@ class IndexClient(RemoteIndex):
     def call_settings(self) -> CallSettings:
         """The timeouts and retries of the client."""
         return self._channel.settings
+
+    @property
+    def admin(self) -> ServerAdmin:
+        """The administration of the index, by jobs of the server; for tokens of role admin."""
+        return ServerAdmin.over(self._channel)
 
     @property
     def capabilities(self) -> Capabilities:

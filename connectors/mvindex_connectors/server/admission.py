@@ -7,7 +7,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,7 +55,8 @@ class PeerUse:
 class Admission:
     """Admits, counts and times the calls of a server; one object for all of them."""
 
-    def __init__(self, tokens: Tokens, limits: Limits, metrics: Metrics, names: frozenset[str]) -> None:
+    def __init__(self, tokens: Tokens, limits: Limits, metrics: Metrics, names: Container[str]) -> None:
+        """names: of the indexes, as they are at each call."""
         self.tokens, self.limits, self.metrics = tokens, limits, metrics
         self._names = names
         self._responses = ResponseBudget(limits.response_bytes)

@@ -69,11 +69,11 @@ def _read_toml(file: Path, flags: Mapping[str, Any]) -> dict[str, Any]:
 @app.command()
 def serve(  # noqa: PLR0913 - each option is a flag of the command
     index: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             "--index", "-i", metavar="NAME=DIR", help="An index: its name, and its directory or URL. Repeatable."
         ),
-    ],
+    ] = None,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port of gRPC; 0 takes a free one.")] = 7700,
     http: Annotated[
@@ -87,7 +87,7 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
     token_file: Annotated[
         Path | None,
         typer.Option(
-            help="Lines: read-only or read-write, a token, a name, what it is bound to. Read again on SIGHUP."
+            help="Lines: read-only, read-write or admin, a token, a name, what it is bound to. Read again on SIGHUP."
         ),
     ] = None,
     insecure: Annotated[
@@ -127,6 +127,10 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
     max_calls: Annotated[int, typer.Option(help="Calls at once.")] = 256,
     max_streams: Annotated[int, typer.Option(help="Ingests and lists at once.")] = 32,
     idle_s: Annotated[float, typer.Option("--idle", help="Seconds that a stream may be idle.")] = 300.0,
+    admin_folder: Annotated[
+        Path | None,
+        typer.Option(help="Where jobs of admins create indexes, which are served too, and keep snapshots."),
+    ] = None,
     log_level: Annotated[
         LogLevel, typer.Option(help="The least severe lines of the log: debug, info, warning or error.")
     ] = LogLevel.INFO,
@@ -164,7 +168,7 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
     if (tls_cert is None) != (tls_key is None) or (tls_client_ca is not None and tls_cert is None):
         raise ConfigError("--tls-cert, --tls-key: expected both (--tls-client-ca needs them too), got one")
     config = ServerConfig(
-        indexes=[parse_index(text) for text in index],
+        indexes=[parse_index(text) for text in index or ()],
         host=host,
         port=port,
         http_port=http,
@@ -181,6 +185,7 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
         else Snapshots(place=snapshots, every_s=parse_seconds("--snapshot-every", snapshot_every), keep=snapshot_keep),
         follow=follow,
         follow_every_s=parse_seconds("--follow-every", follow_every),
+        admin_folder=admin_folder,
         limits=Limits(
             message_bytes=max_message_mb << 20,
             queries=max_queries,
@@ -197,7 +202,7 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
     raise_open_files()
 
     def print_addresses(addresses: Addresses) -> None:
-        print_json({"grpc": addresses.grpc, "http": addresses.http, "indexes": [name for name, _ in config.indexes]})
+        print_json({"grpc": addresses.grpc, "http": addresses.http, "indexes": list(addresses.indexes)})
         sys.stdout.flush()
 
     # The event loop must not wait long for a searching thread to release the interpreter.

@@ -114,6 +114,7 @@ class ServerConfig:
         snapshots: Snapshots that are made on a schedule, or None.
         follow: Where the snapshots are that are restored to the directories of the indexes and served, or None.
         follow_every_s: Seconds between two looks for newer snapshots.
+        admin_folder: Where jobs create indexes and keep snapshots; None refuses both.
         limits: Limits of requests.
 
     Raises:
@@ -136,6 +137,7 @@ class ServerConfig:
     snapshots: Snapshots | None = None
     follow: str | None = None
     follow_every_s: float = 10.0
+    admin_folder: Path | None = None
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
@@ -147,8 +149,10 @@ class ServerConfig:
             raise ConfigError(f"--batch: expected a whole number >= 1, got {self.batch}")
         if not 0 < self.compact_at <= 1:
             raise ConfigError(f"--compact-at: expected a share above 0, up to 1 (never), got {self.compact_at}")
-        if self.follow is not None and (self.snapshots is not None or not self.is_read_only):
-            raise ConfigError("--follow: expected a read-only server without --snapshots, got one that writes")
+        if self.follow is not None and (self.snapshots or self.admin_folder or not self.is_read_only):
+            raise ConfigError(
+                "--follow: expected a read-only server without --snapshots and --admin-folder, got one that writes"
+            )
         if not 1 <= self.follow_every_s < 1e9:
             raise ConfigError(f"--follow-every: expected at least a second, got {self.follow_every_s:g} s")
         if not is_loopback(self.host) and not self.is_insecure:
@@ -156,13 +160,10 @@ class ServerConfig:
 
     def _check_indexes(self) -> None:
         names = [name for name, _ in self.indexes]
-        if not names:
-            raise ConfigError("--index: expected NAME=DIR at least once, got none")
+        if not names and self.admin_folder is None:
+            raise ConfigError("--index: expected NAME=DIR at least once, or --admin-folder, got none")
         for name in names:
-            if not name or not _NAME_CHARS.issuperset(name) or len(name) > 100:
-                raise ConfigError(
-                    f"--index: expected a name of 1 to 100 letters, digits, '-', '_' and '.', got {name!r}"
-                )
+            check_name("--index", name)
             if names.count(name) > 1:
                 raise ConfigError(f"--index {name}: expected distinct names, got this one twice")
 
@@ -174,6 +175,12 @@ class ServerConfig:
                 f"--host {self.host} is reachable from other machines: give {' and '.join(missing)}, or --insecure if "
                 "everyone who can reach this address may read and write these indexes"
             )
+
+
+def check_name(place: str, name: str) -> None:
+    """Check the name of an index or a snapshot; raise ConfigError for one that is no plain name of a file."""
+    if not name or not _NAME_CHARS.issuperset(name) or len(name) > 100 or name.startswith("."):
+        raise ConfigError(f"{place}: expected a name of 1 to 100 letters, digits, '-', '_' and '.', got {name!r:.120}")
 
 
 def parse_index(text: str) -> tuple[str, str]:

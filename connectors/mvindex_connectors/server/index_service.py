@@ -78,6 +78,11 @@ class IndexService:
         return self._is_read_only
 
     @property
+    def is_closing(self) -> bool:
+        """Whether the index is closed, or will be in a moment."""
+        return self._is_closing
+
+    @property
     def local_path(self) -> str:
         """The path of the index on the server's disk; empty if it has none."""
         return self.index.where if self.index.capabilities.supports(Operation.FILES) else ""
@@ -373,7 +378,7 @@ class IndexService:
                 report = self._chunks.get(f"{chunk} {key}") if key else None
                 return report or self._add(key, chunk, list(documents), views, check)
 
-            report = await self._write(add_once)
+            report = await self.write(add_once)
         return report
 
     def _add(
@@ -398,7 +403,7 @@ class IndexService:
 
     def _store(self, documents: list[Document], views: Sequence[Floats] | None, mark: str) -> IngestReport:
         hooks = IngestHooks(
-            on_progress=self._check_open, note=lambda _: settings_with_mark(self._settings(), mark) if mark else {}
+            on_progress=self.check_open, note=lambda _: settings_with_mark(self._settings(), mark) if mark else {}
         )
         if views is None:
             return self.index.add(documents, hooks=hooks)
@@ -431,7 +436,7 @@ class IndexService:
                         self._deletions.put(key, deleted)
                 return deleted
 
-            deleted = await self._write(delete_once)
+            deleted = await self.write(delete_once)
         return deleted
 
     async def update(self, id: str, metadata: Mapping[str, Any], check: Callable[[], None] | None = None) -> None:
@@ -442,25 +447,39 @@ class IndexService:
                 check()
             self.index.update(id, metadata=metadata)
 
-        await self._write(update)
+        await self.write(update)
 
     async def compact(self) -> CompactReport:
         """Compact the index; reads continue meanwhile, writes wait. ServerUnavailable if it is closed meanwhile."""
-        if (index := self._local) is None:
-            raise Unsupported(f"{self.name}: an index behind another server is compacted there")
-        return await self._write(lambda: index.compact(self._check_open))
+        index = self.local_index()
+        return await self.write(lambda: index.compact(self.check_open))
+
+    def local_index(self) -> Index:
+        """Return the index, to be administered in write(); Unsupported for one behind another server."""
+        if self._local is None:
+            raise Unsupported(f"{self.name}: an index behind another server is administered there")
+        return self._local
 
     async def take_backup(self, place: str, keep: int) -> BackupReport:
         """Add a dated snapshot to a place, and keep so many; neither reads nor writes wait for it."""
-        if (index := self._local) is None:
-            raise Unsupported(f"{self.name}: snapshots of an index behind another server are made there")
+        index = self.local_index()
 
         def taken() -> BackupReport:
-            return take_backup(index.snapshot, place, keep, self._check_open)
+            return take_backup(index.snapshot, place, keep, self.check_open)
 
-        return await asyncio.get_running_loop().run_in_executor(None, taken)
+        return await self.in_background(taken)
 
-    def _check_open(self, count: int) -> None:
+    async def in_background(self, function: Callable[[], T]) -> T:
+        """Run the function in a thread for which neither reads nor writes wait."""
+        return await asyncio.get_running_loop().run_in_executor(None, function)
+
+    def check_may_write(self) -> None:
+        """Check that the server writes to its indexes; raise Unsupported if not."""
+        if self._is_read_only:
+            raise Unsupported(f"{self.name}: this server was started with --read-only; it takes no writes")
+
+    def check_open(self, count: int = 0) -> None:
+        """Raise ServerUnavailable if the index is being closed: a callback for long work."""
         if self._is_closing:
             raise ServerUnavailable(f"{self.name}: the server shut down before this was done")
 
@@ -474,10 +493,9 @@ class IndexService:
         """Run the function in a reading thread."""
         return await asyncio.get_running_loop().run_in_executor(self._readers, function)
 
-    async def _write(self, function: Callable[[], T]) -> T:
+    async def write(self, function: Callable[[], T]) -> T:
         """Run the function in the writing thread. Once begun it is finished, even if the caller is gone."""
-        if self._is_read_only:
-            raise Unsupported(f"{self.name}: this server was started with --read-only; it takes no writes")
+        self.check_may_write()
         return await asyncio.get_running_loop().run_in_executor(self._writer, function)
 
 

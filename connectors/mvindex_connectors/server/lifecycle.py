@@ -8,9 +8,8 @@ import logging
 import signal
 import socket
 from collections.abc import Callable
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -18,18 +17,17 @@ from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
 
-from mvindex.errors import ConfigError, IndexLocked
-from mvindex.index.factory import open_index
-from mvindex.store.locks import served_lock, writer_lock
+from mvindex.errors import ConfigError
 from mvindex.v1 import service_pb2
 from mvindex.v1.service_pb2_grpc import add_MvindexServiceServicer_to_server
 from mvindex_connectors.server.admission import Admission
 from mvindex_connectors.server.certificates import Certificates
 from mvindex_connectors.server.config import ServerConfig
 from mvindex_connectors.server.connections import GrpcConnections, connection_caps
-from mvindex_connectors.server.follow import FollowedIndex, Follower
+from mvindex_connectors.server.follow import Follower
 from mvindex_connectors.server.grpc_middleware import GrpcMiddleware
-from mvindex_connectors.server.index_service import IndexService
+from mvindex_connectors.server.index_set import IndexSet
+from mvindex_connectors.server.jobs import Jobs
 from mvindex_connectors.server.maintenance import Maintenance
 from mvindex_connectors.server.servicer import Servicer
 from mvindex_connectors.server.telemetry import Metrics
@@ -42,10 +40,11 @@ _SERVICE = service_pb2.DESCRIPTOR.services_by_name["MvindexService"].full_name
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """The addresses on which a server listens."""
+    """The addresses on which a server listens, and the indexes that it serves."""
 
     grpc: str
     http: str | None
+    indexes: tuple[str, ...]
 
 
 class Server:
@@ -57,13 +56,11 @@ class Server:
         self._tokens = Tokens(config.token_file)
         self._certificates = None if config.tls is None else Certificates(config.tls)
         self.metrics = Metrics()
-        self._admission = Admission(
-            self._tokens, config.limits, self.metrics, frozenset(name for name, _ in config.indexes)
-        )
-        self._services: dict[str, IndexService] = {}
-        # Those that another one took the place of, while calls still use them.
-        self._retired: list[IndexService] = []
         self._health = HealthServicer()
+        self._indexes = IndexSet(config, self.metrics, self._health)
+        self._services = self._indexes.services
+        self._jobs = Jobs(self._indexes, str(config.admin_folder or ""))
+        self._admission = Admission(self._tokens, config.limits, self.metrics, self._services.keys())
         self._stack = AsyncExitStack()
 
     async def run(self, on_ready: Callable[[Addresses], None]) -> None:
@@ -114,21 +111,12 @@ class Server:
             raise
 
     async def _start(self) -> Addresses:
-        # Last in, first out: locks are released only after the last write of a closing index has ended.
-        locks = self._stack.enter_context(ExitStack())
-        self._stack.push_async_callback(self._close_indexes)
-        followed = []
-        for name, target in self._config.indexes:
-            path = target
-            if self._config.follow is not None:
-                followed.append(self._follow(name, target, locks))
-                path = str(followed[-1].path)
-            self._services[name] = self._open(name, path)
+        self._stack.push_async_callback(self._indexes.close)
+        self._indexes.open()
         server = self._grpc_server()
         port = self._bind(server)
         address = f"{'grpcs' if self._config.tls else 'grpc'}://{_public_host(self._config.host)}:{port}"
-        if not self._config.is_read_only:
-            self._lock_indexes(address, locks)
+        self._indexes.lock(address)
         await server.start()
         # Calls end before indexes are closed.
         self._stack.push_async_callback(server.stop, self._config.drain_s)
@@ -138,13 +126,14 @@ class Server:
         http = await self._start_http(server)
         for name in ("", *self._services):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        self._stack.callback(self._jobs.stop)
         maintenance = Maintenance(self._config, self._services.values(), self.metrics, self._check_files)
         maintenance.start()
         self._stack.callback(maintenance.stop)
-        follower = Follower(followed, self._config.follow_every_s, self.metrics, self._swap)
+        follower = Follower(self._indexes.followed, self._config.follow_every_s, self.metrics, self._indexes.swap)
         follower.start()
         self._stack.push_async_callback(follower.stop)
-        return Addresses(address, http)
+        return Addresses(address, http, tuple(self._services))
 
     async def stop(self) -> None:
         """Refuse new calls, wait for those in progress, and close the indexes."""
@@ -155,47 +144,6 @@ class Server:
         await self._health.enter_graceful_shutdown()
         await self._stack.aclose()
         logger.info("stopped")
-
-    def _open(self, name: str, target: str) -> IndexService:
-        index = open_index(target, device=self._config.device)
-        try:
-            # The first query should not wait for what it needs, and a missing model should stop the start.
-            index.warm_up()
-        except BaseException:
-            index.close()
-            raise
-        return IndexService(name, index, self._config, self.metrics.batch_metrics(name))
-
-    def _follow(self, name: str, target: str, locks: ExitStack) -> FollowedIndex:
-        """Return an index that follows snapshots, whose newest one is restored; its directory stays locked."""
-        followed = FollowedIndex(name, f"{(self._config.follow or '').rstrip('/')}/{name}", Path(target))
-        locks.enter_context(writer_lock(Path(target)))
-        followed.start()
-        return followed
-
-    async def _swap(self, name: str, path: Path) -> None:
-        """Serve the index at the path under the name, and close the one before once no call uses it."""
-        fresh = await asyncio.to_thread(self._open, name, str(path))
-        before, self._services[name] = self._services[name], fresh
-        self._retired.append(before)
-        await before.wait_unused()
-        await asyncio.to_thread(before.close)
-        self._retired.remove(before)
-
-    async def _close_indexes(self) -> None:
-        for service in (*self._retired, *self._services.values()):
-            await asyncio.to_thread(service.close)
-
-    def _lock_indexes(self, address: str, locks: ExitStack) -> None:
-        """Hold the writer locks of the indexes until the end; they name the address through which to write."""
-        for name, opened in self._services.items():
-            for path in opened.store_paths:
-                try:
-                    locks.enter_context(served_lock(path, f"{address}/{name}"))
-                except IndexLocked as err:
-                    raise IndexLocked(f"{err}; or serve it with --read-only") from err
-            # Others may have written while it was opened, which takes seconds.
-            opened.index.refresh()
 
     def _grpc_server(self) -> grpc.aio.Server:
         limits = self._config.limits
@@ -220,7 +168,7 @@ class Server:
             maximum_concurrent_rpcs=4 * limits.calls,
         )
         middleware = GrpcMiddleware(server, self._admission)
-        add_MvindexServiceServicer_to_server(Servicer(self._services, self._admission), middleware)
+        add_MvindexServiceServicer_to_server(Servicer(self._services, self._admission, self._jobs), middleware)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, middleware)
         names = (_SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, REFLECTION)
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflection.aio.ReflectionServicer(names), middleware)
@@ -243,7 +191,7 @@ class Server:
             return None
         from mvindex_connectors.server.http.lifecycle import start_http
 
-        http = await start_http(self._config, self._services, self._admission, self._certificates)
+        http = await start_http(self._config, self._services, self._admission, self._certificates, self._jobs)
         # Both at once: calls of both have the same time to end.
         self._stack.push_async_callback(lambda: asyncio.gather(http.stop(), server.stop(self._config.drain_s)))
         return http.address

@@ -43,12 +43,7 @@ class Maintenance:
 
     def start(self) -> None:
         """Start the background tasks."""
-        loop = asyncio.get_running_loop()
-        self._tasks[""] = loop.create_task(self._run())
-        if (snapshots := self._config.snapshots) is not None:
-            for service in self._services:
-                if service.can_snapshot:
-                    self._tasks[f"snapshots of {service.name}"] = loop.create_task(self._back_up(service, snapshots))
+        self._tasks[""] = asyncio.get_running_loop().create_task(self._run())
 
     def stop(self) -> None:
         """Stop the background task; a running compaction is abandoned when its index is closed."""
@@ -60,8 +55,10 @@ class Maintenance:
         while True:
             self._check_files()
             is_due = loop.time() - self._gauges_set_at >= _GAUGE_INTERVAL_S
-            for service in self._services:
+            # Indexes are created and dropped meanwhile.
+            for service in list(self._services):
                 service.enter()
+                self._schedule_snapshots(service)
                 try:
                     await self._check(service, is_due)
                 except MvindexError as err:
@@ -109,12 +106,22 @@ class Maintenance:
         finally:
             del self._tasks[service.name]
 
+    def _schedule_snapshots(self, service: IndexService) -> None:
+        """Start the snapshots of an index, where there is a schedule and they are not started."""
+        name = f"snapshots of {service.name}"
+        snapshots = self._config.snapshots
+        if snapshots is not None and service.can_snapshot and name not in self._tasks:
+            self._tasks[name] = asyncio.get_running_loop().create_task(self._back_up(service, snapshots))
+            self._tasks[name].add_done_callback(lambda _: self._tasks.pop(name))
+
     async def _back_up(self, service: IndexService, snapshots: Snapshots) -> None:
         """Take a snapshot whenever one is due, by a clock that never jumps; after a failure, try again sooner."""
         place = snapshots.place_of(service.name)
         pause_s = await asyncio.to_thread(_seconds_until_due, place, snapshots.every_s)
         while True:
             await asyncio.sleep(pause_s)
+            if service.is_closing:
+                return
             pause_s = snapshots.every_s
             try:
                 report = await service.take_backup(place, snapshots.keep)

@@ -16,6 +16,7 @@ from mvindex.ingest import CHUNK_CHARS, CHUNK_DOCUMENTS, Entry
 from mvindex.ingest.pipeline import read_chunks
 from mvindex.records import Document, Floats, SearchResult
 from mvindex.v1 import documents_pb2 as documents
+from mvindex.v1 import jobs_pb2 as jobs
 from mvindex.v1 import search_pb2 as search
 from mvindex.v1 import service_pb2 as service
 from mvindex.v1.service_pb2_grpc import MvindexServiceServicer
@@ -40,6 +41,8 @@ from mvindex_connectors.server.admission import Admission
 from mvindex_connectors.server.grpc_middleware import CURRENT_CALL, parsed
 from mvindex_connectors.server.idempotency import check_idempotency_key
 from mvindex_connectors.server.index_service import IndexService
+from mvindex_connectors.server.job_messages import job_message, work_from
+from mvindex_connectors.server.jobs import Jobs
 from mvindex_connectors.server.large_requests import parse_large
 from mvindex_connectors.server.response_budget import ResponseMeter
 from mvindex_connectors.server.tenants import ServedIndex, TenantIndex, use_index, visible_names
@@ -50,8 +53,8 @@ logger = logging.getLogger(__name__)
 class Servicer(MvindexServiceServicer):
     """The gRPC service of the indexes of a server."""
 
-    def __init__(self, services: Mapping[str, IndexService], admission: Admission) -> None:
-        self._services, self._admission = services, admission
+    def __init__(self, services: Mapping[str, IndexService], admission: Admission, jobs: Jobs) -> None:
+        self._services, self._admission, self._jobs = services, admission, jobs
 
     def _index(self, name: str, *, writes: bool = False) -> ServedIndex:
         """Return the index of that name; NoSuchIndex if there is none, NotPermitted if the caller may not write."""
@@ -244,6 +247,26 @@ class Servicer(MvindexServiceServicer):
     async def Indexes(self, request: service.IndexesRequest, context: Any) -> service.IndexesResponse:
         """List the indexes of this server."""
         return service.IndexesResponse(names=visible_names(self._services, CURRENT_CALL.get().caller))
+
+    async def StartJob(self, request: jobs.StartJobRequest, context: Any) -> jobs.Job:
+        """Start a job of administration, and return it at once."""
+        call = CURRENT_CALL.get()
+        call.index = request.index
+        call.caller.check_may_administer()
+        key = check_idempotency_key(request.idempotency_key)
+        return job_message(self._jobs.start(request.index, work_from(request), call.caller, key))
+
+    async def GetJob(self, request: jobs.JobRequest, context: Any) -> jobs.Job:
+        """Return a job."""
+        return job_message(self._jobs.find(request.id, CURRENT_CALL.get().caller))
+
+    async def ListJobs(self, request: jobs.JobsRequest, context: Any) -> jobs.JobsResponse:
+        """List jobs."""
+        return jobs.JobsResponse(jobs=map(job_message, self._jobs.list(CURRENT_CALL.get().caller)))
+
+    async def CancelJob(self, request: jobs.JobRequest, context: Any) -> jobs.Job:
+        """Ask a job to stop, and return it at once."""
+        return job_message(self._jobs.cancel(request.id, CURRENT_CALL.get().caller))
 
 
 def results_bytes(results: Sequence[SearchResult], meter: ResponseMeter) -> bytes:

@@ -64,6 +64,11 @@ class Metrics:
             "mvindex_follow_failures", "Snapshots that could not be followed.", ["index"], **made
         )
 
+    def forget(self, index: str) -> None:
+        """Remove what is measured of an index now and again; what was counted stays."""
+        for gauge in (self.queue, self.documents, self.views, self.size, self.snapshot_time):
+            gauge.remove_by_labels({"index": index})
+
     def batch_metrics(self, index: str) -> BatchMetrics:
         """Return the observer of the batches of an index."""
         return BatchMetrics(self, index)

@@ -1,8 +1,8 @@
 """Authentication by tokens from a file, compared in constant time.
 
-Each line of the file holds read-only or read-write, the token, and optionally a name for the log and what the token is
-bound to: indexes=NAME,NAME and, last, filter={...}, a metadata filter as JSON. Empty lines and lines that begin with #
-are ignored.
+Each line of the file holds read-only, read-write or admin, the token, and optionally a name for the log and what the
+token is bound to: indexes=NAME,NAME and, last, filter={...}, a metadata filter as JSON. Empty lines and lines that
+begin with # are ignored.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class Role(Enum):
 
     READ_ONLY = "read-only"
     READ_WRITE = "read-write"
+    ADMIN = "admin"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -66,15 +67,20 @@ class Caller:
 
     def check_may_write(self) -> None:
         """Check that the caller may write; raise NotPermitted if its token is read-only."""
-        if self.role is not Role.READ_WRITE:
+        if self.role is Role.READ_ONLY:
             raise NotPermitted("token: expected a read-write token for writing, got a read-only one")
 
+    def check_may_administer(self) -> None:
+        """Check that the caller may start jobs; raise NotPermitted unless its token is an admin's."""
+        if self.role is not Role.ADMIN:
+            raise NotPermitted(f"token: expected one of role admin for administration, got a {self.role.value} one")
 
-ANYONE = Caller("anyone", Role.READ_WRITE)
+
+ANYONE = Caller("anyone", Role.ADMIN)
 
 
 class Tokens:
-    """The tokens of a file, which reload() reads again. Without a file, every caller may read and write."""
+    """The tokens of a file, which reload() reads again. Without a file, every caller may do everything."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -160,7 +166,7 @@ def _parse(line: str, place: str, name: str) -> Caller:
     is_known = len(fields) >= 2 and fields[0] in [role.value for role in Role]
     if not is_known or len(names) > 1 or len(bindings) > 1:
         raise ConfigError(
-            f"{place}: expected read-only or read-write, a token, and optionally a name, indexes=NAME,NAME and "
+            f"{place}: expected read-only, read-write or admin, a token, and optionally a name, indexes=NAME,NAME and "
             f"filter={{...}}, got {len(fields)} fields"
         )
     if len(fields[1]) < _MIN_CHARS:
@@ -168,6 +174,8 @@ def _parse(line: str, place: str, name: str) -> Caller:
                           f"{len(fields[1])}. Make one with `openssl rand -hex 24`")  # fmt: skip
     if bindings and not all(bindings[0]):
         raise ConfigError(f"{place}: indexes=: expected names of indexes with commas between, got an empty one")
+    if condition and fields[0] == Role.ADMIN.value:
+        raise ConfigError(f"{place}: filter=: expected read-only or read-write; an admin works on whole indexes")
     return Caller(
         names[0] if names else name,
         Role(fields[0]),

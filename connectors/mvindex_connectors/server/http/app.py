@@ -13,13 +13,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from mvindex.errors import LimitExceeded, MvindexError, QueryError, TimedOut, Unsupported
+from mvindex.errors import LimitExceeded, MvindexError, QueryError, TimedOut
 from mvindex.lexical.operators import parse_operators
 from mvindex.records import Document, SearchResult, ViewScore
 from mvindex_connectors.remote.convert import MAX_EXPLAINED, SCORING_NAMES
-from mvindex_connectors.remote.status import REQUEST_ID_KEY, http_status, nearest_known_class
+from mvindex_connectors.remote.status import REQUEST_ID_KEY
 from mvindex_connectors.server.admission import Admission, CallContext, request_id_from
 from mvindex_connectors.server.http import schemas
+from mvindex_connectors.server.http.admin import AdminRoutes
 from mvindex_connectors.server.http.openapi import OPERATIONS, openapi
 from mvindex_connectors.server.http.requests import (
     RequestT,
@@ -32,9 +33,16 @@ from mvindex_connectors.server.http.requests import (
     result_response,
     search_call,
 )
-from mvindex_connectors.server.http.responses import PartsResponse, encoded_parts, joined
+from mvindex_connectors.server.http.responses import (
+    PartsResponse,
+    encoded_parts,
+    error_response,
+    joined,
+    json_response,
+)
 from mvindex_connectors.server.idempotency import check_idempotency_key
 from mvindex_connectors.server.index_service import IndexService
+from mvindex_connectors.server.jobs import Jobs
 from mvindex_connectors.server.large_requests import parse_large
 from mvindex_connectors.server.response_budget import TooLarge
 from mvindex_connectors.server.servicer import index_error_context
@@ -73,9 +81,10 @@ class App:
     """The handlers of all routes, and what they share."""
 
     def __init__(
-        self, services: Mapping[str, IndexService], admission: Admission, hosts: frozenset[str] | None
+        self, services: Mapping[str, IndexService], admission: Admission, hosts: frozenset[str] | None, jobs: Jobs
     ) -> None:
         self._services, self._admission, self._hosts = services, admission, hosts
+        self._admin = AdminRoutes(jobs, self._request)
 
     def routes(self) -> list[Route]:
         """Return all routes: those of the OpenAPI description, the description itself, and the page."""
@@ -94,6 +103,7 @@ class App:
             "health": self._health,
             "ready": self._health,
             "live": self._live,
+            **self._admin.handlers(),
         }
         endpoints: dict[str, dict[str, Endpoint]] = {}
         for each in OPERATIONS:
@@ -122,7 +132,7 @@ class App:
                 with self._admission.admit(call, request.headers.get("authorization"), is_open=is_open):
                     response = await handler(request, call)
             except MvindexError as err:
-                response = _error(err, call.request_id)
+                response = error_response(err, call.request_id)
             except asyncio.CancelledError:
                 # The client is gone, so nobody reads this; it only ends the request.
                 response = Response(status_code=499)
@@ -216,7 +226,7 @@ class App:
             report = await index.add(added.key, 1, added.documents, added.views)
         call.fields["documents"] = len(added.documents)
         self._admission.metrics.count_written(index.name, report)
-        return _json(schemas.AddResponse(report.added, report.replaced, report.updated, report.unchanged))
+        return json_response(schemas.AddResponse(report.added, report.replaced, report.updated, report.unchanged))
 
     async def _delete(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call, writes=True)
@@ -226,12 +236,12 @@ class App:
         with index_error_context(index):
             key = check_idempotency_key(body.idempotency_key)
             everything = body.all is True
-            return _json(schemas.DeleteResponse(await index.delete(ids, condition, key, everything)))
+            return json_response(schemas.DeleteResponse(await index.delete(ids, condition, key, everything)))
 
     async def _delete_one(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call, writes=True)
         with index_error_context(index):
-            return _json(schemas.DeleteResponse(await index.delete([request.path_params["id"]], None, "")))
+            return json_response(schemas.DeleteResponse(await index.delete([request.path_params["id"]], None, "")))
 
     async def _update(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call, writes=True)
@@ -241,7 +251,7 @@ class App:
             if not await index.has(doc_id):
                 return _missing(doc_id, call)
             await index.update(doc_id, body.metadata)
-        return _json(schemas.UpdateResponse())
+        return json_response(schemas.UpdateResponse())
 
     async def _get(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call)
@@ -269,15 +279,15 @@ class App:
             if after is not None and not await index.has(after):
                 return _missing(after, call)
             page = await index.page(condition, chosen.limit, after)
-        return _json(schemas.DocumentPage([document_response(each) for each in page.documents], page.next))
+        return json_response(schemas.DocumentPage([document_response(each) for each in page.documents], page.next))
 
     async def _info(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call)
         with index_error_context(index):
-            return _json(info_response(index.name, await index.info(), index.is_read_only))
+            return json_response(info_response(index.name, await index.info(), index.is_read_only))
 
     async def _indexes(self, request: Request, call: CallContext) -> Response:
-        return _json(schemas.IndexList(visible_names(self._services, call.caller)))
+        return json_response(schemas.IndexList(visible_names(self._services, call.caller)))
 
     async def _metrics(self, request: Request, call: CallContext) -> Response:
         call.caller.check_unbound("the metrics of all indexes")
@@ -285,13 +295,13 @@ class App:
 
     async def _health(self, request: Request, call: CallContext) -> Response:
         self._admission.check_running()
-        return _json(schemas.Health("serving"))
+        return json_response(schemas.Health("serving"))
 
     async def _live(self, request: Request, call: CallContext) -> Response:
-        return _json(schemas.Alive("alive"))
+        return json_response(schemas.Alive("alive"))
 
     async def _openapi(self, request: Request, call: CallContext) -> Response:
-        return _json(openapi(requires_token=self._admission.tokens.are_required))
+        return json_response(openapi(requires_token=self._admission.tokens.are_required))
 
     def _asset(self, name: str, media_type: str) -> Endpoint:
         content = (importlib.resources.files(__package__) / "page" / name).read_bytes()
@@ -303,20 +313,22 @@ class App:
         return endpoint
 
 
-def make_app(services: Mapping[str, IndexService], admission: Admission, hosts: frozenset[str] | None) -> Starlette:
+def make_app(
+    services: Mapping[str, IndexService], admission: Admission, hosts: frozenset[str] | None, jobs: Jobs
+) -> Starlette:
     """Return the ASGI application. hosts: the names it answers to; None for any."""
 
     async def wrong_host(request: Request, err: Exception) -> Response:
-        return _error(err, "") if isinstance(err, MvindexError) else Response(status_code=500)
+        return error_response(err, "") if isinstance(err, MvindexError) else Response(status_code=500)
 
     async def no_route(request: Request, err: Any) -> Response:
         request_id = request_id_from(request.headers.get(REQUEST_ID_KEY))
-        response = _error(QueryError(err.detail), request_id, err.status_code)
+        response = error_response(QueryError(err.detail), request_id, err.status_code)
         response.headers.update({**_HEADERS, **(err.headers or {}), REQUEST_ID_KEY: request_id})
         return response
 
     handlers: Any = {MvindexError: wrong_host, 404: no_route, 405: no_route}
-    app = Starlette(routes=App(services, admission, hosts).routes(), exception_handlers=handlers)
+    app = Starlette(routes=App(services, admission, hosts, jobs).routes(), exception_handlers=handlers)
     # A redirect would name whatever host the request made up.
     app.router.redirect_slashes = False
     return app
@@ -364,17 +376,5 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def _json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(msgspec.json.encode(value), status, headers, media_type="application/json")
-
-
 def _missing(doc_id: str, call: CallContext) -> Response:
-    return _error(QueryError(f"there is no document {doc_id!r:.120}"), call.request_id, 404)
-
-
-def _error(err: MvindexError, request_id: str, status: int | None = None) -> Response:
-    if status is None:
-        status = 413 if isinstance(err, TooLarge) else 501 if isinstance(err, Unsupported) else http_status(err)
-    headers = {"www-authenticate": "Bearer"} if status == 401 else {"retry-after": "1"} if status in (429, 503) else {}
-    detail = schemas.ErrorDetail(nearest_known_class(err).__name__, str(err), request_id)
-    return _json(schemas.Error(detail), status, headers)
+    return error_response(QueryError(f"there is no document {doc_id!r:.120}"), call.request_id, 404)

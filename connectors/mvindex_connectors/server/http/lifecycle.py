@@ -17,6 +17,7 @@ from mvindex_connectors.server.certificates import Certificates
 from mvindex_connectors.server.config import ServerConfig
 from mvindex_connectors.server.connections import connection_caps
 from mvindex_connectors.server.index_service import IndexService
+from mvindex_connectors.server.jobs import Jobs
 
 if TYPE_CHECKING:
     from mvindex_connectors.server.http.acceptor import Acceptor
@@ -45,6 +46,7 @@ async def start_http(
     services: Mapping[str, IndexService],
     admission: Admission,
     certificates: Certificates | None,
+    jobs: Jobs,
 ) -> HttpServer:
     """Start the server and return it once it listens; ConfigError if its port is taken."""
     require("uvicorn", "server", "mvindex serve --http")
@@ -65,7 +67,7 @@ async def start_http(
     port = listener.getsockname()[1]
     hosts = _hosts(config, port)
     settings = uvicorn.Config(
-        make_app(services, admission, hosts),
+        make_app(services, admission, hosts, jobs),
         log_config=None,
         access_log=False,
         lifespan="off",

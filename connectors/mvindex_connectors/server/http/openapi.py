@@ -13,8 +13,8 @@ from mvindex_connectors.server.http import schemas
 _ERRORS = {
     "400": "Something in the request is wrong.",
     "401": "The token is missing or wrong.",
-    "403": "The token is read-only.",
-    "404": "There is no such index or document.",
+    "403": "The token does not permit this.",
+    "404": "There is no such index, document or job.",
     "409": "The index cannot do that in its present state.",
     "413": "The request, or its response, has too many bytes.",
     "429": "The request exceeds a limit of the server.",
@@ -33,6 +33,7 @@ _INDEX = "/v1/indexes/{index}"
 _DOCUMENT = _INDEX + "/documents/{id}"
 _PATH_PARAMETERS: dict[str, dict[str, Any]] = {
     "{index}": {"name": "index", "schema": {"type": "string", "minLength": 1}},
+    "{job}": {"name": "job", "schema": {"type": "string", "minLength": 1}},
     # Also of a document that does not exist.
     "{id}": {"name": "id", "schema": {"type": "string", "pattern": r"^[^\u0000]+$"}},
 }
@@ -82,6 +83,12 @@ OPERATIONS = (
               ("get",)),
     Operation("update", "Update", "PATCH", _DOCUMENT, "Replace a document's metadata.", schemas.UpdateRequest,
               (schemas.UpdateResponse,), ("get",)),
+    Operation("startJob", "StartJob", "POST", "/v1/admin/jobs", "Start a job of administration.",
+              schemas.StartJobRequest, (schemas.Job,)),
+    Operation("listJobs", "ListJobs", "GET", "/v1/admin/jobs", "List jobs.", None, (schemas.JobList,)),
+    Operation("getJob", "GetJob", "GET", "/v1/admin/jobs/{job}", "Return a job.", None, (schemas.Job,)),
+    Operation("cancelJob", "CancelJob", "POST", "/v1/admin/jobs/{job}/cancel", "Ask a job to stop.", None,
+              (schemas.Job,)),
     Operation("metrics", "Metrics", "GET", "/metrics", "Return the metrics for Prometheus."),
     Operation("health", "Health", "GET", "/healthz", "Check that the server accepts calls.", None,
               (schemas.Health,), is_open=True),

@@ -33,6 +33,7 @@ _DECODERS: dict[type[schemas.Request], msgspec.json.Decoder[Any]] = {
         schemas.DeleteRequest,
         schemas.UpdateRequest,
         schemas.GetRequest,
+        schemas.StartJobRequest,
     )
 }
 _MESSAGE = re.compile(r"(?P<problem>.*?)(?: - at `(?:key in )?\$\.?(?P<place>.*)`)?", re.DOTALL)

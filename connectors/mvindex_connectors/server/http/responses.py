@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from mvindex_connectors.server.response_budget import ResponseMeter
+from mvindex.errors import MvindexError, Unsupported
+from mvindex_connectors.remote.status import http_status, nearest_known_class
+from mvindex_connectors.server.http import schemas
+from mvindex_connectors.server.response_budget import ResponseMeter, TooLarge
 
 # What is handed over to a connection at once.
 _SLICE_BYTES = 256 << 10
@@ -40,6 +43,20 @@ class PartsResponse(Response):
         finally:
             self._parts = ()
             self._meter.close()
+
+
+def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a response of JSON."""
+    return Response(msgspec.json.encode(value), status, headers, media_type="application/json")
+
+
+def error_response(err: MvindexError, request_id: str, status: int | None = None) -> Response:
+    """Return the response of an error; status: instead of that of its class."""
+    if status is None:
+        status = 413 if isinstance(err, TooLarge) else 501 if isinstance(err, Unsupported) else http_status(err)
+    headers = {"www-authenticate": "Bearer"} if status == 401 else {"retry-after": "1"} if status in (429, 503) else {}
+    detail = schemas.ErrorDetail(nearest_known_class(err).__name__, str(err), request_id)
+    return json_response(schemas.Error(detail), status, headers)
 
 
 def encoded_parts(values: Iterable[Any], meter: ResponseMeter) -> list[bytes]:

@@ -210,6 +210,65 @@ class GetRequest(Request):
     ids: Annotated[list[Text], _described(maxItems=MAX_IDS)]
 
 
+class CreateIndex(Request, omit_defaults=True):
+    """How an index is created: give dim, for given vectors, or encoder."""
+
+    dim: Annotated[int, Meta(ge=1)] | None = None
+    encoder: Annotated[str | None, _described("A packaged encoder, such as minilm-views.")] = None
+    dtype: Annotated[str, _described(enum=["fp16", "fp32"])] = "fp16"
+    temperature: float | None = None
+    prune_views: float | None = None
+    shards: Annotated[int, Meta(ge=1)] | None = None
+    lexical: Annotated[str | None, _described("unicode, english, auto or none.")] = None
+    filter_fields: dict[str, str] = {}
+
+
+class DropIndex(Request):
+    """Which index is dropped; only one that was created by a job can be."""
+
+    confirm: Annotated[str, _described("The name of the index again.")]
+
+
+class BuildEngine(Request, omit_defaults=True):
+    """Which engine is built."""
+
+    engine: Annotated[str | None, _described("The kind; by size, memory and target_recall by default.")] = None
+    parameters: dict[str, Annotated[int, Meta(ge=0)]] = {}
+    target_recall: float = 0.97
+
+
+class TuneEngine(Request, omit_defaults=True):
+    """How search parameters are measured: with views of the index as queries."""
+
+    top_k: Annotated[int, Meta(ge=1)] = 10
+    target_recall: float = 0.97
+
+
+class CompactIndex(Request):
+    """Has no members."""
+
+
+class SnapshotIndex(Request):
+    """Where the copy goes in the folder of --admin-folder."""
+
+    name: Annotated[str, _described("A new name: letters, digits, '-', '_' and '.'.", minLength=1, maxLength=100)]
+
+
+class StartJobRequest(Request):
+    """Work on an index; one job of an index runs at a time."""
+
+    one_of = ("create", "drop", "build", "tune", "compact", "snapshot")
+
+    index: str
+    create: CreateIndex | UnsetType = UNSET
+    drop: DropIndex | UnsetType = UNSET
+    build: BuildEngine | UnsetType = UNSET
+    tune: TuneEngine | UnsetType = UNSET
+    compact: CompactIndex | UnsetType = UNSET
+    snapshot: SnapshotIndex | UnsetType = UNSET
+    idempotency_key: IdempotencyKey = ""
+
+
 class ListParameters(Request):
     """The parameters of a page of documents."""
 
@@ -372,6 +431,29 @@ class IndexInfo(Struct, kw_only=True):
     index_id: Annotated[str | None, _described("Its own id, which its snapshots share; null for an adopted index.")]
     shards: int | None
     missing_shards: list[int]
+
+
+class Job(Struct, kw_only=True):
+    """A job of administration. Times are seconds since 1970."""
+
+    id: str
+    index: str
+    kind: Annotated[str, _described("create, drop, build, tune, compact or snapshot; empty for a job of a past run.")]
+    state: Annotated[str, _described(enum=["running", "done", "failed", "cancelled", "ended"])]
+    step: Annotated[str, _described("What it is doing.")]
+    done: Annotated[int, _described("How much of the step is done.")]
+    total: int | None
+    message: Annotated[str, _described("The error of a job that failed.")]
+    error: Annotated[str, _described("The class of that error.")]
+    result: Annotated[dict[str, Any] | None, _described("The report of a job that is done.")]
+    started_at: float
+    ended_at: float | None
+
+
+class JobList(Struct):
+    """Jobs that run, and the latest that ended, in the order in which they were started."""
+
+    jobs: list[Job]
 
 
 class Health(Struct):
