@@ -98,7 +98,7 @@ def test_administration_is_known_to_be_unsupported_before_it_is_called(client):
     capabilities = client.capabilities
     assert set(capabilities.unsupported) == set(Operation)
     for operation in set(Operation) - {Operation.LEXICAL}:
-        with pytest.raises(Unsupported, match=rf"{client.where}: {operation.value} .*where the server is"):
+        with pytest.raises(Unsupported, match=rf"{client.where}: {operation.value} .*a server has the index"):
             capabilities.check(operation, client.where)
 
 
@@ -110,7 +110,7 @@ def test_an_index_behind_a_server_is_not_opened_to_be_worked_on_here():
     ):
         with pytest.raises(Unsupported, match="grpc://127.0.0.1:1/a: .*do it where the server is"):
             refused()
-    with pytest.raises(Unsupported, match="where the server is"):
+    with pytest.raises(Unsupported, match="mvindex admin create"):
         mvindex.create("grpc://127.0.0.1:1/a", dim=2)
 
 
@@ -143,7 +143,8 @@ def test_queued_searches_are_dropped_after_their_deadline(serving):
             index="big", vectors=vectors_message(vectors(600, dim=64)), top_k=100, scoring=search_pb2.SCORING_DRPQ
         )
         begun = time.monotonic()
-        calls = [search.future(request, timeout=1.0) for _ in range(6)]
+        # Three of them are what a caller may have waiting.
+        calls = [search.future(request, timeout=1.0) for _ in range(3)]
         for call in calls:
             assert call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         given_up = time.monotonic() - begun

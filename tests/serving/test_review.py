@@ -32,8 +32,10 @@ from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote import Access, AsyncIndexClient, CallSettings, IndexClient
 from mvindex_connectors.remote.address import parse_address
 from mvindex_connectors.remote.retry import RetryBudget
+from mvindex_connectors.server import lifecycle
 from mvindex_connectors.server.config import ServerConfig
 from mvindex_connectors.server.index_service import IndexService
+from mvindex_connectors.server.index_set import IndexSet
 from mvindex_connectors.server.lifecycle import Server
 from mvindex_connectors.server.maintenance import Maintenance
 from mvindex_connectors.server.response_budget import ResponseBudget, ResponseMeter
@@ -155,18 +157,19 @@ def test_the_writer_lock_is_held_until_the_last_write_of_a_draining_server(tmp_p
         pass
 
 
-def test_writes_during_the_start_of_a_server_are_visible(tmp_path):
+def test_writes_during_the_start_of_a_server_are_visible(tmp_path, monkeypatch):
     path = tmp_path / "a.mvx"
     fill(path)
 
-    class Late(Server):
-        def _lock_indexes(self, *args):
+    class Late(IndexSet):
+        def lock(self, address):
             with mvindex.open(path) as other:
                 other.add_views([Document("late", "x")], vectors(1))
-            super()._lock_indexes(*args)
+            super().lock(address)
 
     async def serve():
-        server = Late(config_of(path))
+        monkeypatch.setattr(lifecycle, "IndexSet", Late)
+        server = Server(config_of(path))
         await server.start()
         found = await server._services["a"].get(["late"], server._admission.new_meter())
         await server.stop()

@@ -7,6 +7,7 @@ import logging
 import re
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import Any
 from mvindex.errors import LimitExceeded, MvindexError, ServerFailed, ServerUnavailable
 from mvindex_connectors.remote.status import grpc_code, nearest_known_class
 from mvindex_connectors.server.config import Limits
+from mvindex_connectors.server.fairness import SmallFirst, has_room
 from mvindex_connectors.server.response_budget import ResponseBudget, ResponseMeter
 from mvindex_connectors.server.telemetry import Metrics, trace_span
 from mvindex_connectors.server.tokens import ANYONE, Caller, Tokens
@@ -59,7 +61,8 @@ class Admission:
         """names: of the indexes, as they are at each call."""
         self.tokens, self.limits, self.metrics = tokens, limits, metrics
         self._names = names
-        self._responses = ResponseBudget(limits.response_bytes)
+        self._responses, self._turns = ResponseBudget(limits.response_bytes), SmallFirst()
+        self._calls_of: Counter[str] = Counter()
         self._in_flight = 0
         self._open = 0
         self._streams = 0
@@ -80,7 +83,7 @@ class Admission:
 
     def new_meter(self) -> ResponseMeter:
         """Return the meter of a response; close it when that was sent."""
-        return ResponseMeter(self._responses)
+        return ResponseMeter(self._responses, self._turns)
 
     @contextmanager
     def admit(self, call: CallContext, header: str | None, *, is_open: bool = False) -> Iterator[None]:
@@ -98,7 +101,8 @@ class Admission:
                     call.caller = self.tokens.authenticate(header)
                     self.check_running()
                 self._check_room()
-                yield
+                with self._share_of(call, is_open):
+                    yield
         except MvindexError as err:
             call.code, call.error = grpc_code(err).name, f"{nearest_known_class(err).__name__}: {err}"
             raise
@@ -120,6 +124,31 @@ class Admission:
                 call.on_end()
             # After the response is on its way, so that no client waits for the log.
             asyncio.get_running_loop().call_soon(self._ended, call, time.perf_counter() - begun, is_open)
+
+    @contextmanager
+    def _share_of(self, call: CallContext, is_open: bool) -> Iterator[None]:
+        """Count the call as its caller's inside the block; LimitExceeded for more than its share of a busy server.
+
+        A caller is a token; without tokens a connection.
+        """
+        caller = call.meter.caller = call.caller.name if self.tokens.are_required else call.peer
+        if is_open:
+            yield
+            return
+        calls, total = self._calls_of, self._in_flight - 1
+        num_callers = len(calls) + (caller not in calls)
+        if num_callers > 1 and not has_room(calls[caller], total, self.limits.calls, num_callers):
+            raise LimitExceeded(
+                f"{calls[caller]} calls of this caller are in progress, its share of {self.limits.calls} (--max-calls) "
+                f"between {num_callers} callers. Try again in a second"
+            )
+        calls[caller] += 1
+        try:
+            yield
+        finally:
+            calls[caller] -= 1
+            if not calls[caller]:
+                del calls[caller]
 
     @contextmanager
     def streaming(self) -> Iterator[None]:

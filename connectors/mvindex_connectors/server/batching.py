@@ -2,14 +2,14 @@
 
 There is no waiting window: a query that arrives while the searcher is idle is searched at once, by itself. Large
 requests are split and have a lane of their own, so that they do not delay small ones; that lane also serves small
-requests that have waited too long. Queries whose caller is gone (disconnected, deadline passed) are dropped.
+requests that have waited too long, and pauses while small ones are served. In each lane callers take turns by what
+their requests cost. Queries whose caller is gone (disconnected, deadline passed) are dropped.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -24,13 +24,12 @@ from mvindex.records import Combine, Floats, QueryGroup, SearchResult
 from mvindex.scoring.fusion import Mode
 from mvindex.search.options import SearchOptions
 from mvindex.search.profiling import watched_stages
+from mvindex_connectors.server.fairness import FairQueue, query_costs
 from mvindex_connectors.server.response_budget import ResponseMeter, too_large_beyond
 
-# A request of more queries is large; it is searched in parts of this size.
+# A request that costs more than so many plain queries is large; it is searched in parts that cost so many.
 _MAX_SMALL = 32
 _PART = 64
-# Characters of text that cost as much as a query: the terms of a lexical search are looked up one by one.
-_COST_CHARS = 256
 # How long a small request waits for its lane before the lane of large ones may take it.
 _MAX_WAIT_S = 0.1
 
@@ -48,12 +47,23 @@ class _Job:
     options: SearchOptions
     future: asyncio.Future[list[SearchResult]]
     meter: ResponseMeter
+    cost: int
     texts: list[str] | None = None  # for terms and citations, one for each query
+    convert: Callable[[list[SearchResult]], list[Any]] | None = None
     since: float = field(default_factory=time.monotonic)
 
     @property
     def size(self) -> int:
         return len(self.queries)
+
+    @property
+    def caller(self) -> str:
+        return self.meter.caller
+
+    def part(self, part: slice, cost: int) -> _Job:
+        """Return a job of some of the queries."""
+        texts = None if self.texts is None else self.texts[part]
+        return replace(self, queries=self.queries[part], future=_new_future(), cost=cost, texts=texts)
 
     @property
     def needs_encoding(self) -> bool:
@@ -75,8 +85,8 @@ class Batcher:
         """batch: the most queries searched together; queued: the most that may wait; response_bytes: of documents."""
         self._index, self._observer = index, observer
         self._batch, self._queued, self._response_bytes = batch, queued, response_bytes
-        self._small: deque[_Job] = deque()
-        self._large: deque[_Job] = deque()
+        self._small: FairQueue[_Job] = FairQueue()
+        self._large: FairQueue[_Job] = FairQueue()
         self._is_busy = {"small": False, "large": False}
         self._has_helped = False  # whether the lane of large requests took small ones at its last turn
         # One thread per lane, since the encoder and the scans keep thread pools per calling thread.
@@ -92,13 +102,18 @@ class Batcher:
         for thread in self._threads.values():
             thread.shutdown(wait=True)
 
+    def is_large(self, queries: list[str] | Floats, options: SearchOptions, texts: list[str] | None) -> bool:
+        """Return whether the request is searched in parts, in the lane of large ones."""
+        return sum(query_costs(queries, texts, options.top_k)) > _MAX_SMALL
+
     async def search(
         self,
         queries: list[str] | Floats,
         options: SearchOptions,
         meter: ResponseMeter,
         texts: list[str] | None = None,
-    ) -> list[SearchResult]:
+        convert: Callable[[list[SearchResult]], list[Any]] | None = None,
+    ) -> list[Any]:
         """Return a result for each query; LimitExceeded if too many are waiting.
 
         Args:
@@ -106,36 +121,42 @@ class Batcher:
             options: The options of all queries; searches of equal ones are run together.
             meter: Counts the hits; TooLarge when they take more than it allows.
             texts: The texts for terms and citations, one for each query.
+            convert: What is returned of each part instead of its results, called where the part was searched.
 
         """
-        costs = _costs(queries, texts)
-        is_large = sum(costs) > _MAX_SMALL
-        waiting = _num_waiting(self._large if is_large else self._small)
-        if waiting and waiting + len(queries) > self._queued:
-            raise LimitExceeded(f"{waiting} queries are waiting, of at most {self._queued}. Try again in a second")
-        if not is_large:
-            future = self._submit(self._small, _Job(queries, options, _new_future(), meter, texts))
-            try:
-                return await future
-            except asyncio.CancelledError:
-                _drop_cancelled(self._small)
-                raise
+        costs = query_costs(queries, texts, options.top_k)
+        cost = sum(costs)
+        lane = self._large if cost > _MAX_SMALL else self._small
+        self._check_queue(lane, meter.caller, cost)
+        whole = _Job(queries, options, _new_future(), meter, cost, texts, convert)
+        if lane is self._small:
+            with meter.turns.small():
+                try:
+                    return await self._submit(lane, whole)
+                except asyncio.CancelledError:
+                    _drop_cancelled(lane)
+                    raise
         # A query group has one result.
         parts = [slice(0, len(queries))] if options.combine is not None else list(_parts(costs))
-        futures = [
-            self._submit(
-                self._large, _Job(queries[part], options, _new_future(), meter, None if texts is None else texts[part])
-            )
-            for part in parts
-        ]
+        futures = [self._submit(lane, whole.part(part, sum(costs[part]))) for part in parts]
         try:
             return [result for part in await asyncio.gather(*futures) for result in part]
         finally:
             for future in futures:
                 future.cancel()
-            _drop_cancelled(self._large)
+            _drop_cancelled(lane)
 
-    def _submit(self, lane: deque[_Job], job: _Job) -> asyncio.Future[list[SearchResult]]:
+    def _check_queue(self, lane: FairQueue[_Job], caller: str, cost: int) -> None:
+        """Raise LimitExceeded where the caller has more than its share of a lane waiting."""
+        own = lane.cost_of(caller)
+        share = self._queued // max(1, lane.num_callers + (not own))
+        if own and own + cost > share:
+            raise LimitExceeded(
+                f"requests of this caller that cost {own} queries are waiting, and this one costs {cost}; its share is "
+                f"{share}. Try again in a second"
+            )
+
+    def _submit(self, lane: FairQueue[_Job], job: _Job) -> asyncio.Future[list[SearchResult]]:
         lane.append(job)
         self._pump()
         if lane is self._small and not job.future.done() and job in self._small:
@@ -147,7 +168,7 @@ class Batcher:
         if not self._is_busy["small"]:
             self._start("small", self._take(self._small, self._batch))
         if not self._is_busy["large"]:
-            is_overdue = bool(self._small) and time.monotonic() - self._small[0].since >= _MAX_WAIT_S
+            is_overdue = bool(self._small) and time.monotonic() - min(job.since for job in self._small) >= _MAX_WAIT_S
             # By turns if both are waiting.
             self._has_helped = is_overdue and not (self._has_helped and self._large)
             source, max_queries = (
@@ -155,11 +176,11 @@ class Batcher:
             )
             self._start("large", self._take(source, max_queries))
 
-    def _take(self, lane: deque[_Job], max_queries: int) -> list[_Job]:
+    def _take(self, lane: FairQueue[_Job], max_queries: int) -> list[_Job]:
         """Remove and return the jobs of the next batch, in order, without cancelled ones."""
         jobs: list[_Job] = []
         count = 0
-        while lane and (not jobs or count + lane[0].size <= max_queries):
+        while lane and (not jobs or count + lane.peek().size <= max_queries):
             job = lane.popleft()
             if not job.future.done():
                 jobs.append(job)
@@ -174,7 +195,7 @@ class Batcher:
         stages: dict[str, float] = {}
         observe = partial(self._observe, jobs, begun, stages)
         # Called directly from the thread: an asyncio future in between would take another turn of the loop.
-        self._threads[lane].submit(self._search_jobs, jobs, stages).add_done_callback(
+        self._threads[lane].submit(self._search_jobs, lane, jobs, stages).add_done_callback(
             lambda done: loop.call_soon_threadsafe(self._finish, lane, jobs, done, observe)
         )
 
@@ -196,14 +217,18 @@ class Batcher:
         self._pump()
         asyncio.get_running_loop().call_soon(observe)
 
-    def _search_jobs(self, jobs: list[_Job], stages: dict[str, float]) -> list[list[SearchResult] | Exception]:
+    def _search_jobs(
+        self, lane: str, jobs: list[_Job], stages: dict[str, float]
+    ) -> list[list[SearchResult] | Exception]:
         """Return the results of each job, or its error. Runs in a thread."""
+        if lane == "large" and not self._has_helped:
+            jobs[0].meter.turns.pause()
         with watched_stages(stages):
             vectors = self._encode(jobs, stages)
             begun = time.perf_counter()
             answers = [_metered(*each) for each in zip(jobs, self._search(jobs, vectors), strict=True)]
             stages["search"] = time.perf_counter() - begun - stages.get("rescore", 0.0)
-        return answers
+        return [_converted(*each) for each in zip(jobs, answers, strict=True)]
 
     def _encode(self, jobs: list[_Job], stages: dict[str, float]) -> list[Any]:
         """Return the vectors of each job's queries, all texts encoded at once; the texts for a lexical search."""
@@ -298,12 +323,19 @@ def _metered(job: _Job, answer: list[SearchResult] | Exception) -> list[SearchRe
     return answer
 
 
-def _costs(queries: list[str] | Floats, texts: list[str] | None) -> list[int]:
-    """Return what each query costs, 1 for one of few characters."""
-    read = texts if texts is not None else queries if isinstance(queries, list) else None
-    if read is None or len(read) != len(queries):
-        return [1] * len(queries)
-    return [1 + len(text) // _COST_CHARS for text in read]
+def _converted(job: _Job, answer: list[SearchResult] | Exception) -> list[Any] | Exception:
+    """Return what a job's answer is converted to, or its error.
+
+    At once, so that the hits of a large request are never all in memory: the collector of garbage would stop everyone
+    while it looks at them.
+    """
+    if job.convert is None or isinstance(answer, Exception):
+        return answer
+    job.meter.is_in_thread = True
+    try:
+        return job.convert(answer)
+    except MvindexError as err:
+        return err
 
 
 def _parts(costs: Sequence[int]) -> Iterator[slice]:
@@ -328,14 +360,11 @@ def _new_future() -> asyncio.Future[list[SearchResult]]:
     return asyncio.get_running_loop().create_future()
 
 
-def _drop_cancelled(lane: deque[_Job]) -> None:
+def _drop_cancelled(lane: FairQueue[_Job]) -> None:
     """Remove cancelled jobs from the lane: they would hold their queries until a long search is done."""
-    remaining = [job for job in lane if not job.future.done()]
-    if len(remaining) < len(lane):
-        lane.clear()
-        lane.extend(remaining)
+    lane.keep([job for job in lane if not job.future.done()])
 
 
-def _num_waiting(lane: deque[_Job]) -> int:
+def _num_waiting(lane: FairQueue[_Job]) -> int:
     """Return the number of queries waiting in a lane, without cancelled ones."""
     return sum(job.size for job in lane if not job.future.done())

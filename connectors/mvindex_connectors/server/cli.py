@@ -165,6 +165,8 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
     from mvindex_connectors.server.lifecycle import Addresses, Server
     from mvindex_connectors.server.telemetry import log_to_stderr
 
+    if not index and admin_folder is None:
+        raise typer.BadParameter("--index: expected NAME=DIR at least once, or --admin-folder, got neither")
     if (tls_cert is None) != (tls_key is None) or (tls_client_ca is not None and tls_cert is None):
         raise ConfigError("--tls-cert, --tls-key: expected both (--tls-client-ca needs them too), got one")
     config = ServerConfig(

@@ -148,6 +148,31 @@ class IndexService:
             text: The texts for terms and citations, one for each query, if they are not the queries.
 
         """
+        vectors, texts = await self._checked_search(queries, options, meter, text)
+        return await self._batcher.search(vectors, options, meter, texts)
+
+    async def search_as(
+        self,
+        convert: Callable[[list[SearchResult]], list[T]],
+        queries: Sequence[str] | Floats,
+        options: SearchOptions,
+        meter: ResponseMeter,
+        text: Sequence[str] | None = None,
+    ) -> list[T]:
+        """Return what the results are converted to, those of a large request part by part; otherwise as search().
+
+        convert: called in a thread or in the event loop; it may empty the list of results that it is given.
+        """
+        vectors, texts = await self._checked_search(queries, options, meter, text)
+        if self._batcher.is_large(vectors, options, texts):
+            return await self._batcher.search(vectors, options, meter, texts, convert)
+        found = await self._batcher.search(vectors, options, meter, texts)
+        return await self.convert(lambda: convert(found), len(found) * options.top_k, meter)
+
+    async def _checked_search(
+        self, queries: Sequence[str] | Floats, options: SearchOptions, meter: ResponseMeter, text: Sequence[str] | None
+    ) -> tuple[list[str] | Floats, list[str] | None]:
+        """Return queries and texts as the batcher takes them."""
         if options.shard is not None:
             self._shard_parts()
         self._check_hits(1 if options.combine is not None else len(queries), options.top_k)
@@ -160,8 +185,7 @@ class IndexService:
                 texts = self._texts(queries, text, options.mode)
             return self._checked(texts if texts is not None and options.mode is Mode.LEXICAL else queries), texts
 
-        vectors, texts = await self.convert(checked, len(queries), meter)
-        return await self._batcher.search(vectors, options, meter, texts)
+        return await self.convert(checked, len(queries), meter)
 
     def _group_text(self, text: Sequence[str] | None) -> list[str] | None:
         """Return the text of a query group in a list, or None."""
@@ -486,6 +510,7 @@ class IndexService:
     async def convert(self, function: Callable[[], T], num_items: int, meter: ResponseMeter) -> T:
         """Run the function, which converts so many items, here if it is quick: in a thread, if others would wait."""
         if num_items > _MAX_INLINE_ITEMS or meter.is_large:
+            meter.is_in_thread = True
             return await self.read(function)
         return function()
 

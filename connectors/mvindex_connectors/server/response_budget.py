@@ -8,6 +8,7 @@ from threading import Lock
 
 from mvindex.errors import LimitExceeded
 from mvindex.store.byte_limit import byte_limit
+from mvindex_connectors.server.fairness import SmallFirst
 
 # So many responses of the largest size may be in flight. Small ones need no room: --max-calls bounds their number.
 _LARGEST_AT_ONCE = 4
@@ -44,12 +45,21 @@ class ResponseBudget:
 
 
 class ResponseMeter:
-    """Counts the bytes of one response while it is gathered, in whatever thread that is."""
+    """Counts the bytes of one response while it is gathered, in whatever thread that is.
 
-    def __init__(self, budget: ResponseBudget) -> None:
-        self._budget = budget
+    Attributes:
+        caller: Whose response it is, for turns between callers.
+        turns: Lets large responses give way to small ones.
+        is_in_thread: Whether the response is made outside the event loop.
+
+    """
+
+    def __init__(self, budget: ResponseBudget, turns: SmallFirst | None = None) -> None:
+        """Count against a budget; turns: those of the server."""
+        self._budget, self.turns, self.caller = budget, turns or SmallFirst(), ""
         self._lock = Lock()
         self._gathered = self._taken = 0
+        self.is_in_thread = False
         self._is_closed = False
 
     @property
@@ -86,6 +96,11 @@ class ResponseMeter:
     def too_large(self) -> TooLarge:
         """Return the error of a response beyond the limit."""
         return _too_large(self.max_bytes)
+
+    def give_way(self) -> None:
+        """Pause for small requests, if this response is made in a thread; call it between pieces."""
+        if self.is_in_thread:
+            self.turns.pause()
 
     def close(self) -> None:
         """Return the room: the response was sent, or will not be."""

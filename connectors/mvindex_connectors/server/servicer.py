@@ -77,17 +77,20 @@ class Servicer(MvindexServiceServicer):
         options = options_from(request)
         text = list(request.terms.values) if request.HasField("terms") else None
         meter = CURRENT_CALL.get().meter
-        with index_error_context(index):
-            results = await index.search(queries, options, meter, text)
 
-        def content() -> bytes:
+        def content(results: list[SearchResult]) -> list[bytes]:
             self._admission.metrics.count_results(index.name, results)
             made = results_bytes(results, meter)
             # Here, in the thread: to free many hits takes as long as to make them.
             results.clear()
-            return made
+            return [made]
 
-        return await index.convert(content, len(results) * options.top_k, meter)
+        with index_error_context(index):
+            parts = await index.search_as(content, queries, options, meter, text)
+        if len(parts) == 1:
+            return parts[0]
+        meter.check(sum(map(len, parts)))
+        return await index.convert(lambda: b"".join(parts), len(queries) * options.top_k, meter)
 
     async def Explain(self, request: search.ExplainRequest, context: Any) -> search.ExplainResponse:
         """Score every view of a document, or of several, for a query."""
@@ -283,6 +286,7 @@ def _joined(messages: Iterable[Any], meter: ResponseMeter) -> bytes:
     """Return one message of the repeated fields of all; concatenation merges messages (protobuf's encoding)."""
     parts, num_bytes = [], 0
     for message in messages:
+        meter.give_way()
         num_bytes += message.ByteSize()
         meter.check(num_bytes)
         parts.append(message.SerializeToString())

@@ -73,9 +73,18 @@ class TenantIndex:
         text: Sequence[str] | None = None,
     ) -> list[SearchResult]:
         """Return a result for each query, of documents that match both filters."""
-        if options.shard is not None:
-            self._refuse_shard()
-        return await self._service.search(queries, replace(options, filter=self._within(options.filter)), meter, text)
+        return await self._service.search(queries, self._own_options(options), meter, text)
+
+    async def search_as(
+        self,
+        convert: Callable[[list[SearchResult]], list[T]],
+        queries: Sequence[str] | Floats,
+        options: SearchOptions,
+        meter: ResponseMeter,
+        text: Sequence[str] | None = None,
+    ) -> list[T]:
+        """Return what the results of search() are converted to; see IndexService.search_as()."""
+        return await self._service.search_as(convert, queries, self._own_options(options), meter, text)
 
     async def explain(
         self, query: str | Floats, id: str, scoring: ScoringName, temperature: float | None, meter: ResponseMeter
@@ -176,6 +185,12 @@ class TenantIndex:
     def _within(self, condition: Filter | None) -> Filter:
         """Return the filter of both."""
         return self._filter if condition is None else {"and": [self._filter, condition]}
+
+    def _own_options(self, options: SearchOptions) -> SearchOptions:
+        """Return the options of a search for documents that match both filters."""
+        if options.shard is not None:
+            self._refuse_shard()
+        return replace(options, filter=self._within(options.filter))
 
     def _own_key(self, key: str) -> str:
         """Return an idempotency key that no caller with another filter can send."""

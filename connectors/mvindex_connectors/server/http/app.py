@@ -187,25 +187,50 @@ class App:
         index = self._index(request, call)
         body, search = await self._request(request, schemas.SearchRequest, lambda body: (body, search_call(body)))
         call.fields["queries"] = len(search.queries)
-        explanations: Sequence[Mapping[str, Sequence[ViewScore]] | None] | None = None
+        if body.explain:
+            encoded = await self._explained(request, index, search, call)
+        else:
+            with index_error_context(index):
+                found = index.search_as(
+                    lambda results: self._encoded_results(index, results, call),
+                    search.queries,
+                    search.options,
+                    call.meter,
+                    search.texts,
+                )
+                encoded = await _while_connected(request, found)
+            call.meter.check(sum(map(len, encoded)))
+        return PartsResponse(encoded if search.is_single else joined(b'{"results":[', encoded, b"]}"), call.meter)
+
+    async def _explained(
+        self, request: Request, index: ServedIndex, search: SearchCall, call: CallContext
+    ) -> list[bytes]:
+        """Return the encoded results of a search with every view of their hits."""
         with index_error_context(index):
-            if body.explain and isinstance(search.queries, list):
+            if isinstance(search.queries, list):
                 search = await _while_connected(request, _encoded(index, search))
             found = index.search(search.queries, search.options, call.meter, search.texts)
             results = await _while_connected(request, found)
-            if body.explain:
-                explanations = await self._explanations(index, search, results, call)
+            explanations = await self._explanations(index, search, results, call)
+        return await index.convert(
+            lambda: self._encoded_results(index, results, call, explanations),
+            len(results) * search.options.top_k,
+            call.meter,
+        )
 
-        def parts() -> list[bytes]:
-            self._admission.metrics.count_results(index.name, results)
-            pairs = zip(results, explanations or [None] * len(results), strict=True)
-            made = encoded_parts((result_response(*pair) for pair in pairs), call.meter)
-            # Here, in the thread: to free many hits takes as long as to make them.
-            results.clear()
-            return made
-
-        encoded = await index.convert(parts, len(results) * search.options.top_k, call.meter)
-        return PartsResponse(encoded if search.is_single else joined(b'{"results":[', encoded, b"]}"), call.meter)
+    def _encoded_results(
+        self,
+        index: ServedIndex,
+        results: list[SearchResult],
+        call: CallContext,
+        explanations: Sequence[Mapping[str, Sequence[ViewScore]] | None] | None = None,
+    ) -> list[bytes]:
+        self._admission.metrics.count_results(index.name, results)
+        pairs = zip(results, explanations or [None] * len(results), strict=True)
+        made = encoded_parts((result_response(*pair) for pair in pairs), call.meter)
+        # Here, in the thread: to free many hits takes as long as to make them.
+        results.clear()
+        return made
 
     async def _explanations(
         self, index: ServedIndex, search: SearchCall, results: Sequence[SearchResult], call: CallContext

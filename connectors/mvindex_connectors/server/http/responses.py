@@ -63,6 +63,7 @@ def encoded_parts(values: Iterable[Any], meter: ResponseMeter) -> list[bytes]:
     """Return the JSON of each value; TooLarge once they have more bytes than the response may have."""
     parts, num_bytes = [], 0
     for value in values:
+        meter.give_way()
         parts.append(msgspec.json.encode(value))
         num_bytes += len(parts[-1])
         meter.check(num_bytes)

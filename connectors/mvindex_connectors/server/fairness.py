@@ -1,0 +1,161 @@
+"""Fairness between callers: what a query costs, queues in which callers take turns, and way for small requests."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Generic, Protocol, TypeVar
+
+from mvindex.records import Floats
+
+# What costs as much as one more query: characters of text, whose terms are looked up one by one, and documents of a
+# result, which are read and sent.
+_COST_CHARS = 256
+_COST_DOCUMENTS = 100
+# While small requests are served, large work pauses up to so many times as long as it has worked, and never longer than
+# this at once.
+_PAUSE_SHARE = 3.0
+_MAX_PAUSE_S = 0.02
+
+
+class Queued(Protocol):
+    """What waits in a queue."""
+
+    @property
+    def caller(self) -> str:
+        """Whose it is."""
+
+    @property
+    def cost(self) -> int:
+        """What it costs, at least 1."""
+
+
+QueuedT = TypeVar("QueuedT", bound=Queued)
+
+
+class FairQueue(Generic[QueuedT]):
+    """A queue in which the next turn is that of the caller who has been served least; each caller's own in order.
+
+    A caller that comes begins where those who wait are, so that time without requests earns nothing.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, deque[QueuedT]] = {}
+        self._served: dict[str, float] = {}
+        self._clock = 0.0
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    def __iter__(self) -> Iterator[QueuedT]:
+        """Yield what waits, caller by caller."""
+        for jobs in self._waiting.values():
+            yield from jobs
+
+    @property
+    def num_callers(self) -> int:
+        """How many callers wait."""
+        return len(self._waiting)
+
+    def append(self, job: QueuedT) -> None:
+        """Add to the end of the caller's own."""
+        if job.caller not in self._waiting:
+            self._waiting[job.caller] = deque()
+            self._served[job.caller] = max(self._served.get(job.caller, 0.0), self._clock)
+        self._waiting[job.caller].append(job)
+
+    def peek(self) -> QueuedT:
+        """Return what popleft() would; IndexError when nothing waits."""
+        return self._waiting[self._next()][0]
+
+    def popleft(self) -> QueuedT:
+        """Remove and return the first of the caller whose turn it is; IndexError when nothing waits."""
+        caller = self._next()
+        job = self._waiting[caller].popleft()
+        self._clock = self._served[caller]
+        self._served[caller] += job.cost
+        self._forget_empty()
+        return job
+
+    def keep(self, jobs: Sequence[QueuedT]) -> None:
+        """Let only these wait."""
+        kept = set(map(id, jobs))
+        for caller, waiting in self._waiting.items():
+            self._waiting[caller] = deque(job for job in waiting if id(job) in kept)
+        self._forget_empty()
+
+    def cost_of(self, caller: str) -> int:
+        """Return what the caller's own cost together."""
+        return sum(job.cost for job in self._waiting.get(caller, ()))
+
+    def _next(self) -> str:
+        if not self._waiting:
+            raise IndexError("nothing waits")
+        return min(self._waiting, key=self._served.__getitem__)
+
+    def _forget_empty(self) -> None:
+        self._waiting = {caller: jobs for caller, jobs in self._waiting.items() if jobs}
+        # What was served counts while somebody waits, or until the caller's share of it has been made up.
+        self._served = {
+            caller: cost for caller, cost in self._served.items() if caller in self._waiting or cost > self._clock
+        }
+
+
+class SmallFirst:
+    """Lets the threads of large requests pause while small ones are served. Thread-safe; one for a server."""
+
+    def __init__(self) -> None:
+        self._lock, self._num_small = threading.Lock(), 0
+        self._is_idle = threading.Event()
+        self._is_idle.set()
+        self._own = threading.local()
+
+    @contextmanager
+    def small(self) -> Iterator[None]:
+        """Serve a small request inside the block."""
+        with self._lock:
+            self._num_small += 1
+            self._is_idle.clear()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._num_small -= 1
+                if not self._num_small:
+                    self._is_idle.set()
+
+    def pause(self) -> None:
+        """Wait until no small request is served, for a time that leaves the large one a share; call it between pieces.
+
+        Not in the event loop, which small requests need.
+        """
+        now = time.perf_counter()
+        worked = now - getattr(self._own, "since", now)
+        if not self._is_idle.is_set():
+            self._is_idle.wait(min(_PAUSE_SHARE * worked, _MAX_PAUSE_S))
+        self._own.since = time.perf_counter()
+
+
+def query_costs(queries: list[str] | Floats, texts: list[str] | None, top_k: int) -> list[int]:
+    """Return what each query costs, 1 for one of few characters and documents."""
+    least = 1 + top_k // _COST_DOCUMENTS
+    read = texts if texts is not None else queries if isinstance(queries, list) else None
+    if read is None or len(read) != len(queries):
+        return [least] * len(queries)
+    return [least + len(text) // _COST_CHARS for text in read]
+
+
+def has_room(own: int, total: int, limit: int, num_callers: int) -> bool:
+    """Return whether a caller may have one more: the last quarter is for those who have less than an equal share.
+
+    Args:
+        own: What the caller has.
+        total: What all callers have.
+        limit: What all may have.
+        num_callers: How many callers there are, this one included.
+
+    """
+    return total < limit and (total < 3 * limit // 4 or own < max(1, limit // num_callers))

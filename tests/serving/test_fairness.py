@@ -1,0 +1,183 @@
+"""Fairness: callers take turns by what they cost, large work gives way to small, and no caller takes all calls."""
+
+import asyncio
+import threading
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from serving_tools import fill, served, vectors
+
+from mvindex.errors import LimitExceeded
+from mvindex_connectors.remote import Access, CallSettings, IndexClient
+from mvindex_connectors.server.admission import Admission, CallContext
+from mvindex_connectors.server.config import Limits
+from mvindex_connectors.server.fairness import FairQueue, SmallFirst, has_room, query_costs
+from mvindex_connectors.server.telemetry import Metrics
+from mvindex_connectors.server.tokens import Tokens
+
+
+@dataclass(eq=False)
+class Work:
+    caller: str
+    cost: int = 1
+
+
+def order(queue):
+    return [queue.popleft() for _ in range(len(queue))]
+
+
+def test_callers_take_turns_by_cost_and_each_keeps_its_order():
+    queue = FairQueue()
+    hog = [Work("hog", 64) for _ in range(50)]
+    others = [Work("b"), Work("c", 64), Work("b")]
+    for work in (*hog, *others):
+        queue.append(work)
+    found = order(queue)
+    # One turn of the hog at most before each of the others.
+    assert [work.caller for work in found[:5]] in (["hog", "b", "c", "b", "hog"], ["hog", "b", "c", "hog", "b"],
+                                                   ["hog", "b", "b", "c", "hog"])  # fmt: skip
+    assert [work for work in found if work.caller == "hog"] == hog
+    assert [work for work in found if work.caller == "b"] == [others[0], others[2]]
+
+
+def test_a_caller_that_comes_late_has_saved_nothing_up():
+    queue = FairQueue()
+    for _ in range(10):
+        queue.append(Work("a", 10))
+    for _ in range(5):
+        queue.popleft()
+    for _ in range(5):
+        queue.append(Work("late", 10))
+    found = [work.caller for work in order(queue)]
+    assert 2 <= found[:5].count("a") <= 3
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 9)), min_size=1, max_size=60))
+def test_while_all_wait_no_caller_is_ahead_by_more_than_its_largest_request(given):
+    queue = FairQueue()
+    for caller, cost in given:
+        queue.append(Work(caller, cost))
+    callers = {caller for caller, _ in given}
+    served = dict.fromkeys(callers, 0)
+    while len({work.caller for work in queue}) == len(callers):
+        assert max(served.values()) - min(served.values()) <= 9
+        work = queue.popleft()
+        served[work.caller] += work.cost
+    left = list(queue)
+    queue.keep(left[::2])
+    assert set(map(id, order(queue))) == set(map(id, left[::2]))
+    with pytest.raises(IndexError):
+        queue.peek()
+
+
+def test_what_a_query_costs():
+    rows = np.zeros((2, 4), dtype=np.float32)
+    assert query_costs(rows, None, 10) == [1, 1]
+    assert query_costs(rows, None, 10_000) == [101, 101]
+    assert query_costs(["x", "y" * 2560], None, 10) == [1, 11]
+    assert query_costs(rows, ["x", "y" * 2560], 100) == [2, 12]
+
+
+def test_large_work_waits_for_small_but_keeps_a_share():
+    turns = SmallFirst()
+    turns.pause()
+    begun = time.perf_counter()
+    time.sleep(0.02)
+    turns.pause()
+    assert time.perf_counter() - begun < 0.03 + 0.2, "nothing is served, nothing waits"
+    with turns.small():
+        begun, worked = time.perf_counter(), 0.0
+        for _ in range(20):
+            time.sleep(0.002)
+            worked += 0.002
+            turns.pause()
+        assert worked * 1.5 < time.perf_counter() - begun < 20 * (0.02 + 0.2)
+        waited = threading.Thread(target=lambda: (turns.pause(), time.sleep(0.01), turns.pause()))
+        waited.start()
+        waited.join(10)
+        assert not waited.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("own", "total", "num_callers", "has"),
+    [(0, 0, 1, True), (99, 99, 1, True), (74, 74, 2, True), (75, 75, 2, False), (0, 75, 2, True), (20, 90, 4, True),
+     (25, 90, 4, False), (0, 100, 4, False), (0, 99, 1000, True)],
+)  # fmt: skip
+def test_the_last_quarter_of_calls_is_for_those_below_an_equal_share(own, total, num_callers, has):
+    assert has_room(own, total, 100, num_callers) == (has or num_callers == 1)
+
+
+def context_of(admission):
+    return CallContext(method="Search", request_id="x", peer="p", protocol="http", meter=admission.new_meter())
+
+
+def test_a_caller_of_many_calls_leaves_room_for_others(tmp_path):
+    (tmp_path / "tokens").write_text("read-only hog-0123456789abcdef hog\nread-only one-0123456789abcdef one\n")
+
+    async def run():
+        admission = Admission(Tokens(tmp_path / "tokens"), Limits(calls=8), Metrics(), ())
+        stop = asyncio.Event()
+        codes = []
+
+        async def call(name):
+            context = CallContext(
+                method="Search", request_id="x", peer="p", protocol="http", meter=admission.new_meter()
+            )
+            try:
+                with admission.admit(context, f"Bearer {name}-0123456789abcdef"):
+                    await stop.wait()
+            except LimitExceeded as err:
+                codes.append((name, str(err)))
+
+        first = asyncio.ensure_future(call("one"))
+        await asyncio.sleep(0)
+        hog = [asyncio.ensure_future(call("hog")) for _ in range(20)]
+        await asyncio.sleep(0)
+        others = [asyncio.ensure_future(call("one")) for _ in range(2)]
+        await asyncio.sleep(0)
+        stop.set()
+        await asyncio.gather(first, *hog, *others)
+        with admission.admit(context_of(admission), "Bearer hog-0123456789abcdef"):
+            pass
+        return codes
+
+    refused = asyncio.run(run())
+    assert {name for name, _ in refused} == {"hog"} and 14 <= len(refused) <= 16
+    assert "share of 8" in refused[0][1]
+
+
+def test_requests_that_fill_a_queue_are_those_of_one_caller(tmp_path):
+    """Another caller's large request is answered while one fills the queue; the first is told of its share."""
+    fill(tmp_path / "a.mvx", count=4000, dim=64)
+    (tmp_path / "tokens").write_text("read-only hog-0123456789abcdef hog\nread-only one-0123456789abcdef one\n")
+    rows = vectors(2000, dim=64)
+    settings = CallSettings(timeout_s=120, retry_s=0)
+    with served(f"--index=a={tmp_path / 'a.mvx'}", "--token-file", tmp_path / "tokens") as serving:
+        access = {name: Access(token=f"{name}-0123456789abcdef") for name in ("hog", "one")}
+        with (
+            IndexClient(serving.url(), access=access["hog"], settings=settings) as hog,
+            IndexClient(serving.url(), access=access["one"], settings=settings) as one,
+        ):
+            ended = []
+
+            def flood():
+                try:
+                    hog.search(rows, top_k=10, scoring="drpq")
+                    ended.append("answered")
+                except LimitExceeded as err:
+                    ended.append(str(err))
+
+            threads = [threading.Thread(target=flood) for _ in range(6)]
+            for thread in threads:
+                thread.start()
+            time.sleep(0.3)
+            assert len(one.search(rows[:200], top_k=10, scoring="drpq")) == 200
+            num_ended = len([each for each in ended if each == "answered"])
+            for thread in threads:
+                thread.join()
+    assert "answered" in ended and any("its share is" in each for each in ended)
+    assert num_ended < 2, "the other caller waited for all of the first one's requests"
