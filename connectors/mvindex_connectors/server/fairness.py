@@ -22,15 +22,15 @@ _MAX_PAUSE_S = 0.02
 
 
 class Queued(Protocol):
-    """What waits in a queue."""
+    """An entry of a queue."""
 
     @property
     def caller(self) -> str:
-        """Whose it is."""
+        """The caller that sent it."""
 
     @property
     def cost(self) -> int:
-        """What it costs, at least 1."""
+        """Its cost, at least 1."""
 
 
 QueuedT = TypeVar("QueuedT", bound=Queued)

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -26,6 +26,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._of_results: dict[str, tuple[Counter, Counter, Counter, Histogram]] = {}
         made: dict[str, Any] = {"registry": self.registry}
         Gauge("mvindex_build_info", "The version.", ["version"], **made).labels(__version__).set(1)
         self.calls = Counter("mvindex_requests", "Calls that ended, by code.", ["method", "index", "code"], **made)
@@ -75,11 +76,19 @@ class Metrics:
 
     def count_results(self, index: str, results: Sequence[SearchResult]) -> None:
         """Count the results of a search."""
-        self.queries.labels(index).inc(len(results))
-        self.exact.labels(index).inc(sum(result.exact for result in results))
-        self.short.labels(index).inc(sum(result.short_by > 0 for result in results))
+        queries, exact, short, rounds = self._result_metrics(index)
+        queries.inc(len(results))
+        exact.inc(sum(result.exact for result in results))
+        short.inc(sum(result.short_by > 0 for result in results))
         for result in results:
-            self.rounds.labels(index).observe(result.rounds)
+            rounds.observe(result.rounds)
+
+    def _result_metrics(self, index: str) -> tuple[Counter, Counter, Counter, Histogram]:
+        """Return the metrics of results of an index; to look them up takes longer than to count."""
+        if index not in self._of_results:
+            counters = self.queries.labels(index), self.exact.labels(index), self.short.labels(index)
+            self._of_results[index] = (*counters, self.rounds.labels(index))
+        return self._of_results[index]
 
     def count_written(self, index: str, report: IngestReport) -> None:
         """Count the documents of an ingest by outcome."""
@@ -95,16 +104,16 @@ class BatchMetrics:
     """The metrics of the batches of one index."""
 
     def __init__(self, metrics: Metrics, index: str) -> None:
-        self._metrics, self._index = metrics, index
+        self._batches = metrics.batches.labels(index)
+        self._stage = cache(partial(metrics.stages.labels, index))
 
     def observe_batch(self, size: int, waited_s: Sequence[float], stages: dict[str, float]) -> None:
         """Count a batch."""
-        self._metrics.batches.labels(self._index).observe(size)
+        self._batches.observe(size)
         for name, seconds in stages.items():
-            self._metrics.stages.labels(self._index, name).observe(seconds)
-        queued = self._metrics.stages.labels(self._index, "queue")
+            self._stage(name).observe(seconds)
         for seconds in waited_s:
-            queued.observe(seconds)
+            self._stage("queue").observe(seconds)
 
 
 class JsonLogFormatter(logging.Formatter):
