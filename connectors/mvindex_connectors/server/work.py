@@ -51,7 +51,7 @@ class Create:
 
     def __post_init__(self) -> None:
         if (self.dim is None) == (self.encoder is None):
-            raise ConfigError("create: expected either dim or encoder")
+            raise ConfigError("expected either dim or encoder")
         if self.encoder is not None and self.encoder not in PACKAGED_NAMES:
             # A folder of this machine or a download is not for a caller to choose.
             raise ConfigError(f"encoder: expected one of {', '.join(PACKAGED_NAMES)}, got {self.encoder!r:.60}")

@@ -18,6 +18,8 @@ from mvindex_connectors.server.jobs import Job, Jobs
 from mvindex_connectors.server.work import work_of
 
 T = TypeVar("T")
+# JSON has one kind of number.
+_COUNTS = ("dim", "shards", "top_k")
 Read = Callable[[Request, type[schemas.StartJobRequest], Callable[[schemas.StartJobRequest], T]], Awaitable[T]]
 
 
@@ -42,7 +44,11 @@ class AdminRoutes:
         body = await self._read(request, schemas.StartJobRequest, lambda body: body)
         call.index = body.index
         [kind] = [name for name in body.one_of if getattr(body, name) is not msgspec.UNSET]
-        work = work_of(kind, msgspec.to_builtins(getattr(body, kind)))
+        values = msgspec.to_builtins(getattr(body, kind))
+        values |= {name: int(values[name]) for name in _COUNTS if values.get(name) is not None}
+        if "parameters" in values:
+            values["parameters"] = {name: int(value) for name, value in values["parameters"].items()}
+        work = work_of(kind, values)
         key = check_idempotency_key(body.idempotency_key)
         return json_response(job_response(self._jobs.start(body.index, work, call.caller, key)))
 

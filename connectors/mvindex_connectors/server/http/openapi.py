@@ -104,9 +104,9 @@ def openapi(*, requires_token: bool) -> dict[str, Any]:
     bodies = {kind for each in OPERATIONS for kind in (each.request, *each.responses) if kind is not None}
     kinds = [*sorted(bodies, key=lambda kind: kind.__name__), schemas.Error]
     _, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
-    for kind in bodies:
-        if names := getattr(kind, "one_of", ()):
-            components[kind.__name__]["oneOf"] = [{"required": [name]} for name in names]
+    for kind in schemas.Request.__subclasses__():
+        if kind.one_of and kind.__name__ in components:
+            components[kind.__name__]["oneOf"] = [{"required": [name]} for name in kind.one_of]
     paths: dict[str, Any] = {}
     for operation in OPERATIONS:
         path = paths.setdefault(operation.path, _path(operation.path))

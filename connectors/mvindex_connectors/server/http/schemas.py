@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from mvindex.checkpoint.hub import PACKAGED_NAMES
 from mvindex.ingest import CHUNK_DOCUMENTS
 from mvindex.records import MAX_ID_CHARS, Combine, Field
 from mvindex.scoring.aggregate import Aggregate
@@ -39,6 +40,7 @@ DocumentId = Annotated[
 ]
 # JSON has one kind of number: 10.0 is the whole number 10, which msgspec's int refuses.
 Count = Annotated[float, Meta(ge=1, multiple_of=1)]
+Recall = Annotated[float, Meta(gt=0, le=1)]
 Vector = Annotated[list[float], Meta(min_length=1)]
 Filter = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/Filter"})]
 IdempotencyKey = Annotated[
@@ -213,12 +215,14 @@ class GetRequest(Request):
 class CreateIndex(Request, omit_defaults=True):
     """How an index is created: give dim, for given vectors, or encoder."""
 
-    dim: Annotated[int, Meta(ge=1)] | None = None
-    encoder: Annotated[str | None, _described("A packaged encoder, such as minilm-views.")] = None
+    one_of = ("dim", "encoder")
+
+    dim: Count | UnsetType = UNSET
+    encoder: Annotated[str, _described("A packaged encoder.", enum=list(PACKAGED_NAMES))] | UnsetType = UNSET
     dtype: Annotated[str, _described(enum=["fp16", "fp32"])] = "fp16"
     temperature: float | None = None
     prune_views: float | None = None
-    shards: Annotated[int, Meta(ge=1)] | None = None
+    shards: Count | None = None
     lexical: Annotated[str | None, _described("unicode, english, auto or none.")] = None
     filter_fields: dict[str, str] = {}
 
@@ -233,15 +237,15 @@ class BuildEngine(Request, omit_defaults=True):
     """Which engine is built."""
 
     engine: Annotated[str | None, _described("The kind; by size, memory and target_recall by default.")] = None
-    parameters: dict[str, Annotated[int, Meta(ge=0)]] = {}
-    target_recall: float = 0.97
+    parameters: dict[str, Count] = {}
+    target_recall: Recall = 0.97
 
 
 class TuneEngine(Request, omit_defaults=True):
     """How search parameters are measured: with views of the index as queries."""
 
-    top_k: Annotated[int, Meta(ge=1)] = 10
-    target_recall: float = 0.97
+    top_k: Count = 10
+    target_recall: Recall = 0.97
 
 
 class CompactIndex(Request):
