@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from mvindex.errors import LimitExceeded, QueryError, ServerUnavailable, Unsupported
 from mvindex.index import Index, IndexProtocol, search_engine_of, store_of
@@ -15,7 +15,7 @@ from mvindex.ingest import IngestHooks, IngestReport
 from mvindex.lexical.bm25 import TermCounts
 from mvindex.maintenance.backups import BackupReport, take_backup
 from mvindex.maintenance.compact import CompactReport
-from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore, dump_metadata
+from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore
 from mvindex.scoring.fusion import Mode
 from mvindex.search.local import LocalSearch
 from mvindex.search.options import ScoringName, SearchOptions
@@ -27,25 +27,17 @@ from mvindex_connectors.remote.convert import MAX_EXPLAINED, MAX_IDS
 from mvindex_connectors.server.batching import Batcher, BatchObserver
 from mvindex_connectors.server.config import ServerConfig
 from mvindex_connectors.server.idempotency import IdempotencyCache, chunk_mark, is_chunk_stored, settings_with_mark
+from mvindex_connectors.server.listing import Page, close_rows, next_documents, num_chars_of
 from mvindex_connectors.server.response_budget import ResponseMeter, TooLarge
 
 T = TypeVar("T")
 
-_LIST_DOCUMENTS = 200
-_LIST_CHARS = 500_000
 # The most hits or documents that are converted in the event loop: about a millisecond of its time.
 _MAX_INLINE_ITEMS = 100
 # Of the numbers of a view's share in a score.
 _VIEW_BYTES = 40
 # Characters of texts at which a page ends early: it is in memory as a whole.
 _PAGE_CHARS = 4_000_000
-
-
-class Page(NamedTuple):
-    """Some documents in the order in which they were first added, and the id to go on after; None at the end."""
-
-    documents: list[Document]
-    next: str | None
 
 
 class IndexService:
@@ -309,7 +301,7 @@ class IndexService:
             if len(documents) == limit or num_chars >= _PAGE_CHARS:
                 return Page(documents, documents[-1].id)
             documents.append(document)
-            num_chars += _num_chars(document)
+            num_chars += num_chars_of(document)
         return Page(documents, None)
 
     async def info(self) -> IndexInfo:
@@ -375,10 +367,10 @@ class IndexService:
 
         try:
             rows = await loop.run_in_executor(thread, read)
-            while some := await loop.run_in_executor(thread, _next, rows):
+            while some := await loop.run_in_executor(thread, next_documents, rows):
                 yield some
         finally:
-            thread.submit(_close, rows).add_done_callback(lambda _: self._listers.discard(thread))
+            thread.submit(close_rows, rows).add_done_callback(lambda _: self._listers.discard(thread))
             # Without waiting for a read in progress, which would block all other calls.
             thread.shutdown(wait=False)
 
@@ -522,26 +514,3 @@ class IndexService:
         """Run the function in the writing thread. Once begun it is finished, even if the caller is gone."""
         self.check_may_write()
         return await asyncio.get_running_loop().run_in_executor(self._writer, function)
-
-
-def _next(rows: Iterator[tuple[int, Document]]) -> list[tuple[int, Document]]:
-    """Return the next documents, fewer if they are long: they are converted and sent together."""
-    some: list[tuple[int, Document]] = []
-    num_chars = 0
-    for ordinal, document in rows:
-        some.append((ordinal, document))
-        num_chars += _num_chars(document)
-        if len(some) == _LIST_DOCUMENTS or num_chars >= _LIST_CHARS:
-            break
-    return some
-
-
-def _num_chars(document: Document) -> int:
-    """Return the characters of a document, its metadata as JSON."""
-    return len(document.text) + len(document.title) + len(dump_metadata(document.metadata, document.id))
-
-
-def _close(rows: Iterator[tuple[int, Document]]) -> None:
-    close = getattr(rows, "close", None)
-    if close is not None:
-        close()

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from mvindex.errors import QueryError
 from mvindex_connectors.server.admission import CallContext
-from mvindex_connectors.server.http import schemas
+from mvindex_connectors.server.http import job_schemas
 from mvindex_connectors.server.http.responses import error_response, json_response
 from mvindex_connectors.server.idempotency import check_idempotency_key
 from mvindex_connectors.server.jobs import Job, Jobs
@@ -20,7 +20,7 @@ from mvindex_connectors.server.work import work_of
 T = TypeVar("T")
 # JSON has one kind of number.
 _COUNTS = ("dim", "shards", "top_k")
-Read = Callable[[Request, type[schemas.StartJobRequest], Callable[[schemas.StartJobRequest], T]], Awaitable[T]]
+Read = Callable[[Request, type[job_schemas.StartJobRequest], Callable[[job_schemas.StartJobRequest], T]], Awaitable[T]]
 
 
 class AdminRoutes:
@@ -41,7 +41,7 @@ class AdminRoutes:
 
     async def _start(self, request: Request, call: CallContext) -> Response:
         call.caller.check_may_administer()
-        body = await self._read(request, schemas.StartJobRequest, lambda body: body)
+        body = await self._read(request, job_schemas.StartJobRequest, lambda body: body)
         call.index = body.index
         [kind] = [name for name in body.one_of if getattr(body, name) is not msgspec.UNSET]
         values = msgspec.to_builtins(getattr(body, kind))
@@ -53,7 +53,7 @@ class AdminRoutes:
         return json_response(job_response(self._jobs.start(body.index, work, call.caller, key)))
 
     async def _list(self, request: Request, call: CallContext) -> Response:
-        return json_response(schemas.JobList([job_response(job) for job in self._jobs.list(call.caller)]))
+        return json_response(job_schemas.JobList([job_response(job) for job in self._jobs.list(call.caller)]))
 
     async def _get(self, request: Request, call: CallContext) -> Response:
         return self._found(self._jobs.find, request, call)
@@ -68,9 +68,9 @@ class AdminRoutes:
             return error_response(err, call.request_id, 404)
 
 
-def job_response(job: Job) -> schemas.Job:
+def job_response(job: Job) -> job_schemas.Job:
     """Return a job as the response shows it."""
-    return schemas.Job(
+    return job_schemas.Job(
         id=job.id,
         index=job.index,
         kind=job.kind,

@@ -8,7 +8,7 @@ import msgspec
 
 from mvindex import __version__
 from mvindex_connectors.remote.status import REQUEST_ID_KEY
-from mvindex_connectors.server.http import schemas
+from mvindex_connectors.server.http import job_schemas, schemas
 
 _ERRORS = {
     "400": "Something in the request is wrong.",
@@ -84,11 +84,11 @@ OPERATIONS = (
     Operation("update", "Update", "PATCH", _DOCUMENT, "Replace a document's metadata.", schemas.UpdateRequest,
               (schemas.UpdateResponse,), ("get",)),
     Operation("startJob", "StartJob", "POST", "/v1/admin/jobs", "Start a job of administration.",
-              schemas.StartJobRequest, (schemas.Job,)),
-    Operation("listJobs", "ListJobs", "GET", "/v1/admin/jobs", "List jobs.", None, (schemas.JobList,)),
-    Operation("getJob", "GetJob", "GET", "/v1/admin/jobs/{job}", "Return a job.", None, (schemas.Job,)),
+              job_schemas.StartJobRequest, (job_schemas.Job,)),
+    Operation("listJobs", "ListJobs", "GET", "/v1/admin/jobs", "List jobs.", None, (job_schemas.JobList,)),
+    Operation("getJob", "GetJob", "GET", "/v1/admin/jobs/{job}", "Return a job.", None, (job_schemas.Job,)),
     Operation("cancelJob", "CancelJob", "POST", "/v1/admin/jobs/{job}/cancel", "Ask a job to stop.", None,
-              (schemas.Job,)),
+              (job_schemas.Job,)),
     Operation("metrics", "Metrics", "GET", "/metrics", "Return the metrics for Prometheus."),
     Operation("health", "Health", "GET", "/healthz", "Check that the server accepts calls.", None,
               (schemas.Health,), is_open=True),

@@ -18,7 +18,7 @@ from mvindex.records import Combine, Floats, require_text
 from mvindex.scoring.fusion import Mode
 from mvindex.search.options import SearchOptions
 from mvindex.search.queries import as_vectors
-from mvindex_connectors.server.http import schemas
+from mvindex_connectors.server.http import job_schemas, schemas
 from mvindex_connectors.server.idempotency import check_idempotency_key
 from mvindex_connectors.server.large_requests import check_json_values
 from mvindex_connectors.server.servicer import check_chunk, too_many_documents
@@ -33,7 +33,7 @@ _DECODERS: dict[type[schemas.Request], msgspec.json.Decoder[Any]] = {
         schemas.DeleteRequest,
         schemas.UpdateRequest,
         schemas.GetRequest,
-        schemas.StartJobRequest,
+        job_schemas.StartJobRequest,
     )
 }
 _MESSAGE = re.compile(r"(?P<problem>.*?)(?: - at `(?:key in )?\$\.?(?P<place>.*)`)?", re.DOTALL)

@@ -10,7 +10,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from mvindex.checkpoint.hub import PACKAGED_NAMES
 from mvindex.ingest import CHUNK_DOCUMENTS
 from mvindex.records import MAX_ID_CHARS, Combine, Field
 from mvindex.scoring.aggregate import Aggregate
@@ -21,17 +20,17 @@ DEFAULT_PAGE = 100
 MAX_PAGE = 1000
 
 
-def _described(description: str = "", **schema: Any) -> Meta:
+def described(description: str = "", **schema: Any) -> Meta:
     """Return a note for the description only; the index checks such values."""
     return Meta(description=description or None, extra_json_schema=schema or None)
 
 
-Text = Annotated[str, _described(pattern=r"^[^\u0000]*$")]
-ViewTextString = Annotated[str, _described(pattern=r"^[^\u0000]*[^\s\u0000][^\u0000]*$")]
-QueryText = Annotated[str, _described(pattern=r"\S")]
+Text = Annotated[str, described(pattern=r"^[^\u0000]*$")]
+ViewTextString = Annotated[str, described(pattern=r"^[^\u0000]*[^\s\u0000][^\u0000]*$")]
+QueryText = Annotated[str, described(pattern=r"\S")]
 DocumentId = Annotated[
     str,
-    _described(
+    described(
         minLength=1,
         maxLength=MAX_ID_CHARS,
         # No control character, and not only spaces.
@@ -40,15 +39,14 @@ DocumentId = Annotated[
 ]
 # JSON has one kind of number: 10.0 is the whole number 10, which msgspec's int refuses.
 Count = Annotated[float, Meta(ge=1, multiple_of=1)]
-Recall = Annotated[float, Meta(gt=0, le=1)]
 Vector = Annotated[list[float], Meta(min_length=1)]
 Filter = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/Filter"})]
 IdempotencyKey = Annotated[
-    str, _described("A repeated request with the same key is not carried out again.", maxLength=128, pattern="^[ -~]*$")
+    str, described("A repeated request with the same key is not carried out again.", maxLength=128, pattern="^[ -~]*$")
 ]
 Span = Annotated[
     tuple[int, int] | None,
-    _described("Characters [begin, end) of the text; null where a view stands for no part of it."),
+    described("Characters [begin, end) of the text; null where a view stands for no part of it."),
 ]
 
 
@@ -64,29 +62,29 @@ class SearchRequest(Request):
 
     one_of = ("query", "queries", "vector", "vectors")
 
-    query: Annotated[QueryText, _described("A text. Give one of query, queries, vector and vectors.")] | UnsetType = (
+    query: Annotated[QueryText, described("A text. Give one of query, queries, vector and vectors.")] | UnsetType = (
         UNSET
     )
     queries: Annotated[list[QueryText], Meta(min_length=1)] | UnsetType = UNSET
-    vector: Annotated[Vector, _described("As many dimensions as the index has.")] | UnsetType = UNSET
+    vector: Annotated[Vector, described("As many dimensions as the index has.")] | UnsetType = UNSET
     vectors: (
         Annotated[list[Vector], Meta(min_length=1, description="All of the same number of dimensions.")] | UnsetType
     ) = UNSET
-    top_k: Annotated[Count, _described("Number of documents; 10 by default.")] | UnsetType = UNSET
+    top_k: Annotated[Count, described("Number of documents; 10 by default.")] | UnsetType = UNSET
     filter: Filter | UnsetType = UNSET
-    scoring: Annotated[str, _described("max by default.", enum=[each.value for each in Aggregate])] | UnsetType = UNSET
+    scoring: Annotated[str, described("max by default.", enum=[each.value for each in Aggregate])] | UnsetType = UNSET
     temperature: (
         Annotated[float, Meta(gt=0, description="For drpq; the index's own temperature by default.")] | UnsetType
     ) = UNSET
-    exact: Annotated[bool, _described("Return a certified result, or an error.")] = False
-    candidates: Annotated[Count, _described("For drpq: score the documents of this many views only.")] | UnsetType = (
+    exact: Annotated[bool, described("Return a certified result, or an error.")] = False
+    candidates: Annotated[Count, described("For drpq: score the documents of this many views only.")] | UnsetType = (
         UNSET
     )
-    explain: Annotated[bool, _described("Also return every view of each hit.")] = False
+    explain: Annotated[bool, described("Also return every view of each hit.")] = False
     mode: (
         Annotated[
             str,
-            _described(
+            described(
                 "Search by views (dense), by terms (lexical, BM25) or by both (hybrid). The last two need an index "
                 "with lexical search. auto, the default: hybrid for a text where the index has it, else dense.",
                 enum=[each.value for each in Mode],
@@ -95,20 +93,20 @@ class SearchRequest(Request):
         | UnsetType
     ) = UNSET
     fusion: (
-        Annotated[str, _described("For hybrid; the index's own by default.", enum=[each.value for each in Method])]
+        Annotated[str, described("For hybrid; the index's own by default.", enum=[each.value for each in Method])]
         | UnsetType
     ) = UNSET
     weights: (
         Annotated[
             tuple[Annotated[float, Meta(ge=0)], Annotated[float, Meta(ge=0)]],
-            _described("For hybrid: of views and of terms, not both 0; the index's own by default."),
+            described("For hybrid: of views and of terms, not both 0; the index's own by default."),
         ]
         | UnsetType
     ) = UNSET
     combine: (
         Annotated[
             str,
-            _described(
+            described(
                 "Given: queries or vectors are one group, with one result; a document's score is the max, sum or mean "
                 "of its scores for them. Not with mode lexical, operators or explain.",
                 enum=[each.value for each in Combine],
@@ -119,7 +117,7 @@ class SearchRequest(Request):
     operators: (
         Annotated[
             bool,
-            _described(
+            described(
                 'For hybrid and lexical: "quoted phrases" and +required words of the query must occur in a '
                 "document, -excluded ones must not. False, the default: these signs mean nothing."
             ),
@@ -128,8 +126,8 @@ class SearchRequest(Request):
     ) = UNSET
     fields: (
         Annotated[
-            list[Annotated[str, _described("A field of documents.", enum=[each.value for each in Field])]],
-            _described(
+            list[Annotated[str, described("A field of documents.", enum=[each.value for each in Field])]],
+            described(
                 "What hits carry beside id, score and slot; all by default. Without the text there is no snippet "
                 "and no citation."
             ),
@@ -139,7 +137,7 @@ class SearchRequest(Request):
     text: (
         Annotated[
             QueryText | Annotated[list[QueryText], Meta(min_length=1)],
-            _described(
+            described(
                 "The text whose terms are searched, for lexical and hybrid, and that citations are chosen for; the "
                 "query by default. A list of as many texts for queries or vectors."
             ),
@@ -154,7 +152,7 @@ class ViewText(Request):
     text: ViewTextString
     span: Annotated[
         tuple[int, int] | None,
-        _described("The characters [begin, end) of the document's text that a hit by this view cites; null: none."),
+        described("The characters [begin, end) of the document's text that a hit by this view cites; null: none."),
     ] = None
 
 
@@ -167,21 +165,19 @@ class NewDocument(Request):
     metadata: dict[str, Any] = {}
     view_texts: Annotated[
         list[ViewTextString | ViewText],
-        _described(
-            "Texts that make views beside those of the text. They are not stored: returned documents have none."
-        ),
+        described("Texts that make views beside those of the text. They are not stored: returned documents have none."),
     ] = []
 
 
 class AddRequest(Request):
     """Documents to store, all of them or none."""
 
-    documents: Annotated[list[NewDocument], Meta(min_length=1), _described(maxItems=CHUNK_DOCUMENTS)]
+    documents: Annotated[list[NewDocument], Meta(min_length=1), described(maxItems=CHUNK_DOCUMENTS)]
     views: (
         Annotated[
             list[Annotated[list[Vector], Meta(min_length=1)]],
             Meta(min_length=1, description="A list of vectors for each document."),
-            _described(maxItems=CHUNK_DOCUMENTS),
+            described(maxItems=CHUNK_DOCUMENTS),
         ]
         | UnsetType
     ) = UNSET
@@ -195,8 +191,8 @@ class DeleteRequest(Request):
 
     ids: list[Text] | UnsetType = UNSET
     # With a condition: {} matches every document, and is refused.
-    filter: Annotated[Filter, _described(minProperties=1)] | UnsetType = UNSET
-    all: Annotated[bool, _described("Delete every document.", enum=[True])] | UnsetType = UNSET
+    filter: Annotated[Filter, described(minProperties=1)] | UnsetType = UNSET
+    all: Annotated[bool, described("Delete every document.", enum=[True])] | UnsetType = UNSET
     idempotency_key: IdempotencyKey = ""
 
 
@@ -209,75 +205,14 @@ class UpdateRequest(Request):
 class GetRequest(Request):
     """Ids of documents; a repeated one counts once."""
 
-    ids: Annotated[list[Text], _described(maxItems=MAX_IDS)]
-
-
-class CreateIndex(Request, omit_defaults=True):
-    """How an index is created: give dim, for given vectors, or encoder."""
-
-    one_of = ("dim", "encoder")
-
-    dim: Count | UnsetType = UNSET
-    encoder: Annotated[str, _described("A packaged encoder.", enum=list(PACKAGED_NAMES))] | UnsetType = UNSET
-    dtype: Annotated[str, _described(enum=["fp16", "fp32"])] = "fp16"
-    temperature: float | None = None
-    prune_views: float | None = None
-    shards: Count | None = None
-    lexical: Annotated[str | None, _described("unicode, english, auto or none.")] = None
-    filter_fields: dict[str, str] = {}
-
-
-class DropIndex(Request):
-    """Which index is dropped; only one that was created by a job can be."""
-
-    confirm: Annotated[str, _described("The name of the index again.")]
-
-
-class BuildEngine(Request, omit_defaults=True):
-    """Which engine is built."""
-
-    engine: Annotated[str | None, _described("The kind; by size, memory and target_recall by default.")] = None
-    parameters: dict[str, Count] = {}
-    target_recall: Recall = 0.97
-
-
-class TuneEngine(Request, omit_defaults=True):
-    """How search parameters are measured: with views of the index as queries."""
-
-    top_k: Count = 10
-    target_recall: Recall = 0.97
-
-
-class CompactIndex(Request):
-    """Has no members."""
-
-
-class SnapshotIndex(Request):
-    """Where the copy goes in the folder of --admin-folder."""
-
-    name: Annotated[str, _described("A new name: letters, digits, '-', '_' and '.'.", minLength=1, maxLength=100)]
-
-
-class StartJobRequest(Request):
-    """Work on an index; one job of an index runs at a time."""
-
-    one_of = ("create", "drop", "build", "tune", "compact", "snapshot")
-
-    index: str
-    create: CreateIndex | UnsetType = UNSET
-    drop: DropIndex | UnsetType = UNSET
-    build: BuildEngine | UnsetType = UNSET
-    tune: TuneEngine | UnsetType = UNSET
-    compact: CompactIndex | UnsetType = UNSET
-    snapshot: SnapshotIndex | UnsetType = UNSET
-    idempotency_key: IdempotencyKey = ""
+    ids: Annotated[list[Text], described(maxItems=MAX_IDS)]
 
 
 class ListParameters(Request):
     """The parameters of a page of documents."""
 
     limit: Annotated[int, Meta(ge=1, le=MAX_PAGE, description="The largest number of documents.")] = DEFAULT_PAGE
-    after: Annotated[DocumentId, _described("`next` of the page before; without it, the first page.")] | UnsetType = (
+    after: Annotated[DocumentId, described("`next` of the page before; without it, the first page.")] | UnsetType = (
         UNSET
     )
     filter: Filter | UnsetType = UNSET
@@ -302,7 +237,7 @@ class DocumentPage(Struct):
     """Documents in the order in which they were first added; a page of long ones ends early."""
 
     documents: list[Document]
-    next: Annotated[DocumentId | None, _described("`after` of the next page; null: this is the last one.")]
+    next: Annotated[DocumentId | None, described("`after` of the next page; null: this is the last one.")]
 
 
 class ViewScore(Struct):
@@ -312,34 +247,34 @@ class ViewScore(Struct):
     score: float
     span: Span
     snippet: str | None
-    weight: Annotated[float, _described("Its share in the document's score.")]
+    weight: Annotated[float, described("Its share in the document's score.")]
 
 
 class Component(Struct):
     """The contribution of one ranking to a document's score."""
 
-    name: Annotated[str, _described(enum=["dense", "lexical"])]
-    rank: Annotated[int | None, _described("From 1; null where that ranking did not propose the document.")]
+    name: Annotated[str, described(enum=["dense", "lexical"])]
+    rank: Annotated[int | None, described("From 1; null where that ranking did not propose the document.")]
     score: float
-    contribution: Annotated[float, _described("What it adds to the document's score.")]
+    contribution: Annotated[float, described("What it adds to the document's score.")]
 
 
 class Citation(Struct):
     """A sentence, a line or a window of a document's text."""
 
-    text: Annotated[str, _described("The characters [start, end) of the text.")]
+    text: Annotated[str, described("The characters [start, end) of the text.")]
     start: int
     end: int
     why: Annotated[
-        dict[str, float], _described("The parts of its score: views, terms, context and cues. Higher is better.")
+        dict[str, float], described("The parts of its score: views, terms, context and cues. Higher is better.")
     ]
-    file: Annotated[str, _described("The document's metadata file; absent where it has none.")] | UnsetType = UNSET
-    page: Annotated[int, _described("The document's metadata page; absent where it has none.")] | UnsetType = UNSET
+    file: Annotated[str, described("The document's metadata file; absent where it has none.")] | UnsetType = UNSET
+    page: Annotated[int, described("The document's metadata page; absent where it has none.")] | UnsetType = UNSET
     line: (
-        Annotated[int, _described("The first line, counted from the document's metadata line; absent without that.")]
+        Annotated[int, described("The first line, counted from the document's metadata line; absent without that.")]
         | UnsetType
     ) = UNSET
-    end_line: Annotated[int, _described("The last line.")] | UnsetType = UNSET
+    end_line: Annotated[int, described("The last line.")] | UnsetType = UNSET
 
 
 class Hit(Struct):
@@ -347,7 +282,7 @@ class Hit(Struct):
 
     id: str
     score: float
-    slot: Annotated[int, _described("The winning view.")]
+    slot: Annotated[int, described("The winning view.")]
     span: Span
     snippet: str | None
     text: str
@@ -355,11 +290,11 @@ class Hit(Struct):
     metadata: dict[str, Any]
     citation: Annotated[
         Citation | None,
-        _described("The part of the text that most likely answers; null for a query without a text."),
+        described("The part of the text that most likely answers; null for a query without a text."),
     ]
-    views: Annotated[list[ViewScore], _described("With explain: best first.")] | UnsetType = UNSET
+    views: Annotated[list[ViewScore], described("With explain: best first.")] | UnsetType = UNSET
     components: (
-        Annotated[list[Component], _described("For lexical and hybrid: what views and terms add to the score.")]
+        Annotated[list[Component], described("For lexical and hybrid: what views and terms add to the score.")]
         | UnsetType
     ) = UNSET
 
@@ -368,11 +303,11 @@ class SearchResult(Struct):
     """The hits of one query."""
 
     hits: list[Hit]
-    exact: Annotated[bool, _described("True when these are provably the best.")]
-    short_by: Annotated[int, _described("How many fewer documents these are than requested.")]
+    exact: Annotated[bool, described("True when these are provably the best.")]
+    short_by: Annotated[int, described("How many fewer documents these are than requested.")]
     rounds: int
     missing_shards: list[int]
-    mode: Annotated[str, _described("How the query was searched.", enum=["dense", "lexical", "hybrid"])]
+    mode: Annotated[str, described("How the query was searched.", enum=["dense", "lexical", "hybrid"])]
 
 
 class SearchResults(Struct):
@@ -414,50 +349,27 @@ class IndexInfo(Struct, kw_only=True):
     format_version: int
     documents: int
     views: int
-    num_deleted: Annotated[int, _described("Rows of deleted or replaced documents that still take space.")]
+    num_deleted: Annotated[int, described("Rows of deleted or replaced documents that still take space.")]
     dim: int | None
     dtype: str
-    encoder: Annotated[dict[str, Any] | None, _described("null: the index takes vectors, not texts.")]
+    encoder: Annotated[dict[str, Any] | None, described("null: the index takes vectors, not texts.")]
     kind: str
     temperature: float
     prune_views: float | None
     search: dict[str, Any] | None
-    fresh_documents: Annotated[int, _described("Documents added since the engine was built.")]
-    lexical: Annotated[str | None, _described("null: the index has no lexical search.")]
+    fresh_documents: Annotated[int, described("Documents added since the engine was built.")]
+    lexical: Annotated[str | None, described("null: the index has no lexical search.")]
     fusion: dict[str, Any] | None
-    filter_fields: Annotated[dict[str, str], _described("Declared filter fields, name to type.")]
+    filter_fields: Annotated[dict[str, str], described("Declared filter fields, name to type.")]
     size_bytes: int
-    copy_bytes: Annotated[int | None, _described("Memory of the exact scan's copies; null for an index in Milvus.")]
-    mapped_bytes: Annotated[int | None, _described("Copies mapped from the file of copies; null for Milvus.")]
-    copies_file_bytes: Annotated[int | None, _described("Size of the file of copies; null for Milvus.")]
-    text_bytes: Annotated[int | None, _described("Memory of documents shown lately; null for an index in Milvus.")]
-    term_bytes: Annotated[int | None, _described("Memory of decoded postings; null for an index in Milvus.")]
-    index_id: Annotated[str | None, _described("Its own id, which its snapshots share; null for an adopted index.")]
+    copy_bytes: Annotated[int | None, described("Memory of the exact scan's copies; null for an index in Milvus.")]
+    mapped_bytes: Annotated[int | None, described("Copies mapped from the file of copies; null for Milvus.")]
+    copies_file_bytes: Annotated[int | None, described("Size of the file of copies; null for Milvus.")]
+    text_bytes: Annotated[int | None, described("Memory of documents shown lately; null for an index in Milvus.")]
+    term_bytes: Annotated[int | None, described("Memory of decoded postings; null for an index in Milvus.")]
+    index_id: Annotated[str | None, described("Its own id, which its snapshots share; null for an adopted index.")]
     shards: int | None
     missing_shards: list[int]
-
-
-class Job(Struct, kw_only=True):
-    """A job of administration. Times are seconds since 1970."""
-
-    id: str
-    index: str
-    kind: Annotated[str, _described("create, drop, build, tune, compact or snapshot; empty for a job of a past run.")]
-    state: Annotated[str, _described(enum=["running", "done", "failed", "cancelled", "ended"])]
-    step: Annotated[str, _described("What it is doing.")]
-    done: Annotated[int, _described("How much of the step is done.")]
-    total: int | None
-    message: Annotated[str, _described("The error of a job that failed.")]
-    error: Annotated[str, _described("The class of that error.")]
-    result: Annotated[dict[str, Any] | None, _described("The report of a job that is done.")]
-    started_at: float
-    ended_at: float | None
-
-
-class JobList(Struct):
-    """Jobs that run, and the latest that ended, in the order in which they were started."""
-
-    jobs: list[Job]
 
 
 class Health(Struct):
@@ -475,9 +387,9 @@ class Alive(Struct):
 class ErrorDetail(Struct):
     """An error."""
 
-    class_: Annotated[str, _described("The error class, as in mvindex.errors.")] = field(name="class")
+    class_: Annotated[str, described("The error class, as in mvindex.errors.")] = field(name="class")
     message: str
-    request_id: Annotated[str, _described("The id under which the server's log lists the call.")]
+    request_id: Annotated[str, described("The id under which the server's log lists the call.")]
 
 
 class Error(Struct):
