@@ -79,6 +79,8 @@ class IndexSet:
 
     def check_creatable(self, name: str) -> None:
         """Check that an index of this name can be created; raise ConfigError or Unsupported if not."""
+        if self._config.is_read_only:
+            raise Unsupported(f"{name}: this server was started with --read-only; it creates no index")
         self._folder("create an index")
         check_name("index", name)
         if name in self.services:
@@ -102,6 +104,7 @@ class IndexSet:
 
     def check_droppable(self, name: str) -> None:
         """Check that the index was created while a server ran; raise Unsupported if not."""
+        self.services[name].check_may_write()
         if name in dict(self._config.indexes):
             raise Unsupported(
                 f"{name}: this index is one of the server's command line (--index); only those that were created by a "
