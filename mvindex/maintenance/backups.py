@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import xxhash
 
 from mvindex.corpus.remote import failure_reason, is_remote, open_system, shown_address
 from mvindex.errors import ConfigError, DamagedIndex, MvindexError, StoreError
@@ -20,7 +23,7 @@ from mvindex.maintenance.dispatch import verify
 from mvindex.maintenance.shards import snapshot_shards
 from mvindex.maintenance.snapshot import SnapshotReport, snapshot_store
 from mvindex.records import CountCallback, no_progress
-from mvindex.store.create import atomic_directory, remove_leftovers
+from mvindex.store.create import atomic_directory, remove_leftovers, scratch_directory
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.files import CURRENT, check_path
 from mvindex.store.fsync import flush_to_disk
@@ -33,6 +36,8 @@ from mvindex.store.sharded import open_sharded_store
 MANIFEST, _FORMAT = "snapshot.json", 1
 _NAME, _NAMED = "%Y%m%dT%H%M%SZ", re.compile(r"\d{8}T\d{6}Z")
 _REMOVED = ".removed"
+_LOCAL = ("file", "local")
+_OF_THIS_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 # They have no directories, and would make a bucket instead.
 _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "az"}
 
@@ -52,7 +57,7 @@ def write_snapshot(write: Write, target: str | Path, on_progress: CountCallback 
     Args:
         write: Writes the snapshot to a directory, as Index.snapshot does.
         target: A new directory, or an address such as s3://bucket/wiki. Before it is uploaded, the snapshot takes
-            its size in the temporary directory (TMPDIR).
+            its size in the temporary directory (TMPDIR). file:///a/b is the directory /a/b.
         on_progress: Called with numbers of bytes copied.
 
     Raises:
@@ -61,11 +66,12 @@ def write_snapshot(write: Write, target: str | Path, on_progress: CountCallback 
         ExtraMissing: fsspec, or its package for the protocol, is not installed.
 
     """
-    if not is_remote(str(target)):
-        return write(Path(target), on_progress)
-    with _fsspec(str(target), "written") as (system, path):
+    target = _place(target)
+    if isinstance(target, Path):
+        return write(target, on_progress)
+    with _fsspec(target, "written") as (system, path):
         if system.exists(path):
-            raise ConfigError(f"{shown_address(str(target))} exists already; a snapshot is written to a new place")
+            raise ConfigError(f"{shown_address(target)} exists already; a snapshot is written to a new place")
         return _upload(write, system, path, on_progress)
 
 
@@ -89,13 +95,14 @@ def take_backup(
     """
     if keep is not None and keep < 1:
         raise ConfigError(f"expected to keep 1 snapshot or more, got {keep}")
+    place = _place(place)
     entries = _entries(place)
     names = sorted(name for name, is_complete in entries.items() if is_complete)
     now = datetime.now(timezone.utc)
     if entries:
         now = max(now, backup_time(max(entries)) + timedelta(seconds=1))
     name = now.strftime(_NAME)
-    target = f"{str(place).rstrip('/')}/{name}" if is_remote(str(place)) else Path(place) / name
+    target = place / name if isinstance(place, Path) else f"{place}/{name}"
     if isinstance(target, Path):
         target.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(target.parent, "*Z")
@@ -109,16 +116,27 @@ def take_backup(
 
 def backup_names(place: str | Path) -> list[str]:
     """Return the names of the complete snapshots of a place, oldest first; none where there is no such place."""
-    return sorted(name for name, is_complete in _entries(place).items() if is_complete)
+    return sorted(name for name, is_complete in _entries(_place(place)).items() if is_complete)
+
+
+def _place(place: str | Path) -> str | Path:
+    """Return a directory as a path, an address without a slash at its end; ConfigError for files of another host."""
+    if not is_remote(str(place)):
+        return Path(place)
+    parts = urlsplit(str(place))
+    if parts.scheme not in _LOCAL:
+        return str(place).rstrip("/")
+    if parts.netloc not in ("", "localhost"):
+        raise ConfigError(f"{place}: expected {parts.scheme}:///PATH, got host {parts.netloc!r}")
+    return Path(unquote(parts.path))
 
 
 def _entries(place: str | Path) -> dict[str, bool]:
     """Return the names of the snapshots of a place, and whether each is complete; an upload may have been cut."""
-    if not is_remote(str(place)):
-        folder = Path(place)
-        found = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-        return {name: True for name in found if _NAMED.fullmatch(name) and _is_index(folder / name)}
-    with _fsspec(str(place), "listed") as (system, path):
+    if isinstance(place, Path):
+        found = [path.name for path in place.iterdir()] if place.is_dir() else []
+        return {name: True for name in found if _NAMED.fullmatch(name) and _is_index(place / name)}
+    with _fsspec(place, "listed") as (system, path):
         system.invalidate_cache()
         if not system.exists(path):
             return {}
@@ -146,10 +164,10 @@ def restore(source: str | Path, target: str | Path, on_progress: CountCallback =
     if os.path.lexists(new):
         raise ConfigError(f"{new} exists already; restore to a new directory")
     refuse_network(new)
-    if is_remote(str(source)):
-        with _fsspec(str(source), "read") as (system, path):
-            return _download(system, _chosen(system, path, str(source)), new, on_progress)
-    folder = Path(source)
+    folder = _place(source)
+    if not isinstance(folder, Path):
+        with _fsspec(folder, "read") as (system, path):
+            return _download(system, _chosen(system, path, folder), new, on_progress)
     if not _is_index(folder):
         names = backup_names(folder)
         if not names:
@@ -172,21 +190,21 @@ def backup_time(name: str) -> datetime:
 
 
 def _remove(place: str | Path, name: str) -> None:
-    if is_remote(str(place)):
-        with _fsspec(str(place), "removed") as (system, path):
+    if not isinstance(place, Path):
+        with _fsspec(place, "removed") as (system, path):
             # First what makes it complete: one that is removed in part is none.
             if system.exists(f"{path}/{name}/{MANIFEST}"):
                 system.rm(f"{path}/{name}/{MANIFEST}")
             system.rm(f"{path}/{name}", recursive=True)
         return
-    os.rename(Path(place) / name, Path(place) / f".{name}{_REMOVED}")
-    for leaving in Path(place).glob(f".*{_REMOVED}"):
+    os.rename(place / name, place / f".{name}{_REMOVED}")
+    for leaving in place.glob(f".*{_REMOVED}"):
         shutil.rmtree(leaving)
 
 
 def _upload(write: Write, system: Any, path: str, on_progress: CountCallback) -> SnapshotReport:
-    with tempfile.TemporaryDirectory(prefix="mvindex-snapshot-") as folder:
-        made = Path(folder) / "index.mvx"
+    with scratch_directory("mvindex-snapshot") as folder:
+        made = folder / "index.mvx"
         report = write(made, no_progress)
         files = sorted(file for file in made.rglob("*") if file.is_file())
         entries = {}
@@ -200,6 +218,7 @@ def _upload(write: Write, system: Any, path: str, on_progress: CountCallback) ->
             system.put_file(str(file), f"{path}/{name}")
             on_progress(file.stat().st_size)
         manifest = {"format": _FORMAT, "documents": report.documents, "version": report.version, "files": entries}
+        manifest["xxh3_128"] = _checksum(manifest)
         system.pipe_file(f"{path}/{MANIFEST}", json.dumps(manifest).encode())
     return SnapshotReport(
         path=system.unstrip_protocol(path),
@@ -228,7 +247,7 @@ def _download(system: Any, path: str, new: Path, on_progress: CountCallback) -> 
         for name, size, checksum in files:
             file = building / name
             file.parent.mkdir(parents=True, exist_ok=True)
-            system.get_file(f"{path}/{name}", str(file))
+            _fetch(system, f"{path}/{name}", file, f"{shown}/{name}")
             if file.stat().st_size != size or file_checksum(file) != checksum:
                 raise DamagedIndex(f"{shown}/{name}: expected {size} bytes of checksum {checksum}, got others")
             flush_to_disk(file)
@@ -243,21 +262,38 @@ def _download(system: Any, path: str, new: Path, on_progress: CountCallback) -> 
     )
 
 
+def _fetch(system: Any, path: str, file: Path, shown: str) -> None:
+    try:
+        system.get_file(path, str(file))
+    except FileNotFoundError as err:
+        raise DamagedIndex(f"{shown}: expected a file of the snapshot, got no such file") from err
+    except Exception as err:  # noqa: BLE001 - as in _fsspec()
+        if isinstance(err, OSError) and err.errno in _OF_THIS_DISK:
+            raise
+        raise StoreError(f"{shown}: cannot be read: {failure_reason(err).removeprefix('cannot be read: ')}") from None
+
+
 def _parsed(text: bytes, shown: str) -> tuple[int, int, list[tuple[str, int, str]]]:
     """Return the number of documents, the version, and name, size and checksum of each file of a manifest."""
     try:
         manifest = json.loads(text)
+        if manifest.pop("xxh3_128") != _checksum(manifest):
+            raise DamagedIndex(f"{shown}/{MANIFEST}: expected another checksum: it has changed since it was written")
         if manifest["format"] != _FORMAT:
             raise StoreError(f"{shown}/{MANIFEST}: expected format {_FORMAT}, got format {manifest['format']!r}")
         files = [(str(name), int(each["bytes"]), str(each["xxh3_128"])) for name, each in manifest["files"].items()]
         found = int(manifest["documents"]), int(manifest["version"]), files
-    except (ValueError, KeyError, TypeError, AttributeError) as err:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as err:
         raise DamagedIndex(f"{shown}/{MANIFEST}: expected a manifest of files: {err}") from err
     for name, _, _ in files:
         parts = PurePosixPath(name).parts
         if not parts or name.startswith("/") or ".." in parts or "\0" in name:
             raise DamagedIndex(f"{shown}/{MANIFEST}: expected names of files inside the snapshot, got {name!r:.80}")
     return found
+
+
+def _checksum(manifest: dict[str, Any]) -> str:
+    return xxhash.xxh3_128_hexdigest(json.dumps(manifest, sort_keys=True).encode())
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import logging
 import os
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -91,13 +92,26 @@ def discard_directory(directory: Path) -> None:
 
 
 @contextmanager
-def _locked_aside(directory: Path) -> Iterator[Path]:
+def scratch_directory(name: str) -> Iterator[Path]:
+    """Yield a new directory of this user among the temporary files, which is removed at the end.
+
+    One that a killed process left is removed by the next.
+    """
+    place = Path(tempfile.gettempdir()) / name
+    remove_leftovers(place.parent, name)
+    with _locked_aside(place, mode=0o700) as folder:
+        yield folder
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def _locked_aside(directory: Path, mode: int = 0o777) -> Iterator[Path]:
     """Yield a new directory beside this one, locked while it is being filled, and removed after an error."""
     building = _name_aside(directory)
     handle: int | None = None
     try:
         # Inside, since Ctrl-C may come as soon as the directory exists.
-        building.mkdir()
+        building.mkdir(mode)
         handle = os.open(building, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         with suppress(OSError):  # without flock, leftovers stay
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)

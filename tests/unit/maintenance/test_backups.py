@@ -148,23 +148,59 @@ def test_what_a_killed_process_left_is_removed_by_the_next(index, tmp_path):
     assert not left.exists() and len(backup_names(tmp_path / "backups")) == 1
 
 
-def test_damage_on_the_way_is_told(tmp_path):
-    place = tmp_path / "snapshot"
+@pytest.fixture
+def remote(tmp_path):
+    """The address of a snapshot of an index with 40 documents."""
+    address = f"memory://{tmp_path.name}/one"
     with mvindex.create(tmp_path / "corpus.mvx", dim=DIM) as index:
         add(index, 0, 40)
-        index.snapshot(f"file://{place}")
-    views = next(place.rglob("views-*"))
-    content = bytearray(views.read_bytes())
-    content[5] ^= 1
-    views.write_bytes(content)
-    with pytest.raises(DamagedIndex, match=r"views-.*: expected \d+ bytes of checksum"):
-        restore(f"file://{place}", tmp_path / "again.mvx")
-    assert not (tmp_path / "again.mvx").exists()
-    # As a directory it is an index whose own checksums tell.
-    (place / MANIFEST).unlink()
-    with pytest.raises(DamagedIndex):
-        restore(place, tmp_path / "again.mvx")
-    assert not (tmp_path / "again.mvx").exists()
+        index.snapshot(address)
+    return address
+
+
+def content_of(address):
+    system, path = fsspec.core.url_to_fs(address)
+    return system.cat_file(path)
+
+
+def put(address, content):
+    system, path = fsspec.core.url_to_fs(address)
+    system.pipe_file(path, content)
+
+
+@pytest.mark.parametrize("harm", ["flip", "cut", "longer", "gone"])
+def test_damage_of_any_file_is_named_and_nothing_is_left(remote, tmp_path, harm):
+    names = list(json.loads(content_of(f"{remote}/{MANIFEST}"))["files"])
+    assert len(names) >= 4
+    for name in names:
+        content = content_of(f"{remote}/{name}")
+        if harm == "gone":
+            system, path = fsspec.core.url_to_fs(f"{remote}/{name}")
+            system.rm_file(path)
+        else:
+            changed = {"flip": bytes([content[0] ^ 1]) + content[1:], "cut": content[:-1], "longer": content + b"x"}
+            put(f"{remote}/{name}", changed[harm])
+        with pytest.raises(DamagedIndex, match=f"/one/{name}: expected"):
+            restore(remote, tmp_path / "again.mvx")
+        assert os.listdir(tmp_path) == ["corpus.mvx"]
+        put(f"{remote}/{name}", content)
+    assert restore(remote, tmp_path / "again.mvx").documents == 40
+
+
+def test_any_changed_character_of_a_manifest_is_found(remote, tmp_path):
+    content = content_of(f"{remote}/{MANIFEST}")
+    for at in range(0, len(content), 5):
+        put(f"{remote}/{MANIFEST}", content[:at] + bytes([content[at] ^ 2]) + content[at + 1 :])
+        with pytest.raises(DamagedIndex, match=MANIFEST):
+            restore(remote, tmp_path / "again.mvx")
+    assert os.listdir(tmp_path) == ["corpus.mvx"]
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"[" * 100_000, b"null", b"\xff", b'{"xxh3_128": null}'])
+def test_what_is_no_manifest_is_refused(remote, tmp_path, content):
+    put(f"{remote}/{MANIFEST}", content)
+    with pytest.raises(DamagedIndex, match=f"{MANIFEST}: expected a"):
+        restore(remote, tmp_path / "again.mvx")
 
 
 @pytest.mark.parametrize(
@@ -172,24 +208,66 @@ def test_damage_on_the_way_is_told(tmp_path):
     [
         lambda manifest: manifest["files"].update({"../outside": manifest["files"].popitem()[1]}),
         lambda manifest: manifest["files"].update({"/tmp/outside": manifest["files"].popitem()[1]}),
+        lambda manifest: manifest["files"].update({"a\0b": manifest["files"].popitem()[1]}),
         lambda manifest: manifest.update(files=[1]),
         lambda manifest: manifest.update(format=2),
         lambda manifest: manifest.pop("documents"),
         lambda manifest: manifest["files"].popitem(),
     ],
-    ids=["outside", "absolute", "no files", "format", "no documents", "a file less"],
+    ids=["outside", "absolute", "zero", "no files", "format", "no documents", "a file less"],
 )
-def test_a_manifest_of_others_is_refused(tmp_path, change):
-    place = tmp_path / "snapshot"
+def test_a_manifest_of_others_is_refused(remote, tmp_path, change):
+    manifest = json.loads(content_of(f"{remote}/{MANIFEST}"))
+    del manifest["xxh3_128"]
+    change(manifest)
+    put(f"{remote}/{MANIFEST}", json.dumps(manifest | {"xxh3_128": backups._checksum(manifest)}).encode())
+    with pytest.raises(StoreError):
+        restore(remote, tmp_path / "again.mvx")
+    assert os.listdir(tmp_path) == ["corpus.mvx"]
+
+
+def test_damage_before_the_upload_is_found_by_the_index_itself(tmp_path):
+    with mvindex.create(tmp_path / "corpus.mvx", dim=DIM) as index:
+        add(index, 0, 40)
+        index.snapshot(tmp_path / "copy")
+    views = next((tmp_path / "copy").rglob("views-*"))
+    views.write_bytes(b"\1" + views.read_bytes()[1:])
+
+    def write(target, on_progress):
+        shutil.copytree(tmp_path / "copy", target)
+        return backups.SnapshotReport(path="", documents=40, version=1, size_bytes=1)
+
+    address = f"memory://{tmp_path.name}/one"
+    backups.write_snapshot(write, address)
+    for source in (address, tmp_path / "copy"):
+        with pytest.raises(DamagedIndex):
+            restore(source, tmp_path / "again.mvx")
+    assert sorted(os.listdir(tmp_path)) == ["copy", "corpus.mvx"]
+
+
+def test_secrets_of_an_address_are_in_no_message(tmp_path):
+    with pytest.raises(StoreError) as told:
+        restore("http://someone:hidden@127.0.0.1:1/one", tmp_path / "again.mvx")
+    assert "hidden" not in str(told.value) and "http://127.0.0.1:1/one" in str(told.value)
+
+
+def test_a_file_address_is_a_directory_of_this_machine(tmp_path):
     with mvindex.create(tmp_path / "corpus.mvx", dim=DIM) as index:
         add(index, 0, 4)
-        index.snapshot(f"file://{place}")
-    manifest = json.loads((place / MANIFEST).read_text())
-    change(manifest)
-    (place / MANIFEST).write_text(json.dumps(manifest))
-    with pytest.raises(StoreError):
-        restore(f"file://{place}", tmp_path / "again.mvx")
-    assert sorted(os.listdir(tmp_path)) == ["corpus.mvx", "snapshot"]
+        index.snapshot(f"file://{tmp_path}/a%20b")
+        assert mvindex.verify(tmp_path / "a b").is_sound
+        with pytest.raises(ConfigError, match="got host 'other'"):
+            index.snapshot("file://other/x")
+    assert restore(f"file://localhost{tmp_path}/a%20b", tmp_path / "again.mvx").documents == 4
+
+
+def test_what_a_killed_upload_left_among_temporary_files_is_removed(remote, tmp_path, monkeypatch):
+    scratch = tmp_path / "scratch"
+    (scratch / ".mvindex-snapshot.123.abcd.new" / "index.mvx").mkdir(parents=True)
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    with mvindex.open(tmp_path / "corpus.mvx") as index:
+        index.snapshot(f"{remote}-again")
+    assert os.listdir(scratch) == []
 
 
 def test_what_is_no_snapshot_is_named(tmp_path):
