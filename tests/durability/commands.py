@@ -31,6 +31,7 @@ COMMANDS = {
     "mvindex build": ("build hnsw over flat", ("build", "--kind", "hnsw")),
     "mvindex compact": ("compact with flat, beside a reader", ("compact",)),
     "mvindex snapshot": ("snapshot", ("snapshot", COPY)),
+    "mvindex restore": ("restore", ("restore", INDEX, "--index", COPY)),
     "mvindex verify --salvage": ("salvage", ("verify", "--salvage", COPY)),
 }
 _PROGRAM = [sys.executable, "-m", "mvindex"]
@@ -97,7 +98,8 @@ def command_operations(is_process: bool) -> dict[str, Operation]:
 
 
 def _operation(like: Operation, arguments: tuple[str, ...], is_process: bool) -> Operation:
-    arguments = (*arguments, "--index", INDEX)
+    if "--index" not in arguments:
+        arguments = (*arguments, "--index", INDEX)
 
     def run(folder: Path, acknowledge: Acknowledge) -> None:
         if not like.has_copies(folder):

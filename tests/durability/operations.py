@@ -13,6 +13,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
 import mvindex
 from mvindex.ingest import IngestHooks, pipeline
 from tests.durability.documents import DIM, SentenceViews, State, doc_id, document, given_views
@@ -182,14 +185,27 @@ def _snapshot(path: Path, target: Path) -> None:
         index.snapshot(target)
 
 
+class _Disk(LocalFileSystem):
+    """Files of this machine behind an address, as those of a server are."""
+
+    protocol = "disk"
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return super()._strip_protocol(path.removeprefix("disk://"))
+
+
+fsspec.register_implementation("disk", _Disk, clobber=True)
+
+
 def _start_of_upload(folder: Path) -> None:
     made_of(_FIRST, _SECOND, kind="flat")(folder)
     with mvindex.open(folder / INDEX) as index:
-        index.snapshot(f"file://{folder / UPLOAD}")
+        index.snapshot(f"disk://{folder / UPLOAD}")
 
 
 def _restore_upload(path: Path, target: Path) -> None:
-    mvindex.restore(f"file://{path.with_name(UPLOAD)}", target)
+    mvindex.restore(f"disk://{path.with_name(UPLOAD)}", target)
 
 
 _FIRST = documents(0, 28)

@@ -25,7 +25,7 @@ STRACE = (pytest.mark.needs("strace"),)
 FULL, LONG = (pytest.mark.full,), (pytest.mark.full, pytest.mark.long)
 BESIDE = "compact with flat, beside a reader"
 ALL = ["ingest into a new index", "replace", "delete by id", "update metadata", "build hnsw over flat", BESIDE]
-ALL += ["snapshot", "salvage", *COMMANDS]
+ALL += ["snapshot", "restore", "salvage", *COMMANDS]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +44,7 @@ class Row:
 SHORT = [
     Row(trouble="full-disk", operations=("mvindex compact",), pages=25),
     Row(trouble="file-size", operations=("snapshot",), pages=15),
+    Row(trouble="full-disk", operations=("restore",), pages=25),
     Row(trouble="open-files", operations=("mvindex compact",), every=4, failures=2, successes=2),
     Row(trouble="interrupted", operations=("mvindex compact",), every=23, successes=2),
     Row(trouble="terminated", operations=("mvindex compact",), every=23, successes=2),

@@ -33,14 +33,14 @@ def test_an_index_that_may_not_be_written_is_read_whichever_of_sqlites_files_are
     found = reader["reads"][beside]
     assert found.pop("verify") == {"result": []}
     assert {name: outcome["result"][:3] for name, outcome in found.items()} == {
-        name: reader["truth"][:3] for name in ("look", "snapshot", "salvage")
+        name: reader["truth"][:3] for name in ("look", "snapshot", "restore", "salvage")
     }
 
 
 def test_commits_in_the_log_of_a_killed_writer_are_read(reader):
     found = reader["reads"]["killed writer"]
     assert found["verify"] == {"result": []}
-    for name in ("look", "snapshot", "salvage"):
+    for name in ("look", "snapshot", "restore", "salvage"):
         assert found[name]["result"][2] == ["plain-0"]
 
 

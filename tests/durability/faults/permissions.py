@@ -172,6 +172,7 @@ def _bad(path: Path) -> list:
 def _all_reads(path: Path, own: Path) -> dict:
     calls: dict[str, Callable[[], Any]] = {"look": lambda: _look(path), "verify": lambda: _bad(path)}
     calls["snapshot"] = lambda: _look(_snapshot(path, own / f"{path.parent.name}-snapshot.mvx"))
+    calls["restore"] = lambda: _look(Path(mvindex.restore(path, own / f"{path.parent.name}-restored.mvx").path))
     calls["salvage"] = lambda: _look(Path(mvindex.salvage(path, own / f"{path.parent.name}-saved.mvx").target))
     return {name: as_reader(path.parent.parent, call) for name, call in calls.items()}
 
@@ -205,6 +206,8 @@ def _writes(path: Path, folder: Path) -> dict[str, Callable[[], Any]]:
         "open in a closed folder": lambda: mvindex.open(closed / "new.mvx"),
         "snapshot": on_index(lambda index: index.snapshot(unlisted / "s.mvx")),
         "snapshot to a closed folder": on_index(lambda index: index.snapshot(closed / "s.mvx")),
+        "restore": lambda: mvindex.restore(path, unlisted / "s.mvx"),
+        "restore to a closed folder": lambda: mvindex.restore(path, closed / "s.mvx"),
         "salvage": lambda: mvindex.salvage(path, unlisted / "s.mvx"),
         "salvage to a closed folder": lambda: mvindex.salvage(path, closed / "s.mvx"),
         "create with a name too long": lambda: mvindex.create(folder / ("x" * 300), dim=3),

@@ -23,7 +23,7 @@ NEEDS = {
 }
 WITHOUT = {file.name for file in BENCH.glob("*.py") if not re.search(r"--tiny|tiny\.parse\(", file.read_text())}
 # They measure for as long as it takes to open servers, or processes, many times.
-LONG = ["readers.py", "serving.py"]
+LONG = ["readers.py", "rolling_restart.py", "serving.py"]
 FULL = sorted({file.name for file in BENCH.glob("*.py")} - PARTS - WITHOUT - {*DEFAULT, *LONG} - NEEDS.keys())
 
 

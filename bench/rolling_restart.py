@@ -1,0 +1,33 @@
+"""Restart the read-only servers of one index one by one, under reads, beside a writer that commits all the time.
+
+    python bench/rolling_restart.py --reads 100000
+
+The servers get SIGTERM and are started again in turn, over and over; the clients know all of them by one address. A
+read is a search, a document, or all documents of a commit, and is checked: it must not fail, and must be whole. Prints
+failed and wrong reads (it exits 1 if there are any), and how long after a commit a server showed it.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import tiny
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "serving"))
+from rolling import measure, report  # noqa: E402 - the harness of the tests
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--reads", type=int, default=100_000)
+    parser.add_argument("--servers", type=int, default=3)
+    parser.add_argument("--clients", type=int, default=2, help="threads that read, each with a client of its own")
+    options = tiny.parse(parser, reads=300, servers=2)
+    tally = measure(options.reads, options.servers, options.clients)
+    print(json.dumps(report(tally)))
+    sys.exit(1 if tally.failed or tally.wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
