@@ -192,6 +192,8 @@ class CopyCache:
             copies = self._latest
             if copies is None or copies.snapshot is not snapshot:
                 copies = self._latest = SnapshotCopies.of(snapshot, copies)
+            if copies.file is not None:
+                copies.file.check_length()
             _map_each(copies, copies.missing(blocks), num_threads)
             chosen = self._chosen(copies, copies.missing(blocks))
             _make_each(copies, chosen, num_threads)

@@ -9,6 +9,7 @@ and know nothing of documents.
 from __future__ import annotations
 
 import math
+import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
 from mvindex.plugins import require
 from mvindex.records import Bools, Floats, Ints
 from mvindex.scoring.aggregate import Aggregate, Scoring
+from mvindex.store.files import MappedFile
 from mvindex.store.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -49,9 +51,11 @@ class GraphEngine:
     """A graph of views as a DocumentEngine. Thread-safe."""
 
     def __init__(
-        self, graph: Graph, max_views: int, settings: Mapping[str, Any], loading: Loading | None = None
+        self, graph: Graph, files: Sequence[MappedFile], settings: Mapping[str, Any], loading: Loading | None = None
     ) -> None:
-        self._graph, self._max_views, self._settings = graph, max_views, settings
+        self._files = files
+        self._max_views = int(np.diff(graph.starts).max(initial=1))
+        self._graph, self._settings = graph, settings
         self._loading = loading or Loading()
         self._default = {"beam": _BEAMS[graph.bits], "top_k": 10}
         self._search = self._default | {name: int(value) for name, value in (settings.get("search") or {}).items()}
@@ -70,7 +74,7 @@ class GraphEngine:
 
     def with_search(self, search: Search) -> GraphEngine:
         """See TunedEngine."""
-        return GraphEngine(self._graph, self._max_views, {**self._settings, "search": dict(search)}, self._loading)
+        return GraphEngine(self._graph, self._files, {**self._settings, "search": dict(search)}, self._loading)
 
     def is_ready(self) -> bool:
         """See DocumentEngine."""
@@ -87,6 +91,8 @@ class GraphEngine:
         """See DocumentEngine."""
         from mvindex.kernels.walk import walk_for_queries
 
+        for file in self._files:
+            file.check_length()
         width = code_bytes_of(queries.shape[1], self._graph.bits)
         if self._graph.codes.shape[1] != width:
             raise EngineError(f"kind graph: expected codes of {width} bytes, got {self._graph.codes.shape[1]}")
@@ -163,8 +169,12 @@ def _open(directory: Path, settings: Mapping[str, Any], device: str | None) -> G
     require("numba", "native", "kind graph")
     from mvindex.kernels.walk import Graph
 
+    files = []
+
     def mapped(name: str) -> npt.NDArray[Any]:
-        array = np.load(directory / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+        path = directory / f"{name}.npy"
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        files.append(MappedFile.of(path, os.stat(path)))
         return np.ascontiguousarray(array.view(np.ndarray))
 
     bits = settings["parameters"].get("bits", BUILT_BITS)
@@ -175,7 +185,7 @@ def _open(directory: Path, settings: Mapping[str, Any], device: str | None) -> G
     lengths = {len(graph.codes), len(graph.factors), len(graph.links), num_views, int(graph.starts[-1])}
     if lengths != {num_views} or num_rows != settings["built_rows"] or num_views != settings["num_views"]:
         raise EngineError(f"{directory}: expected arrays of {settings['num_views']} views, got {sorted(lengths)}")
-    return GraphEngine(graph, int(np.diff(graph.starts).max(initial=1)), settings)
+    return GraphEngine(graph, files, settings)
 
 
 def _view_bytes(dim: int) -> ViewBytes:

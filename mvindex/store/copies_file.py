@@ -19,7 +19,7 @@ import xxhash
 
 from mvindex.errors import DamagedIndex, MvindexError, StoreError
 from mvindex.kernels.aligned import ALIGNMENT
-from mvindex.store.files import check_regular
+from mvindex.store.files import MappedFile, check_regular
 from mvindex.store.fsync import audit_step, flush_to_disk, rename
 from mvindex.store.segments import block_checksum
 from mvindex.store.views import MappedViews
@@ -80,6 +80,7 @@ class CopiesFile:
         except OSError as err:
             raise StoreError(f"{path}: cannot be read: {err.strerror or err}") from err
         self.identity = _identity(found)
+        self._file = MappedFile.of(path, found)
         self.layout, self.blocks = _read_table(path, self.bytes)
         self._places = {int(first): place for place, first in enumerate(self.blocks["first"])}
 
@@ -87,6 +88,10 @@ class CopiesFile:
     def size_bytes(self) -> int:
         """The length of the file."""
         return len(self.bytes)
+
+    def check_length(self) -> None:
+        """Check that the file was not cut since it was mapped; see MappedFile."""
+        self._file.check_length()
 
     def is_at(self, path: Path) -> bool:
         """Return whether this file is still the one at the path."""

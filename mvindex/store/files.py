@@ -47,6 +47,37 @@ def check_path(path: str | os.PathLike[str]) -> None:
         raise ConfigError(f"{os.fspath(path)!r:.80}: expected a path without NUL")
 
 
+@dataclass(frozen=True, slots=True)
+class MappedFile:
+    """A file of which the first size_bytes are mapped, and that one file for the system."""
+
+    path: Path
+    size_bytes: int
+    device: int
+    inode: int
+
+    @classmethod
+    def of(cls, path: Path, found: os.stat_result, size_bytes: int | None = None) -> MappedFile:
+        """Describe a file as the system does; by default all of it is mapped."""
+        return cls(path, found.st_size if size_bytes is None else size_bytes, found.st_dev, found.st_ino)
+
+    def check_length(self) -> None:
+        """Check that the file was not cut since it was mapped; raise DamagedIndex, where reading would end the process.
+
+        A file that is gone, or another one, is still mapped whole.
+        """
+        with suppress(OSError):
+            found = os.stat(self.path)
+            if (found.st_dev, found.st_ino) == (self.device, self.inode):
+                check_length(self.path, found.st_size, self.size_bytes)
+
+
+def check_length(path: Path, found_bytes: int, expected_bytes: int) -> None:
+    """Check that a file has no fewer bytes than expected; raise DamagedIndex if it does."""
+    if found_bytes < expected_bytes:
+        raise DamagedIndex(f"{path}: expected {expected_bytes} committed bytes, got {found_bytes} on disk")
+
+
 def check_regular(path: Path) -> None:
     """Check that a path is a regular file or does not exist; raise StoreError for a link, directory, pipe or device."""
     try:

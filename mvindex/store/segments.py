@@ -8,7 +8,6 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -18,7 +17,7 @@ import numpy.typing as npt
 import xxhash
 
 from mvindex.errors import DamagedIndex, StoreError
-from mvindex.store.files import check_regular
+from mvindex.store.files import MappedFile, check_length, check_regular
 from mvindex.store.fsync import audit_step, flush_to_disk
 
 BLOCK_BYTES = 1 << 20
@@ -47,7 +46,7 @@ def append(directory: Path, before: CommittedSegment, parts: Iterable[npt.NDArra
     check_regular(path)
     try:
         with open(path, "w+b" if is_new else "r+b") as file:
-            _check_length(path, file.seek(0, os.SEEK_END), before)
+            check_length(path, file.seek(0, os.SEEK_END), before.size_bytes)
             _check_last_block(file, path, before)
             file.truncate(before.size_bytes)
             file.seek(before.size_bytes)
@@ -88,7 +87,7 @@ class MappedSegment:
         self.path = directory / committed.name
         self.committed = committed
         self._memory: mmap.mmap | None = None
-        self._file: tuple[int, int] | None = None
+        self._file: MappedFile | None = None
         self.bytes: npt.NDArray[np.uint8] = self._map()
         self._is_checked = np.zeros(len(committed.checksums), dtype=bool)
         if previous is not None and previous.committed.name == committed.name:
@@ -96,14 +95,9 @@ class MappedSegment:
             self._is_checked[:sealed] = previous._is_checked[:sealed]
 
     def check_length(self) -> None:
-        """Check that the file was not cut since it was mapped; raise DamagedIndex, where reading would end the process.
-
-        A file that is gone, or another one, is still mapped whole.
-        """
-        with suppress(OSError):
-            found = os.stat(self.path)
-            if (found.st_dev, found.st_ino) == self._file:
-                _check_length(self.path, found.st_size, self.committed)
+        """Check that the file was not cut since it was mapped; see MappedFile."""
+        if self._file is not None:
+            self._file.check_length()
 
     def read_at_random(self) -> None:
         """Turn off read-ahead: pages that are not in memory are read singly, or where expect() asks for them."""
@@ -148,10 +142,9 @@ class MappedSegment:
             return np.empty(0, dtype=np.uint8)
         check_regular(self.path)
         try:
-            _check_length(self.path, self.path.stat().st_size, self.committed)
+            check_length(self.path, self.path.stat().st_size, size_bytes)
             with open(self.path, "rb") as file:
-                found = os.fstat(file.fileno())
-                self._file = found.st_dev, found.st_ino
+                self._file = MappedFile.of(self.path, os.fstat(file.fileno()), size_bytes)
                 self._memory = mmap.mmap(file.fileno(), size_bytes, access=mmap.ACCESS_READ)
             return np.frombuffer(self._memory, dtype=np.uint8)
         except FileNotFoundError as err:
@@ -172,11 +165,6 @@ def _damaged(path: Path, begin: int) -> DamagedIndex:
     return DamagedIndex(
         f"{path}: the MiB from byte {begin} on does not match its checksum; no answer is given from damaged data"
     )
-
-
-def _check_length(path: Path, size_bytes: int, committed: CommittedSegment) -> None:
-    if size_bytes < committed.size_bytes:
-        raise DamagedIndex(f"{path}: expected {committed.size_bytes} committed bytes, got {size_bytes} on disk")
 
 
 def _extended_checksums(path: Path, before: CommittedSegment, size_bytes: int) -> npt.NDArray[np.uint64]:

@@ -145,12 +145,16 @@ def test_a_nul_in_a_path_is_our_error(path):
         index.snapshot("a\0.mvx")
 
 
-def test_a_file_that_is_cut_under_an_open_index_is_damage_and_not_the_end_of_the_process(path):
+@pytest.mark.parametrize("files", ["views-*", "engine-*/codes.npy"])
+def test_a_file_that_is_cut_under_an_open_index_is_damage_and_not_the_end_of_the_process(path, files):
+    if files.startswith("engine"):
+        with mvindex.open(path) as index:
+            index.build("graph")
     program = (
         "import sys, os, glob, numpy as np, mvindex\n"
         "index = mvindex.open(sys.argv[1])\n"
         "index.search(np.ones(4))\n"
-        "[os.truncate(f, 0) for f in glob.glob(sys.argv[1] + '/generation-*/views-*')]\n"
+        f"[os.truncate(f, 0) for f in glob.glob(sys.argv[1] + '/generation-*/{files}')]\n"
         "try:\n    index.search(np.ones(4))\nexcept mvindex.errors.DamagedIndex as e:\n    print('damaged', e)"
     )
     done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, timeout=LIMIT_S)

@@ -115,6 +115,15 @@ def run(code, *arguments):
     )
 
 
+def test_a_file_that_is_cut_while_it_is_mapped_is_damage(path):
+    """Reading what is gone would end the process."""
+    with opened(path) as index:
+        assert index.search(QUERIES[0], 5).exact and sizes(index)[1]
+        os.truncate(file_of(path), 4096)
+        with pytest.raises(DamagedIndex, match="copies-000001.bin: expected .* committed bytes, got 4096"):
+            index.search(QUERIES[0], 5)
+
+
 def test_a_second_process_maps_the_copies_and_makes_none(path, tmp_path):
     np.save(tmp_path / "queries.npy", QUERIES)
     with opened(path) as index:
