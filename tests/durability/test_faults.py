@@ -48,6 +48,7 @@ SHORT = [
     Row(trouble="open-files", operations=("mvindex compact",), every=4, failures=2, successes=2),
     Row(trouble="interrupted", operations=("mvindex compact",), every=23, successes=2),
     Row(trouble="terminated", operations=("mvindex compact",), every=23, successes=2),
+    Row(trouble="memory", operations=("mvindex compact",), every=7, failures=1, successes=2),
     Row(trouble="clock", operations=("replace",), failures=0, successes=4),
     Row(trouble="failing-sync", operations=("replace",), every=9, successes=2, marks=STRACE),
     Row(trouble="failing-write", operations=("mvindex compact",), every=19, successes=2, marks=STRACE),
@@ -60,6 +61,7 @@ LEVELS = {
     "interrupted": {"every": 13, "successes": 2},
     "terminated": {"every": 13, "successes": 2},
     "clock": {"failures": 0, "successes": 4},
+    "memory": {"every": 2, "successes": 2},
     "failing-sync": {"every": 15, "successes": 2, "marks": STRACE},
     "failing-write": {"every": 15, "successes": 2, "marks": STRACE},
     # An operation reads less often than it writes.

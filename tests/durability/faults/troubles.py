@@ -94,6 +94,12 @@ def open_files(every: int = 1) -> Levels:
     )
 
 
+def memory(every: int = 1) -> Levels:
+    """Limit the memory beyond what is in use, by so many steps of 256 KB; allocations fail wherever they are."""
+    trouble = Trouble(judge=_ends_without_memory, limit=_limit_memory, leaves=_ANYTHING)
+    return Levels(trouble, range(0, _MOST_STEPS, every), max(2, 8 // every))
+
+
 def interrupted(every: int = 1) -> Levels:
     """Send SIGINT (Ctrl-C) at every n-th durable step: nothing half-made is left, and the exit status says so."""
     sent = _Signal(signal.SIGINT)
@@ -164,6 +170,13 @@ def _must_not_fail(outcome: Outcome, folder: Path) -> Iterator[Fault]:
     yield Fault("failed", str(outcome.error))
 
 
+def _ends_without_memory(outcome: Outcome, folder: Path) -> Iterator[Fault]:
+    """Yield what is wrong: an error of ours, MemoryError, or the end of a library that has no other way."""
+    message = outcome.error or ""
+    if not outcome.is_ours and outcome.status != -signal.SIGABRT and "MemoryError" not in message:
+        yield Fault("unclear", message)
+
+
 def _enough(step_bytes: int) -> int:
     return max(3, 16 * PAGE_BYTES // step_bytes)
 
@@ -178,6 +191,11 @@ def _limit_open_files(more: int) -> None:
     taken = {int(name) for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")}
     free = (number for number in itertools.count() if number not in taken)
     resource.setrlimit(resource.RLIMIT_NOFILE, (next(itertools.islice(free, more, None)), most))
+
+
+def _limit_memory(level: int) -> None:
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (level << 18), used + (level << 18)))
 
 
 def _wild_clock(level: int) -> None:
@@ -294,6 +312,7 @@ def _mark_step(event: str, arguments: tuple[Any, ...]) -> None:
 
 # Troubles whose levels are numbers of open files, durable steps or calls.
 _COUNTED = {"open-files": open_files, "interrupted": interrupted, "terminated": terminated, "clock": clock}
+_COUNTED["memory"] = memory
 _COUNTED |= {name: functools.partial(failing, name) for name in CALLS}
 TROUBLES = ("full-disk", "file-size", *_COUNTED)
 
