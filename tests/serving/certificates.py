@@ -1,6 +1,7 @@
 """Certificates made by openssl: an authority, a server for 127.0.0.1, clients, and untrusted ones."""
 
 import subprocess
+from datetime import datetime, timedelta, timezone
 
 
 class Authority:
@@ -15,7 +16,8 @@ class Authority:
             "-subj", f"/CN={name}", "-keyout", self.key, "-out", self.cert,
         )  # fmt: skip
 
-    def issue(self, name, *, expired=False, hosts="IP:127.0.0.1,DNS:localhost"):
+    def issue(self, name, *, expired=False, valid_s=None, hosts="IP:127.0.0.1,DNS:localhost"):
+        """valid_s: seconds from now until it expires."""
         cert, key, request = (self.folder / f"{name}.{end}" for end in ("pem", "key", "csr"))
         names = self.folder / f"{name}.ext"
         names.write_text(f"subjectAltName={hosts}\n")
@@ -24,6 +26,9 @@ class Authority:
             "-keyout", key, "-out", request,
         )  # fmt: skip
         dates = ("20200101000000Z", "20200201000000Z") if expired else ("20260101000000Z", "20991231000000Z")
+        if valid_s is not None:
+            ends = datetime.now(timezone.utc) + timedelta(seconds=valid_s)
+            dates = (dates[0], ends.strftime("%Y%m%d%H%M%SZ"))
         records = self.folder / f"{name}.records"
         records.touch()
         settings = self.folder / f"{name}.cnf"

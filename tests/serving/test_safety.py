@@ -205,6 +205,29 @@ def test_a_wrong_certificate_is_not_retried(folder, authority, wrong):
         assert time.monotonic() - begun < 30
 
 
+@pytest.mark.full
+@pytest.mark.needs("openssl")
+def test_a_certificate_that_expires_under_load_ends_no_call_and_is_replaced_without_a_restart(folder, authority):
+    """Connections that stand go on; new ones are refused until the file is another."""
+    cert, key = authority.issue("short", valid_s=15)
+    expires = time.monotonic() + 15
+    access = Access(tls_ca=authority.cert)
+    options = ["--tls-cert", cert, "--tls-key", key]
+    with served(f"--index=a={folder / 'a.mvx'}", *options) as serving:
+        with IndexClient(serving.url(), access=access, settings=QUICK) as before:
+            while time.monotonic() < expires + 3:
+                assert len(before.search(vectors(1)[0]).hits) == 10
+            with pytest.raises(ServerUnavailable, match=r"(?i)certificate"):
+                IndexClient(serving.url(), access=access, settings=QUICK)
+            good_cert, good_key = authority.issue("long")
+            for good, short in ((good_key, key), (good_cert, cert)):
+                os.replace(good, short)
+            wait_for(lambda: any("certificate reloaded" in line for line in serving.log))
+            assert len(before.search(vectors(1)[0]).hits) == 10
+        with IndexClient(serving.url(), access=access, settings=QUICK) as after:
+            assert len(after.search(vectors(1)[0]).hits) == 10
+
+
 @pytest.mark.needs("openssl")
 @pytest.mark.parametrize("is_tls", [False, True])
 def test_a_distant_server_is_reached_at_the_first_attempt(folder, authority, is_tls):
