@@ -30,8 +30,7 @@ from mvindex.corpus import read_documents
 from mvindex.encoder import load_encoder
 from mvindex.eval.answers import AnswerMatcher
 from mvindex.eval.questions import read_questions
-from mvindex.text.citation import FEATURES, Citer, ScoredViews
-from mvindex.text.units import split_units
+from mvindex.text.citation import FEATURES, Citer, ScoredViews, parted_text
 
 MODES = ("dense", "hybrid")
 STEPS, RATE, MOMENTUM, PENALTY = 3000, 1.0, 0.9, 1e-4
@@ -100,15 +99,15 @@ def training_rows(index, questions):
     for number, question in enumerate(questions):
         holds_answer = matcher.prepare(question.id, question.answers)
         document = index.get(question.passage_id)
-        units = split_units(document.text)
-        is_answer = [holds_answer(document.text[begin:end]) for begin, end in units]
+        parted = parted_text(document.text, document.title)
+        is_answer = [holds_answer(document.text[begin:end]) for begin, end in parted.units]
         if any(is_answer) and not all(is_answer):
             views = sorted(index.explain(question.text, document.id))
             spans = np.array([view.span or (-1, -1) for view in views])
             scored = ScoredViews(spans, np.array([view.score for view in views], dtype=np.float32))
-            features.append(Citer(question.text).features(document.text, units, document.title, scored))
+            features.append(Citer(question.text).features(parted, scored))
             answers += is_answer
-            owners += [number] * len(units)
+            owners += [number] * len(parted.units)
     _, owners = np.unique(owners, return_inverse=True)
     return np.concatenate(features), np.array(answers, dtype=np.float64), owners
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from enum import Enum
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from mvindex.records import Citation, Doubles, Span
+from mvindex.records import Citation, Doubles
 from mvindex.text.units import split_units
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ FEATURES = [(part, name) for part, weights in WEIGHTS.items() for name in weight
 _VALUES = np.array([WEIGHTS[part][name] for part, name in FEATURES])
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?(?:[.,][0-9]+)*")
+# Of longer texts nothing is kept: 256 of this length take some 50 MB.
+_KEPT_CHARS = 8_000
 # Views whose scores differ by less say nothing.
 _SAME = 1e-9
 # Scripts written without spaces: Thai, Japanese, Chinese. Their terms are pairs of letters.
@@ -110,22 +112,21 @@ class Citer:
             title: Its title.
             views: Its views with their scores for the question; None where they are not known.
         """
-        units = split_units(text)
-        if not units:
+        parted = parted_text(text, title)
+        if not parted.units:
             return None
-        weighted = self.features(text, units, title, views) * _VALUES
+        weighted = self.features(parted, views) * _VALUES
         best = int(np.argmax(weighted.sum(axis=1)))
-        start, end = units[best]
+        start, end = parted.units[best]
         why = dict.fromkeys(WEIGHTS, 0.0)
         for (part, _), value in zip(FEATURES, weighted[best].tolist(), strict=True):
             why[part] += value
         return Citation(text[start:end], start, end, why)
 
-    def features(self, text: str, units: Sequence[Span], title: str, views: ScoredViews | None) -> Doubles:
+    def features(self, parted: PartedText, views: ScoredViews | None) -> Doubles:
         """Return the features of each part, (n, f), in the order of FEATURES."""
-        parts = [_Part.of(text[start:end]) for start, end in units]
-        found = {**self._term_features(parts, title), **self._cue_features(parts)}
-        found["view"] = _view_feature(units, views).tolist()
+        found = {"title": parted.titled, **self._term_features(parted), **self._cue_features(parted.parts)}
+        found["view"] = _view_feature(parted, views)
         return np.array([found[name] for _, name in FEATURES], dtype=np.float64).T
 
     @cached_property
@@ -142,35 +143,37 @@ class Citer:
     def _sought(self) -> Sought:
         return next((kind for kind, pattern in _SOUGHT if pattern.search(self._question)), Sought.OTHER)
 
-    def _term_features(self, parts: Sequence[_Part], title: str) -> dict[str, list[float]]:
+    def _term_features(self, parted: PartedText) -> dict[str, Sequence[float]]:
         """Return the features of terms in common, of this part and of the one before."""
-        counts = Counter(term for part in parts for term in part.terms)
+        parts, counts = parted.parts, parted.counts
         rarity = {
             term: math.log1p((len(parts) - counts[term] + 0.5) / (counts[term] + 0.5))
             for term in self._terms
-            if counts[term]
+            if term in counts
         }
         total = sum(rarity.values()) or 1.0
         present = len(rarity) or 1
-        absent = [term[: max(4, int(0.7 * len(term)))] for term in self._terms if not counts[term] and len(term) >= 4]
-        titled = frozenset(_terms_of(title)[1])
-        found: dict[str, list[float]] = {name: [] for name in ("terms", "stems", "before", "title")}
+        near = [terms for stem in self._stems_but(rarity) if (terms := parted.terms_that_begin(stem))]
+        found: dict[str, list[float]] = {name: [] for name in ("terms", "stems", "before")}
         previous: frozenset[str] = frozenset()
         for part in parts:
             common = [term for term in rarity if term in part.terms]
-            before = [term for term in rarity if term in previous]
+            before = sum(term in previous and term not in part.terms for term in rarity)
             found["terms"].append(sum(rarity[term] for term in common) / total)
-            found["stems"].append(
-                sum(any(term.startswith(stem) for term in part.terms) for stem in absent) / len(self._terms or "-")
-            )
-            found["before"].append(len(set(before).difference(common)) / present)
-            found["title"].append(len(titled & part.terms) / (len(titled) or 1))
+            found["stems"].append(sum(not terms.isdisjoint(part.terms) for terms in near) / len(self._terms or "-"))
+            found["before"].append(before / present)
             previous = part.terms
-        return found
+        return dict(found)
 
-    def _cue_features(self, parts: Sequence[_Part]) -> dict[str, list[float]]:
+    def _stems_but(self, present: Container[str]) -> list[str]:
+        """Return the beginnings of the long terms that are not present."""
+        return [term[: max(4, int(0.7 * len(term)))] for term in self._terms if term not in present and len(term) >= 4]
+
+    def _cue_features(self, parts: Sequence[_Part]) -> dict[str, Sequence[float]]:
         """Return the features of things of the kind that is sought, which the question does not have itself."""
-        found = {kind.value: [0.0] * len(parts) for kind in Sought if kind is not Sought.OTHER}
+        found: dict[str, Sequence[float]] = {
+            kind.value: [0.0] * len(parts) for kind in Sought if kind is not Sought.OTHER
+        }
         if self._sought in _CUES:
             cue = _CUES[self._sought]
             found[self._sought.value] = [cue(part.new_words(self._all_terms)) for part in parts]
@@ -194,24 +197,75 @@ class _Part(NamedTuple):
         return [word for word, term in zip(self.words, self.in_order, strict=True) if term not in asked]
 
 
-def _view_feature(units: Sequence[Span], views: ScoredViews | None) -> Doubles:
+class PartedText:
+    """What a document's text and title say to every question: its parts, and the terms in them.
+
+    Attributes:
+        units: The character range of each part.
+        parts: The words of each.
+        counts: The number of parts that have a term, by term.
+        titled: The share of the title's terms that each part has.
+
+    """
+
+    def __init__(self, text: str, title: str) -> None:
+        self.units = split_units(text)
+        self.parts = [_Part.of(text[start:end]) for start, end in self.units]
+        self.counts = Counter(term for part in self.parts for term in part.terms)
+        title_terms = frozenset(_terms_of(title)[1])
+        self.titled = [len(title_terms & part.terms) / (len(title_terms) or 1) for part in self.parts]
+        # One search in it tells that no term begins so, which is the rule.
+        self._joined = "\n" + "\n".join(self.counts)
+        # Threads share it: spans and what was made of them are one object.
+        self._viewed: tuple[bytes, Ints] | None = None
+
+    def terms_that_begin(self, stem: str) -> frozenset[str]:
+        """Return the terms that begin like this."""
+        if "\n" + stem not in self._joined:
+            return frozenset()
+        return frozenset(term for term in self.counts if term.startswith(stem))
+
+    def views_of_parts(self, spans: Ints) -> Ints:
+        """Return the number of the view that stands for most of each part, (n,) int64; -1 where none does.
+
+        spans: (k, 2) int64.
+        """
+        key, viewed = spans.tobytes(), self._viewed
+        if viewed is None or viewed[0] != key:
+            starts, ends = np.array(self.units).T
+            shared = np.minimum(ends[:, None], spans[:, 1]) - np.maximum(starts[:, None], spans[:, 0])
+            shared[:, spans[:, 0] < 0] = 0
+            self._viewed = viewed = key, np.where(shared.max(axis=1) > 0, shared.argmax(axis=1), -1)
+        return viewed[1]
+
+
+@lru_cache(256)
+def _kept(text: str, title: str) -> PartedText:
+    return PartedText(text, title)
+
+
+def parted_text(text: str, title: str) -> PartedText:
+    """Return what is known of a text; that of short texts is kept for the next question that finds them."""
+    return (_kept if len(text) <= _KEPT_CHARS else PartedText)(text, title)
+
+
+def _view_feature(parted: PartedText, views: ScoredViews | None) -> Sequence[float]:
     """Return the score of the view that stands for most of each part, in standard deviations from their mean.
 
     Encoders have scores of different scales. A part that no view stands for has the lowest score of the others.
     """
-    none = np.zeros(len(units))
+    none = [0.0] * len(parted.units)
     if views is None or not len(views.spans):
         return none
-    starts, ends = np.array(units).T
-    shared = np.minimum(ends[:, None], views.spans[:, 1]) - np.maximum(starts[:, None], views.spans[:, 0])
-    shared[:, views.spans[:, 0] < 0] = 0
-    has_view = shared.max(axis=1) > 0
+    chosen = parted.views_of_parts(views.spans)
+    has_view = chosen >= 0
     if not has_view.any():
         return none
-    scores = views.scores.astype(np.float64)[shared.argmax(axis=1)]
+    scores = views.scores.astype(np.float64)[chosen]
     scores[~has_view] = scores[has_view].min()
     deviation = scores.std()
-    return none if deviation < _SAME else (scores - scores.mean()) / deviation
+    found: list[float] = ((scores - scores.mean()) / deviation).tolist() if deviation >= _SAME else none
+    return found
 
 
 def _date(words: Sequence[str]) -> float:

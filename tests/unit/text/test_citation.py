@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mvindex.text.citation import FEATURES, WEIGHTS, Citer, ScoredViews
-from mvindex.text.units import split_units
+from mvindex.text.citation import FEATURES, WEIGHTS, Citer, ScoredViews, parted_text
 
 CRISIS = (
     "The 1973 oil crisis began in October 1973 when members of OAPEC proclaimed an embargo. By March 1974 the price of "
@@ -18,8 +17,7 @@ CRISIS = (
 
 
 def features(question, text, title="", views=None):
-    units = split_units(text)
-    found = Citer(question).features(text, units, title, views)
+    found = Citer(question).features(parted_text(text, title), views)
     return {name: column.tolist() for (_, name), column in zip(FEATURES, found.T, strict=True)}
 
 
