@@ -54,8 +54,8 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
         list[str],
         typer.Argument(
             metavar="FILE",
-            help="Files, folders, patterns, addresses (https://, s3://), datasets:NAME or ir_datasets:NAME; - is "
-            "stdin. .gz and .zst are read.",
+            help="Files, folders, patterns, addresses (https://, s3://), NAME.lance, datasets:NAME or "
+            "ir_datasets:NAME; - is stdin. .gz and .zst are read.",
         ),
     ],
     index: IndexOption = None,
@@ -292,7 +292,7 @@ def default_path(paths: Sequence[str]) -> Path:
     if paths[0] == "-":
         raise ConfigError("expected --index DIR, since stdin has no name to derive it from")
     if os.path.isdir(paths[0]):
-        return Path(os.path.basename(os.path.realpath(paths[0])) + ".mvx")
+        return Path(os.path.basename(os.path.realpath(paths[0])).removesuffix(".lance") + ".mvx")
     name = Path(shown_address(paths[0].removeprefix("datasets:"))).name
     return Path(name.split(":")[0].split(".")[0] + ".mvx")
 

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from mvindex.corpus.beir import beir_corpus
 from mvindex.corpus.dataset_names import is_dataset
 from mvindex.corpus.ir_names import folder_of
+from mvindex.corpus.lance_tables import is_lance
 from mvindex.corpus.remote import expand_address, is_remote, remote_bytes, shown_address
 from mvindex.errors import CorpusError
 
@@ -22,7 +23,7 @@ Paths: TypeAlias = "Path | Sequence[Path]"
 def expand_paths(names: Paths) -> list[str]:
     """Return the input files in their order, each checked to exist and to be readable; "-" stands for stdin.
 
-    Addresses and datasets are checked when they are read.
+    Addresses and tables of libraries are checked when they are read.
 
     A name that does not exist is expanded as a pattern (`**` goes into folders), whose matches come sorted.
     """
@@ -42,9 +43,14 @@ def expand_local_paths(names: Paths) -> list[str]:
     """Return the input files as expand_paths() does; raise CorpusError for what is no file of this machine."""
     paths = expand_paths(names)
     for path in paths:
-        if is_remote(path) or is_dataset(path):
+        if is_remote(path) or is_table(path):
             raise CorpusError(f"{shown_address(path)}: expected a file of this machine; download it first")
     return paths
+
+
+def is_table(path: str) -> bool:
+    """Return whether a path names a table that a library opens by its name, rather than a file."""
+    return is_dataset(path) or is_lance(path)
 
 
 def total_bytes(paths: Iterable[str]) -> int | None:
@@ -55,7 +61,7 @@ def total_bytes(paths: Iterable[str]) -> int | None:
 
 
 def _expand(name: str) -> list[str]:
-    if name == STDIN or is_dataset(name):
+    if name == STDIN or is_table(name):
         return [name]
     if is_remote(name):
         return expand_address(name)
@@ -99,7 +105,7 @@ def refuse_repeats(paths: list[str]) -> None:
 
 
 def _size_bytes(path: str) -> int | None:
-    if path == STDIN or is_dataset(path):
+    if path == STDIN or is_table(path):
         return None
     if is_remote(path):
         return remote_bytes(path)

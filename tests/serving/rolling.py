@@ -23,7 +23,7 @@ from serving_tools import Serving, start, wait_for
 
 import mvindex
 from mvindex import Document
-from mvindex.errors import MvindexError, ServerUnavailable
+from mvindex.errors import MvindexError, RemoteError
 from mvindex.testing import unit
 from mvindex_connectors.remote import CallSettings, IndexClient
 
@@ -119,7 +119,7 @@ def watch(url: str, commits: dict[int, float], tally: Tally, stopped: threading.
         while not stopped.wait(0.01):
             try:
                 shown = client.get("w0").metadata["commit"]
-            except ServerUnavailable:
+            except RemoteError:
                 seen = None  # this server is being restarted
                 continue
             # Of several commits that it shows at once, the first has waited longest.
