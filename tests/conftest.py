@@ -114,6 +114,11 @@ NEEDS = {
         "apt-get install buildah, and set MVINDEX_BUILD_IMAGE=1 where python:3.12-slim can be pulled",
     ),
     "s3": (_has_s3_server, "s3fs, and moto as a server of S3", "install the extra frameworks-dev"),
+    "slurm": (
+        lambda: all(map(shutil.which, ("munged", "slurmctld", "slurmd", "sbatch"))),
+        "Slurm",
+        "apt-get install slurm-wlm munge (the test starts and stops its own cluster)",
+    ),
     "ray": (lambda: importlib.util.find_spec("ray") is not None, "ray", "pip install ray (80 MB)"),
     "milvus-lite": (_has_milvus_lite, "pymilvus and milvus-lite", "install the extra milvus"),
     "milvus-server": (
