@@ -4,8 +4,10 @@
 
 It builds the source distribution, and the wheel from it, in build/release. It checks both by twine, and installs the
 wheel with each extra in a bare environment of each Python, by constraints.txt. There the quickstart runs: over given
-vectors with every extra, over texts where the extra brings the encoder. Pythons that are not found are NOT RUN.
+vectors with every extra, over texts where the extra brings the encoder. The last lines name what is NOT RUN.
 --draft allows the placeholder in project.urls. The exit status is 1 if anything fails.
+
+Sizes with torch are of the build that pip finds: on Linux the package index has one with CUDA, of 5 GB.
 """
 
 import argparse
@@ -17,6 +19,7 @@ import sys
 import tempfile
 import time
 import zipfile
+from collections.abc import Iterator, Sequence
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
@@ -100,7 +103,7 @@ def find_python(version: str) -> str | None:
 
 
 def check_extra(python: str, wheel: Path, extra: str) -> str:
-    """Install the wheel with this extra in a bare environment and run the quickstart; return seconds and MB."""
+    """Install the wheel with this extra in a bare environment and run the quickstart; return seconds, MB and torch."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mvindex-release-") as folder:
         folder = Path(folder)
@@ -118,8 +121,28 @@ def check_extra(python: str, wheel: Path, extra: str) -> str:
         if not is_there.returncode:
             run(interpreter, ROOT / "examples/quickstart.py", cwd=folder)
         size = sum(file.stat().st_size for file in (folder / "env").rglob("*") if file.is_file())
+        torch = [path.name.split("-")[1] for path in (folder / "env").glob("lib/*/site-packages/torch-*.dist-info")]
     ran = "vectors" if is_there.returncode else "vectors, texts"
+    ran += "".join(f"; torch {version.removesuffix('.dist')}" for version in torch)
     return f"{installed_s:6.0f}  {time.monotonic() - began - installed_s:5.0f}  {size / 2**20:6,.0f}  {ran}"
+
+
+def not_run(ran: Sequence[tuple[str, str]], extras: Sequence[str], missing: Sequence[str]) -> Iterator[str]:
+    """Yield what was not checked, and why.
+
+    ran: The pairs of Python and extra that were checked, whether they passed or failed.
+    extras: All extras of the wheel, and base.
+    missing: The Pythons that were asked for and are not here.
+    """
+    pythons, done = {python for python, _ in ran} | set(missing), {extra for _, extra in ran}
+    for kind, names, why in (
+        ("Python", [python for python in PYTHONS if python not in pythons], "not chosen"),
+        ("Python", missing, "not found here"),
+        ("extras", [extra for extra in extras if extra not in done | LEFT_OUT], "not chosen"),
+        ("extras", [extra for extra in extras if extra in LEFT_OUT], "for developers, or they need a GPU"),
+    ):
+        if names:
+            yield f"NOT RUN: {kind} {', '.join(names)}: {why}"
 
 
 def main() -> int:
@@ -129,7 +152,7 @@ def main() -> int:
     parser.add_argument("--extras", default="", help="some of pyproject.toml, and base; all by default")
     parser.add_argument("--draft", action="store_true", help="allow the placeholder in project.urls")
     args = parser.parse_args()
-    failures = []
+    failures, ran, missing = [], [], []
     wheel = build()
     metadata = metadata_of(wheel)
     print(f"{wheel.name}: {wheel.stat().st_size / 2**20:.1f} MB; twine check passed", flush=True)
@@ -137,7 +160,8 @@ def main() -> int:
         check_metadata(metadata, args.draft)
     except Failed as failed:
         failures.append(str(failed))
-    known = ["base", *sorted(set(metadata.get_all("Provides-Extra")) - LEFT_OUT)]
+    all_extras = ["base", *sorted(metadata.get_all("Provides-Extra"))]
+    known = [extra for extra in all_extras if extra not in LEFT_OUT]
     extras = args.extras.split(",") if args.extras else known
     if unknown := set(extras) - set(known):
         parser.error(f"--extras: expected some of {', '.join(known)}, got {', '.join(sorted(unknown))}")
@@ -150,9 +174,12 @@ def main() -> int:
             except Failed as failed:
                 failures.append(f"Python {version}, {extra}: {failed}")
                 said = "FAILED"
+            ran.append((version, extra))
             print(f"{version:6}  {extra:21}  {said}", flush=True)
         if not python:
-            print(f"{version:6}  NOT RUN: no such Python here", flush=True)
+            missing.append(version)
+    print(f"{len(ran)} environments, {len(failures)} failures")
+    print(*not_run(ran, all_extras, missing), sep="\n", flush=True)
     for failure in failures:
         print(f"\n{failure}", file=sys.stderr)
     return 1 if failures else 0

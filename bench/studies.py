@@ -34,7 +34,7 @@ def main():
     if not options.report:
         run(options, rows)
     if options.report or options.results == DOCS / "studies/results.jsonl":
-        write_report(options.results, DOCS / "explanation/studies.md")
+        write_report(options.results, DOCS / "explanation/studies.md", DOCS / "studies/rows.tsv")
 
 
 def parse():

@@ -1,5 +1,9 @@
-"""Write docs/explanation/studies.md from the results: every figure and verdict between its markers is generated."""
+"""Write docs/explanation/studies.md from the results: every figure and verdict between its markers is generated.
 
+The page has the verdicts; rows.tsv beside the results has the figures of every row, and names those that were not run.
+"""
+
+import csv
 import math
 import re
 from collections import Counter, defaultdict
@@ -15,8 +19,11 @@ MARKED = re.compile(r"(<!-- (?P<name>[a-z0-9-]+) -->\n).*?(<!-- end -->)", re.DO
 SUMMARY = "summary"
 
 
-def write_report(results_path, page):
-    """Write the results between the page's markers; raise ValueError for a study without markers."""
+HEAD = ("study", "row", "form", "paper", "R@1 / 5 / 20", "MRR", "LV", "PPL", "cosine", "note")
+
+
+def write_report(results_path, page, rows_path):
+    """Write the results between the page's markers, and rows_path; raise ValueError for a study without markers."""
     results = read_results(results_path)
     text = page.read_text(encoding="utf-8")
     names = {match["name"] for match in MARKED.finditer(text)}
@@ -26,6 +33,11 @@ def write_report(results_path, page):
     made = {SUMMARY: summary(results)} | {study: study_text(study, results) for study in TABLES}
     written = MARKED.sub(lambda match: f"{match[1]}\n{made[match['name']]}\n\n{match[3]}", text)
     page.write_text(written, encoding="utf-8")
+    with open(rows_path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, delimiter="\t", lineterminator="\n")
+        writer.writerow(HEAD)
+        for study in TABLES:
+            writer.writerows(_rows(study, [result for result in results if result["study"] == study]))
 
 
 def summary(results):
@@ -45,18 +57,15 @@ def summary(results):
 
 
 def study_text(study, results):
-    """Return the tables of a study: rows by form, and claims with their verdicts."""
+    """Return what a study measured beside recall, and claims with their verdicts."""
     own = [result for result in results if result["study"] == study]
     if not own:
         return "Not run."
-    parts = [_curves(own) if "curves" in own[0] else _rows(study, own)]
+    parts = [_curves(own)] if "curves" in own[0] else [_single_views(own), _attention(own), _answer_views(own)]
     claims = [one for one in judged(study, results) if one[2] is not Verdict.NOT_RUN]
     if claims:
         parts.append(_claims(claims))
-    not_run = _not_run(study, own)
-    if not_run:
-        parts.append(f"Not run: {not_run}.")
-    return "\n\n".join(parts)
+    return "\n\n".join(filter(None, parts))
 
 
 def judged(study, results):
@@ -74,15 +83,14 @@ def judged(study, results):
 
 
 def _rows(study, own):
-    head = "| row | form | paper | R@1 / 5 / 20 | MRR | LV | PPL | cosine | |"
-    lines = [head, "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
-    for size, form in _groups(own, study):
+    """Yield the rows of a study's table, those that were not run last."""
+    for size, form in () if own and "curves" in own[0] else _groups(own, study):
         rows = _by_name(own, study, size, form)
         for line in TABLES[study]:
             if line.name in rows:
-                lines.append(_row(line, _form_name(size, form), rows[line.name]))
-    extra = [text for text in (_single_views(study, own), _attention(study, own), _answer_views(study, own)) if text]
-    return "\n\n".join(["\n".join(lines), *extra])
+                yield (study, line.name, *_row(line, _form_name(size, form), rows[line.name]))
+    for name, form in _not_run(study, own):
+        yield (study, name, form, *[""] * (len(HEAD) - 4), "not run")
 
 
 def _row(line, form, results):
@@ -93,12 +101,10 @@ def _row(line, form, results):
     cosine = "-" if None in cosines else f"{np.mean(cosines):.3f}"
     paper = "; ".join(f"{name} {value:g}" for name, value in line.paper.items()) or "-"
     labels = _joined(result["label"] for result in results if result["label"])
-    return (
-        f"| {line.name} | {form} | {paper} | {recall} | {mrr:.1f} | {spread[0]} | {spread[1]} | {cosine} | {labels} |"
-    )
+    return form, paper, recall, f"{mrr:.1f}", *spread, cosine, labels
 
 
-def _single_views(study, own):
+def _single_views(own):
     asked = [result for result in own if result.get("single_views")]
     if not asked:
         return ""
@@ -114,7 +120,7 @@ def _single_views(study, own):
     return "\n".join(lines)
 
 
-def _attention(study, own):
+def _attention(own):
     asked = [result for result in own if result.get("attention_kl")]
     if not asked:
         return ""
@@ -127,7 +133,7 @@ def _attention(study, own):
     return "\n".join(lines)
 
 
-def _answer_views(study, own):
+def _answer_views(own):
     asked = [result for result in own if result.get("answer_view_ranks")]
     if not asked:
         return ""
@@ -165,16 +171,10 @@ def _claims(claims):
 
 
 def _not_run(study, own):
+    """Yield name and form of each row without a result."""
     done = {(result["row"], result["form"]) for result in own}
-    forms = {form for pattern, form in ORDER if pattern.partition("/")[0] == study}
-    lacking = defaultdict(list)
-    for form in sorted(forms, key=lambda form: form.value):
-        for line in TABLES[study]:
-            if (line.name, form.value) not in done:
-                lacking[form].append(line.name)
-    whole = len(TABLES[study])
-    rows = {form: "all rows" if len(names) == whole else ", ".join(names) for form, names in lacking.items()}
-    return "; ".join(f"{names} ({form.value} form)" for form, names in rows.items())
+    for form in sorted({form.value for pattern, form in ORDER if pattern.partition("/")[0] == study}):
+        yield from ((line.name, form) for line in TABLES[study] if (line.name, form) not in done)
 
 
 def _groups(results, study):

@@ -325,8 +325,11 @@ def _find_only_index() -> Path:
     found = sorted(entry for entry in Path.cwd().glob("*.mvx") if entry.is_dir())
     if len(found) == 1:
         return Path(found[0].name)
-    names = ", ".join(entry.name for entry in found) or "none"
-    raise ConfigError(f"--index: expected a directory, as this one has not exactly one index (*.mvx: {names})")
+    if not found:
+        raise ConfigError(
+            "--index: expected the directory of an index, as this one holds no *.mvx; mvindex ingest makes one"
+        )
+    raise ConfigError(f"--index: expected one of {', '.join(entry.name for entry in found)}, as there are several here")
 
 
 def parse_choice(option: str, value: str, choices: type[Choice]) -> Choice:

@@ -85,7 +85,8 @@ def print_report(title: str, report: Mapping[str, Any], output: Output, summary:
     Args:
         title: Title of the table; "" for none.
         report: Names and values.
-        output: Its form. Tab-separated, each line is a name and a value; names in an object are joined by a dot.
+        output: Its form. A table leaves out what is not set. Tab-separated, each line is a name and a value; names in
+            an object are joined by a dot.
         summary: Sentences for people, printed above the table.
 
     """
@@ -97,7 +98,9 @@ def print_report(title: str, report: Mapping[str, Any], output: Output, summary:
         from mvindex.cli import render
 
         render.print_summary(summary)
-        render.print_table(title, report)
+        render.print_table(
+            title, {name: value for name, value in report.items() if value not in (None, "", (), [], {})}
+        )
 
 
 def print_rows(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], output: Output) -> None:

@@ -177,7 +177,7 @@ def _no_index(index: Path) -> StoreError:
         return DamagedIndex(f"{index}: current.json is gone; `mvindex build` makes it again from the catalog")
     if _is_catalog(index / catalog.FILE_NAME):
         return _other_format(index, 1)  # the only one with its catalog there
-    return StoreError(f"{index}: there is no mvindex index here (no current.json in it)")
+    return StoreError(f"{index}: there is no mvindex index here (no current.json in it); mvindex ingest makes one")
 
 
 def _is_catalog(path: Path) -> bool:

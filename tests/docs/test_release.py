@@ -1,6 +1,8 @@
 """The check of a release refuses what a package index should not get."""
 
 import importlib.util
+import re
+import subprocess
 import sys
 from email.message import Message
 
@@ -8,6 +10,11 @@ import pytest
 from docs_pages import ROOT
 
 import mvindex
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 PATH = ROOT / ".ci" / "release_check.py"
 if not PATH.exists():
@@ -44,6 +51,28 @@ def test_sound_metadata_pass(check):
 def test_a_fault_in_the_metadata_is_named(check, changed, said):
     with pytest.raises(check.Failed, match=said):
         check.check_metadata(metadata(**changed), is_draft=False)
+
+
+def test_the_address_is_the_same_everywhere_and_in_the_two_files_that_the_guide_names():
+    address = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Repository"]
+    listed = subprocess.run(
+        ["git", "grep", "-lF", address], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    guide, own = "docs/contribute/release.md", "tests/docs/test_release.py"
+    assert set(listed.split()) - {guide, own} == {"pyproject.toml", "mkdocs.yml"}
+    found = re.findall(r"https://[\w.]+/[\w./-]*mvindex\b", (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert len(found) == 7 and set(found) == {address}
+
+
+def test_what_is_left_out_is_named(check):
+    ran = [("3.11", "base"), ("3.11", "minilm")]
+    lines = list(check.not_run(ran, ["base", "cpu", "docs", "minilm"], ["3.99"]))
+    assert lines == [
+        "NOT RUN: Python 3.10, 3.12, 3.13: not chosen",
+        "NOT RUN: Python 3.99: not found here",
+        "NOT RUN: extras cpu: not chosen",
+        "NOT RUN: extras docs: for developers, or they need a GPU",
+    ]
 
 
 def test_a_draft_may_have_the_placeholder(check):

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -184,13 +185,24 @@ def test_a_person_reads_sentences_first(tmp_path):
     done = ok(mvindex("ingest", "corpus.tsv", cwd=tmp_path))
     assert done.stdout.startswith("corpus.mvx has 3 documents: 3 added, in ")
     assert 'Search it: mvindex query "your question" --index corpus.mvx\n' in done.stdout
-    assert ok(mvindex("info", cwd=tmp_path)).stdout.startswith("3 documents with ")
+    shown = ok(mvindex("info", cwd=tmp_path)).stdout
+    assert shown.startswith("3 documents with ") and not re.search(r"^  [a-z ]+  none$", shown, re.MULTILINE)
     built = ok(mvindex("build", "--kind", "hnsw", cwd=tmp_path)).stdout
     assert built.startswith("The engine is now hnsw: ") and "mvindex tune" in built
     unchanged = ok(mvindex("ingest", "corpus.tsv", cwd=tmp_path)).stdout
     assert unchanged.startswith("corpus.mvx has 3 documents: 3 unchanged, in ")
     shown = ok(mvindex("info", "--output", "tsv", cwd=tmp_path)).stdout
     assert "documents\t3\n" in shown and "encoder.family\t" in shown
+
+
+def test_an_index_that_is_not_named_or_not_there_is_an_error_that_says_what_to_do(tmp_path):
+    assert "no *.mvx; mvindex ingest makes one" in mvindex("info", cwd=tmp_path).stderr
+    assert (
+        "(no current.json in it); mvindex ingest makes one" in mvindex("info", "--index", "a.mvx", cwd=tmp_path).stderr
+    )
+    (tmp_path / "a.mvx").mkdir()
+    (tmp_path / "b.mvx").mkdir()
+    assert "--index: expected one of a.mvx, b.mvx, as there are several" in mvindex("info", cwd=tmp_path).stderr
 
 
 def test_a_file_without_documents_leaves_no_index_behind(tmp_path):

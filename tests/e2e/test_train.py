@@ -130,7 +130,7 @@ def test_a_trained_checkpoint_makes_an_index_that_answers(files, trained, tmp_pa
     assert report["steps"] == len([line for line in history_of(out) if line["kind"] == "step"]) > 9
     assert 0 < report["dev"]["R@5"] < 1
     assert report["before"]["questions"] == report["dev"]["questions"] == NUM_PASSAGES * 2 // 3
-    assert f"next: mvindex ingest corpus.tsv --encoder {out}" in notes
+    assert f"next: mvindex ingest {files['passages']} --encoder {out}" in notes
     encoder = mvindex.load_encoder(str(out), device="cpu")
     assert describe_queries(encoder.spec).startswith("ONNX Runtime")
     with mvindex.create(tmp_path / "i.mvx", encoder=encoder) as index:

@@ -282,7 +282,7 @@ def _run(trainer: Trainer, output: Output) -> None:
         rows = {name: _format(value) for name, value in figures.items() if value is not None}
         print_report("train", rows, output)
     leave_form(load_encoder(trainer.checkpoint, device="cpu"), _note)
-    _note(f"next: mvindex ingest corpus.tsv --encoder {trainer.checkpoint}")
+    _note(f"next: mvindex ingest {trainer.config.data.passages or 'corpus.tsv'} --encoder {trainer.checkpoint}")
 
 
 def is_main_process() -> bool:

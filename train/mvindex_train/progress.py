@@ -11,6 +11,7 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from mvindex.cli.progress import open_stderr
+from mvindex.planning.units import format_seconds
 from mvindex_train.callbacks import Callback, RunStart
 
 _LINE_EVERY_S = 30.0
@@ -76,9 +77,10 @@ class ProgressBar(Callback):
 
     def _line(self, record: Mapping[str, Any]) -> str:
         left_s = (record["stage_steps"] - record["stage_step"]) * self._seconds / self._steps
+        left = f", about {format_seconds(left_s)} left" if left_s >= 1 else ""
         return (
             f"{record['stage']}: step {record['stage_step']:,} of {record['stage_steps']:,}, epoch {record['epoch']}, "
-            f"loss {self._loss:.4f}, about {left_s / 60:,.0f} min left"
+            f"loss {self._loss:.4f}{left}"
         )
 
 

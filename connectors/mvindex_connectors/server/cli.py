@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mvindex.cli.options import ThreadsOption
+from mvindex.cli.options import DeviceOption, ThreadsOption
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -21,6 +21,8 @@ else:
     import tomli as tomllib
 
 app = typer.Typer()
+# Headings of options in the help.
+_LISTEN, _ACCESS, _COPIES, _LIMITS = "Address", "Access", "Upkeep and snapshots", "Limits"
 _SWITCH_S = 0.0005
 _VARIABLE = "MVINDEX_SERVE_"
 
@@ -71,68 +73,132 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
     index: Annotated[
         list[str] | None,
         typer.Option(
-            "--index", "-i", metavar="NAME=DIR", help="An index: its name, and its directory or URL. Repeatable."
+            "--index",
+            "-i",
+            metavar="NAME=DIR",
+            help="Serve this index under this name: a directory or an address; may be repeated.",
         ),
     ] = None,
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port of gRPC; 0 takes a free one.")] = 7700,
+    host: Annotated[str, typer.Option(help="Listen on this address.", rich_help_panel=_LISTEN)] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(help="Serve gRPC on this port; 0 takes a free one.", rich_help_panel=_LISTEN)
+    ] = 7700,
     http: Annotated[
-        int | None, typer.Option("--http", help="Port of JSON over HTTP, the search page, and /metrics.")
+        int | None,
+        typer.Option(
+            "--http",
+            help="Also serve JSON over HTTP, the search page and /metrics on this port.",
+            rich_help_panel=_LISTEN,
+        ),
     ] = None,
-    tls_cert: Annotated[Path | None, typer.Option(help="The server's certificate, PEM.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Its key, PEM.")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Use this certificate (PEM).", rich_help_panel=_ACCESS)] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(help="Use this key with the certificate (PEM).", rich_help_panel=_ACCESS)
+    ] = None,
     tls_client_ca: Annotated[
-        Path | None, typer.Option(help="Require client certificates of this authority, PEM.")
+        Path | None, typer.Option(help="Require client certificates of this authority (PEM).", rich_help_panel=_ACCESS)
     ] = None,
     token_file: Annotated[
         Path | None,
         typer.Option(
-            help="Lines: read-only, read-write or admin, a token, a name, what it is bound to. Read again on SIGHUP."
+            help="Allow the tokens of this file: lines of read-only, read-write or admin, a token, a name, and what it "
+            "is bound to. Read again on SIGHUP.",
+            rich_help_panel=_ACCESS,
         ),
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Allow everyone who can reach this address to read and write.")
+        bool,
+        typer.Option(
+            "--insecure", help="Allow everyone who can reach this address to read and write.", rich_help_panel=_ACCESS
+        ),
     ] = False,
     read_only: Annotated[
-        bool, typer.Option("--read-only", help="Refuse writes; follow the writes of other processes.")
+        bool,
+        typer.Option(
+            "--read-only", help="Refuse writes; follow the writes of other processes.", rich_help_panel=_ACCESS
+        ),
     ] = False,
-    batch: Annotated[int, typer.Option(help="The most queries searched together; 1: no batching.")] = 256,
-    drain_s: Annotated[float, typer.Option("--drain", help="Seconds that calls may take to end after SIGTERM.")] = 30.0,
+    batch: Annotated[
+        int,
+        typer.Option(help="Search at most so many queries together; 1 turns batching off.", rich_help_panel=_LIMITS),
+    ] = 256,
+    drain_s: Annotated[
+        float, typer.Option("--drain", help="Let calls end for so many seconds after SIGTERM.", rich_help_panel=_LIMITS)
+    ] = 30.0,
     compact_at: Annotated[
-        float, typer.Option(help="Compact an index when this share of its rows is deleted or replaced; 1: never.")
+        float,
+        typer.Option(
+            help="Compact an index when this share of its rows is deleted or replaced; 1 is never.",
+            rich_help_panel=_COPIES,
+        ),
     ] = 0.5,
     snapshots: Annotated[
         str | None,
-        typer.Option(metavar="PLACE", help="Add dated snapshots of every index to PLACE/NAME: a folder or an address."),
+        typer.Option(
+            metavar="PLACE",
+            help="Add dated snapshots of every index to PLACE/NAME, a directory or an address.",
+            rich_help_panel=_COPIES,
+        ),
     ] = None,
-    snapshot_every: Annotated[str, typer.Option(help="The time from one snapshot to the next: 15m, 6h or 1d.")] = "1d",
-    snapshot_keep: Annotated[int, typer.Option(help="How many snapshots of an index to keep.")] = 7,
+    snapshot_every: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION", help="Take a snapshot of each index this often: 15m, 6h or 1d.", rich_help_panel=_COPIES
+        ),
+    ] = "1d",
+    snapshot_keep: Annotated[
+        int, typer.Option(help="Keep so many snapshots of an index.", rich_help_panel=_COPIES)
+    ] = 7,
     follow: Annotated[
         str | None,
         typer.Option(
-            metavar="PLACE", help="Restore the newest snapshot of PLACE/NAME into DIR, serve it, and take later ones."
+            metavar="PLACE",
+            help="Restore the newest snapshot of PLACE/NAME into DIR, serve it, and take later ones.",
+            rich_help_panel=_COPIES,
         ),
     ] = None,
     follow_every: Annotated[
-        str, typer.Option(metavar="DURATION", help="How often to look for a later snapshot.")
+        str, typer.Option(metavar="DURATION", help="Look for a later snapshot this often.", rich_help_panel=_COPIES)
     ] = "10s",
-    max_message_mb: Annotated[int, typer.Option(help="MiB of one request.")] = 16,
-    max_queries: Annotated[int, typer.Option(help="Queries in one request.")] = 4096,
-    max_top_k: Annotated[int, typer.Option(help="Documents in a result.")] = 10_000,
-    max_hits: Annotated[int, typer.Option(help="Documents in all results of one request.")] = 500_000,
+    max_message_mb: Annotated[
+        int, typer.Option(help="Accept requests of up to so many MiB.", rich_help_panel=_LIMITS)
+    ] = 16,
+    max_queries: Annotated[
+        int, typer.Option(help="Accept so many queries in one request.", rich_help_panel=_LIMITS)
+    ] = 4096,
+    max_top_k: Annotated[
+        int, typer.Option(help="Return at most so many documents in a result.", rich_help_panel=_LIMITS)
+    ] = 10_000,
+    max_hits: Annotated[
+        int,
+        typer.Option(help="Return at most so many documents in all results of one request.", rich_help_panel=_LIMITS),
+    ] = 500_000,
     max_response_mb: Annotated[
-        int, typer.Option(help="MiB of one response; all large ones in flight may have four times as much.")
+        int,
+        typer.Option(
+            help="Send responses of up to so many MiB; large ones in flight may have four times as much.",
+            rich_help_panel=_LIMITS,
+        ),
     ] = 64,
-    max_query_chars: Annotated[int, typer.Option(help="Characters of a query.")] = 32_768,
-    max_calls: Annotated[int, typer.Option(help="Calls at once.")] = 256,
-    max_streams: Annotated[int, typer.Option(help="Ingests and lists at once.")] = 32,
-    idle_s: Annotated[float, typer.Option("--idle", help="Seconds that a stream may be idle.")] = 300.0,
+    max_query_chars: Annotated[
+        int, typer.Option(help="Accept queries of so many characters.", rich_help_panel=_LIMITS)
+    ] = 32_768,
+    max_calls: Annotated[int, typer.Option(help="Answer so many calls at once.", rich_help_panel=_LIMITS)] = 256,
+    max_streams: Annotated[
+        int, typer.Option(help="Run so many ingests and lists at once.", rich_help_panel=_LIMITS)
+    ] = 32,
+    idle_s: Annotated[
+        float, typer.Option("--idle", help="End a stream that is idle for so many seconds.", rich_help_panel=_LIMITS)
+    ] = 300.0,
     admin_folder: Annotated[
         Path | None,
-        typer.Option(help="Where jobs of admins create indexes, which are served too, and keep snapshots."),
+        typer.Option(
+            help="Let jobs of admins create indexes in this folder, which are served too, and keep snapshots there.",
+            rich_help_panel=_COPIES,
+        ),
     ] = None,
     log_level: Annotated[
-        LogLevel, typer.Option(help="The least severe lines of the log: debug, info, warning or error.")
+        LogLevel, typer.Option(help="Log lines of this severity and above: debug, info, warning or error.")
     ] = LogLevel.INFO,
     config_file: Annotated[
         Path | None,
@@ -141,15 +207,20 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
             metavar="FILE",
             is_eager=True,
             callback=read_defaults,
-            help="TOML of these options by name, such as port = 7700; MVINDEX_SERVE_PORT and --port override it.",
+            help="Take options from a TOML file, such as port = 7700; MVINDEX_SERVE_PORT and --port override it.",
         ),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; by default the best available.")] = None,
+    device: DeviceOption = None,
     threads: ThreadsOption = None,
 ) -> None:
-    """Serve indexes over gRPC and HTTP. Logs are JSON lines on stderr; SIGTERM ends the server after calls in progress.
+    """Serve indexes over gRPC and HTTP, with a search page.
+
+    Logs are JSON lines on stderr. SIGTERM ends the server after the calls in progress. Changed certificates and
+    tokens are read within a second, and on SIGHUP.
 
     Example: mvindex serve --index squad=squad.mvx --http 7780
+
+    Example: mvindex serve --index a=a.mvx --index b=b.mvx --token-file tokens.txt --config serve.toml
     """
     import sys
 

@@ -299,20 +299,33 @@ def test_the_report_writes_between_the_marks_and_nowhere_else(tmp_path):
     page.write_text(marks)
     other = written_row(row="k=1 (DPR)", ranks=[9, 9], view_cosine=None, lv=[None, None])
     path.write_text(json.dumps(written_row()) + "\n" + json.dumps(other) + "\n")
-    write_report(path, page)
+    write_report(path, page, tmp_path / "rows.tsv")
     text = page.read_text()
     assert MARKED.sub("", text) == MARKED.sub("", marks) and "old" not in text
-    assert (
-        "| k=4 | small | R@5 68.5; R@20 78.5; R@100 85.8 | 50.0 / 100.0 / 100.0 | 75.0 | 0.500 | 2.00 | 0.500 |  |"
-        in text
-    )
-    assert "| k=1 (DPR) | small | R@5 66.2; R@20 76.8; R@100 85.2 | 0.0 / 0.0 / 100.0 | 11.1 | - |" in text
-    assert "Not run: all rows (paper form); k=8, k=12, ME-BERT k=8 (small form)." in text
-    write_report(path, page)
+    rows = [line.split("\t") for line in (tmp_path / "rows.tsv").read_text().splitlines()]
+    first = [row[1:] for row in rows if row[0] == "mvr-table-2"]
+    assert first[:2] == [
+        ["k=1 (DPR)", "small", "R@5 66.2; R@20 76.8; R@100 85.2", "0.0 / 0.0 / 100.0", "11.1", "-", "2.00", "-", ""],
+        [
+            "k=4",
+            "small",
+            "R@5 68.5; R@20 78.5; R@100 85.8",
+            "50.0 / 100.0 / 100.0",
+            "75.0",
+            "0.500",
+            "2.00",
+            "0.500",
+            "",
+        ],
+    ]
+    not_run = [(row[0], row[1]) for row in first if row[-1] == "not run"]
+    assert [name for name, form in not_run if form == "small"] == ["k=8", "k=12", "ME-BERT k=8"]
+    assert sorted({form for _, form in not_run}) == ["paper", "small"] and all(len(row) == 10 for row in rows)
+    write_report(path, page, tmp_path / "rows.tsv")
     assert page.read_text() == text
     page.write_text(marked_places("summary", *(study for study in TABLES if study != "mvr-table-8")))
     with pytest.raises(ValueError, match="no marked place for mvr-table-8"):
-        write_report(path, page)
+        write_report(path, page, tmp_path / "rows.tsv")
 
 
 def test_the_page_has_a_place_for_every_study():
@@ -324,8 +337,9 @@ def test_the_committed_results_are_what_the_page_says(tmp_path):
     docs = BENCH.parent / "docs"
     page = tmp_path / "studies.md"
     page.write_text((docs / "explanation/studies.md").read_text(encoding="utf-8"), encoding="utf-8")
-    write_report(docs / "studies/results.jsonl", page)
+    write_report(docs / "studies/results.jsonl", page, tmp_path / "rows.tsv")
     assert page.read_text(encoding="utf-8") == (docs / "explanation/studies.md").read_text(encoding="utf-8")
+    assert (tmp_path / "rows.tsv").read_text("utf-8") == (docs / "studies/rows.tsv").read_text("utf-8")
 
 
 def test_the_nightly_script_says_how_it_is_used():

@@ -37,7 +37,6 @@ def test_a_table_is_for_people():
         "size bytes": "2.0 KiB",
         "share": "0.25",
         "engine": "kind hnsw, M 32",
-        "shards": "none",
         "files": "a.tsv, b c",
         "stopped": "no",
     }

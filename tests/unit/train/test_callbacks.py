@@ -138,7 +138,7 @@ def test_the_bar_writes_lines_where_there_is_no_terminal(tmp_path, capsys):
     run(bar, tmp_path, [STEP | {"loss": 2.0}, STEP | {"loss": 2.0, "step": 2, "stage_step": 2}])
     assert capsys.readouterr().err.splitlines() == [
         "6 examples [not markup]",
-        "train: step 2 of 2, epoch 1, loss 2.0000, about 0 min left",
+        "train: step 2 of 2, epoch 1, loss 2.0000",
     ]
 
 
@@ -158,7 +158,7 @@ def test_a_notebook_without_widgets_gets_lines_and_no_warning():
     # execute() would leave its event loop open.
     asyncio.run(nbclient.NotebookClient(book, timeout=120).async_execute())
     (output,) = book.cells[0].outputs
-    assert output["data"]["text/plain"] == "train: step 2 of 2, epoch 1, loss 0.5000, about 0 min left\n"
+    assert output["data"]["text/plain"] == "train: step 2 of 2, epoch 1, loss 0.5000\n"
 
 
 def test_tensorboard_gets_the_figures_of_every_step(tmp_path):
