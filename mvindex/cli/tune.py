@@ -59,6 +59,9 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
             rich_help_panel=QUESTIONS,
         ),
     ] = None,
+    time_limit_s: Annotated[
+        float, typer.Option("--time-limit", help="Seconds after which no further setting is measured.")
+    ] = 1800.0,
     threads: ThreadsOption = None,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
@@ -100,10 +103,14 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
             return
         vectors = None if queries is None else _query_vectors(target, queries, format)
         with show_step_progress() as on_progress:
-            report = target.tune(vectors, top_k=top_k, target_recall=target_recall, on_progress=on_progress)
+            report = target.tune(
+                vectors, top_k=top_k, target_recall=target_recall, time_limit_s=time_limit_s, on_progress=on_progress
+            )
     _print_report(report, output)
     if plot is not None:
         _plot(report, plot)
+    if not report.points:
+        raise ConfigError(f"--time-limit {time_limit_s:g}: no setting was measured within it; nothing was changed")
     if report.chosen is None:
         best = max(report.points, key=lambda point: point.recall)
         raise ConfigError(
@@ -248,9 +255,12 @@ def _print_report(report: TuneReport, output: Output) -> None:
         )
         for point in report.frontier
     ]
-    rows.append(("exact scan", "1.0000", "1.0000", f"{report.exact_ms:.2f}", f"{report.exact_ms_batch:.2f}", ""))
+    exact_ms = "" if report.exact_ms is None else f"{report.exact_ms:.2f}"
+    rows.append(("exact scan", "1.0000", "1.0000", exact_ms, f"{report.exact_ms_batch:.2f}", ""))
     title = f"{report.kind}, {report.queries} queries, target recall {report.target_recall}: the fastest settings"
     print_rows(title, header, rows, output)
+    for reason, count in report.unmeasured.items():
+        note(f"not measured: {count} settings ({reason})")
     _note_own_views(report.are_own_views)
 
 
@@ -281,7 +291,7 @@ def _plot(report: TuneReport, path: Path) -> None:
     axes.scatter([p.ms for p in report.points], [p.recall for p in report.points], s=14, color="0.7", label="measured")
     frontier = report.frontier
     axes.plot([p.ms for p in frontier], [p.recall for p in frontier], "o-", color="tab:blue", label="frontier")
-    axes.plot(report.exact_ms, 1.0, "D", color="black", label="exact scan")
+    axes.plot(report.exact_ms or report.exact_ms_batch, 1.0, "D", color="black", label="exact scan")
     axes.axhline(report.target_recall, color="tab:red", linewidth=0.8, linestyle="--", label="target")
     if report.chosen is not None:
         chosen = report.chosen
