@@ -55,6 +55,38 @@ def test_recall_does_not_fall_as_more_lists_are_looked_at(path, kind):
     assert all(after >= before - LOSS[kind] for before, after in zip(recalls[:-1], recalls[1:], strict=True)), recalls
 
 
+@pytest.mark.parametrize("num_threads", [2, 3, 64])
+def test_the_lists_of_one_query_in_several_threads_hold_what_they_hold_in_one(path, num_threads, monkeypatch):
+    queries = np.random.default_rng(9).standard_normal((20, DIM)).astype(np.float32)
+    allowed = np.random.default_rng(4).random(COUNT * VIEWS) < 0.7
+    with mvindex.open(path) as index:
+        index.build("ivf-pq", nlist=64)
+        engine = EngineCache().open(embedded_store_of(index).snapshot)
+        engine = engine.with_search({"nprobe": 24, "k_factor": 15})
+        for mask in (None, allowed):
+            whole = [engine.search(query[None], 200, mask) for query in queries]
+            monkeypatch.setattr(type(engine), "_threads_for", lambda self, nprobe: num_threads)
+            split = [engine.search(query[None], 200, mask) for query in queries]
+            monkeypatch.undo()
+            for (scores, rows), (others, other_rows) in zip(whole, split, strict=True):
+                assert np.array_equal(np.sort(scores), np.sort(others))
+                # Codes that tie with the last may be others.
+                sure = scores > scores.min()
+                assert set(rows[sure]) == set(other_rows[others > scores.min()])
+                assert mask is None or mask[other_rows[other_rows >= 0]].all()
+
+
+def test_several_threads_are_taken_where_each_has_enough_codes(path, monkeypatch):
+    monkeypatch.setattr("mvindex_connectors.engines.faiss.default_threads", lambda: 4)
+    monkeypatch.setattr("mvindex_connectors.engines.faiss.CODES_PER_THREAD", COUNT * VIEWS // 8)
+    with mvindex.open(path) as index:
+        index.build("ivf-pq", nlist=64)
+        engine = EngineCache().open(embedded_store_of(index).snapshot)
+        assert [engine._threads_for(nprobe) for nprobe in (1, 16, 24, 64)] == [1, 2, 3, 4]
+        index.build("ivf-rabitq", nlist=64)
+        assert EngineCache().open(embedded_store_of(index).snapshot)._threads_for(64) == 1
+
+
 @pytest.mark.parametrize(
     ("search", "nlist", "limit", "nprobe"),
     [
