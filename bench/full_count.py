@@ -3,8 +3,9 @@
     python bench/full_count.py --folder DIR --data DATA [--documents 1250000] [--lexical english] [--keep]
 
 168,122,592 views, from a seeded generator (scale_parts/passages.py). Every step runs in a process of its own: `ingest`,
-`build`, `tune` (for a recall@10 of .95), `open`, `search`, `change` (adding, replacing and deleting --changed
-documents), `verify`. A long one is killed by SIGKILL when half of it is done, once, and runs again from what is there.
+`build`, `tune` (for a recall@10 of .95), `open`, `search`, `texts` (lexical and hybrid search), `filters`, `change`
+(adding, replacing and deleting --changed documents), `verify`. A long one is killed by SIGKILL when half of it is
+done, once, and runs again from what is there.
 Rows go to DIR/rows.jsonl, as they come; a step that has its last row there is done, so that the same command continues
 where it was stopped. Rates are of wall-clock and CPU seconds inside mvindex, without the generator; memory is the
 private memory of the step's process. `rchar` is what opening reads by system calls. Recall is against the certified
@@ -41,7 +42,7 @@ from scale_parts.passages import Passages  # noqa: E402 - as the line below
 
 from tests.helpers.memory_limits import uncached  # noqa: E402 - after the path that has it
 
-QUESTIONS = 256
+QUESTIONS, FEW = 256, 64
 # Of the articles, those that a filter of the measured searches leaves.
 FILTERED = {"filter of a tenth": 10, "filter of a thousandth": 1000}
 
@@ -166,9 +167,16 @@ class Step:
         vectors, _ = self.passages.questions(QUESTIONS, turn=1)
         with mvindex.open(self.path) as index:
             clock = Clock()
-            report = clock(index.tune, vectors, top_k=10, target_recall=0.95)
-            points = [{**asdict(point), "is_chosen": point == report.chosen} for point in report.frontier]
-            return {**clock.row(), "exact_ms": report.exact_ms, "questions": report.queries, "frontier": points}
+            report = clock(index.tune, vectors, top_k=10, target_recall=0.95, time_limit_s=900)
+            points = [{**asdict(point), "is_chosen": point == report.chosen} for point in report.points]
+            scan = {"exact_ms_batch": report.exact_ms_batch, "questions": report.queries}
+            return {
+                **clock.row(),
+                **scan,
+                "load": os.getloadavg()[0],
+                "unmeasured": report.unmeasured,
+                "points": points,
+            }
 
     def open(self):
         uncached(self.path)
@@ -187,7 +195,7 @@ class Step:
 
     def search(self):
         """Recall, and times of single queries and of a batch; at first with no view in memory."""
-        vectors, texts = self.passages.questions(QUESTIONS)
+        vectors, _ = self.passages.questions(QUESTIONS)
         with mvindex.open(self.path) as index:
             warm, clock = Clock(), Clock()
             # Else the first queries are answered while loops are loaded, or compiled, beside them.
@@ -201,17 +209,40 @@ class Step:
             self.row(of="certified batch", questions=len(vectors), **clock.row(len(vectors)))
             for depth in (10, 100):
                 self._times(index, f"dense {depth}", vectors, None, truth, top_k=depth)
-            if self.options.lexical != "none":
-                for mode in ("lexical", "hybrid"):
-                    self._times(index, mode, vectors, texts, None, mode=mode)
-            articles = self.options.documents // 45 + 1
-            for name, share in FILTERED.items():
-                self._times(index, name, vectors, None, None, filter={"article": {"lt": max(1, articles // share)}})
             return {
                 "warm_up": warm.row(),
                 "mapped_bytes": index.info().mapped_bytes,
                 "copy_bytes": index.info().copy_bytes,
             }
+
+    def texts(self):
+        """Times of lexical and hybrid search, and of dense search as deep as both sides of a hybrid one."""
+        if self.options.lexical == "none":
+            return {}
+        vectors, texts = self.passages.questions(FEW)
+        with mvindex.open(self.path) as index:
+            while not index.warm_up():
+                time.sleep(1)
+            for depth in (10, 100):
+                self._times(index, f"dense {depth}, {FEW} questions", vectors, None, None, top_k=depth)
+                self._times(index, f"lexical {depth}", vectors, texts, None, mode="lexical", top_k=depth)
+            self._times(index, "hybrid", vectors, texts, None, mode="hybrid")
+            return {"questions": FEW, "search": index.info().search}
+
+    def filters(self):
+        """Times of filtered searches; the first question of a filter, which finds its documents, by itself."""
+        vectors, _ = self.passages.questions(FEW)
+        with mvindex.open(self.path) as index:
+            while not index.warm_up():
+                time.sleep(1)
+            articles = self.options.documents // 45 + 1
+            for name, share in FILTERED.items():
+                chosen = {"filter": {"article": {"lt": max(1, articles // share)}}}
+                clock = Clock()
+                clock(index.search, vectors[0], **chosen)
+                self.row(of=f"{name}, first question", **clock.row())
+                self._times(index, name, vectors, None, None, **chosen)
+            return {"questions": FEW}
 
     def _cold(self, index, vectors):
         """Write a row of single queries whose candidates' views are read from the disk."""
@@ -249,7 +280,7 @@ class Step:
         row = {f"{name}_ms": percentiles([each.wall_s for each in clocks]) for name, clocks in passes.items()}
         row |= {f"{name}_cpu_ms": percentiles([each.cpu_s for each in clocks]) for name, clocks in passes.items()}
         found = {} if truth is None else {"recall": round(float(np.mean(recall)), 4)}
-        self.row(of=name, **row, **found, batch=clock.row(len(vectors)))
+        self.row(of=name, **row, **found, batch=clock.row(len(vectors)), load=os.getloadavg()[0])
 
     def change(self):
         """Add, replace and delete; how long a reader that was open takes to see each."""
@@ -316,7 +347,7 @@ def disk_bytes(path):
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
-STEPS = ("ingest", "build", "tune", "open", "search", "change", "verify")
+STEPS = ("ingest", "build", "tune", "open", "search", "texts", "filters", "change", "verify")
 KILLED = {"ingest", "build", "change", "verify"}
 
 

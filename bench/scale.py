@@ -38,7 +38,7 @@ from mvindex.engines.params import nprobe_of  # noqa: E402 - after the settings 
 from mvindex.index import embedded_store_of  # noqa: E402 - after the settings of threads
 from mvindex.search import Engines, Part, Request  # noqa: E402 - after the settings of threads
 from mvindex.store.views import decode  # noqa: E402 - after the settings of threads
-from mvindex.tuning import Tuning, choose  # noqa: E402 - after the settings of threads
+from mvindex.tuning import TuneGoal, Tuning, choose  # noqa: E402 - after the settings of threads
 
 KINDS = ("flat", "hnsw", "ivf-flat", "ivf-sq8", "ivf-pq", "ivf-rabitq")
 DEPTHS = (10, 100)
@@ -105,7 +105,7 @@ class Collection:
             k_factor = engine.search_settings["k_factor"]
             settings += [(f"effort {effort:g}", {"nprobe": count, "k_factor": k_factor}) for effort, count in probed]
         if not self.is_default_only:
-            chosen = choose(deep.run(lambda *_: None), self.target)
+            chosen = choose(deep.run(TuneGoal(top_k=DEPTHS[1], recall=self.target))[0], self.target)
             settings.append(("tuned", chosen.search if chosen else None))
         for label, search in settings:
             if search is None:

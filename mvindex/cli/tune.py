@@ -60,6 +60,9 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
             rich_help_panel=QUESTIONS,
         ),
     ] = None,
+    time_limit_s: Annotated[
+        float, typer.Option("--time-limit", help="Seconds after which no further setting is measured.")
+    ] = 1800.0,
     threads: ThreadsOption = None,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
@@ -91,8 +94,9 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
         raise typer.BadParameter(f"--format {format}: belongs to --queries FILE")
     if plot is not None:
         _check_plot(plot)
+    settings: dict[str, Any] = {"top_k": top_k, "target_recall": target_recall, "time_limit_s": time_limit_s}
     if index is not None and is_job:
-        _report(_tuned_by_job(index, queries, format, top_k, target_recall), output, plot)
+        _report(_tuned_by_job(index, queries, format, settings), output, plot)
         return
     with open_chosen_local(index) as target:
         target.capabilities.check(Operation.LEXICAL if fusion else Operation.TUNE, target.where)
@@ -106,12 +110,12 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
             return
         vectors = None if queries is None else _query_vectors(target, queries, format)
         with show_step_progress() as on_progress:
-            report = target.tune(vectors, top_k=top_k, target_recall=target_recall, on_progress=on_progress)
+            report = target.tune(vectors, **settings, on_progress=on_progress)
     _report(report, output, plot)
 
 
-def _tuned_by_job(place: str, queries: str | None, format: str | None, top_k: int, target_recall: float) -> TuneReport:
-    """Return the report of a job of the server."""
+def _tuned_by_job(place: str, queries: str | None, format: str | None, settings: Mapping[str, Any]) -> TuneReport:
+    """Return the report of a job of the server; settings: those of Index.tune()."""
     from mvindex.index.factory import open_index
     from mvindex.tuning import TunePoint, TuneReport
 
@@ -119,7 +123,7 @@ def _tuned_by_job(place: str, queries: str | None, format: str | None, top_k: in
     if queries is not None:
         with open_index(place) as target:
             vectors = _query_vectors(target, queries, format)
-    found = dict(run_job(place, lambda admin: admin.tune(vectors, top_k=top_k, target_recall=target_recall)))
+    found = dict(run_job(place, lambda admin: admin.tune(vectors, **settings)))
     points = tuple(TunePoint(**point) for point in found.pop("points"))
     chosen = found.pop("chosen")
     return TuneReport(**found, points=points, chosen=None if chosen is None else TunePoint(**chosen))
@@ -132,6 +136,8 @@ def _report(report: TuneReport, output: Output, plot: Path | None) -> None:
     _print_report(report, output)
     if plot is not None:
         _plot(report, plot)
+    if not report.points:
+        raise ConfigError("--time-limit: no setting was measured within it; nothing was changed")
     if report.chosen is None:
         best = max(report.points, key=lambda point: point.recall)
         raise ConfigError(
@@ -276,9 +282,12 @@ def _print_report(report: TuneReport, output: Output) -> None:
         )
         for point in report.frontier
     ]
-    rows.append(("exact scan", "1.0000", "1.0000", f"{report.exact_ms:.2f}", f"{report.exact_ms_batch:.2f}", ""))
+    exact_ms = "" if report.exact_ms is None else f"{report.exact_ms:.2f}"
+    rows.append(("exact scan", "1.0000", "1.0000", exact_ms, f"{report.exact_ms_batch:.2f}", ""))
     title = f"{report.kind}, {report.queries} queries, target recall {report.target_recall}: the fastest settings"
     print_rows(title, header, rows, output)
+    for reason, count in report.unmeasured.items():
+        note(f"not measured: {count} settings ({reason})")
     _note_own_views(report.are_own_views)
 
 
@@ -309,7 +318,7 @@ def _plot(report: TuneReport, path: Path) -> None:
     axes.scatter([p.ms for p in report.points], [p.recall for p in report.points], s=14, color="0.7", label="measured")
     frontier = report.frontier
     axes.plot([p.ms for p in frontier], [p.recall for p in frontier], "o-", color="tab:blue", label="frontier")
-    axes.plot(report.exact_ms, 1.0, "D", color="black", label="exact scan")
+    axes.plot(report.exact_ms or report.exact_ms_batch, 1.0, "D", color="black", label="exact scan")
     axes.axhline(report.target_recall, color="tab:red", linewidth=0.8, linestyle="--", label="target")
     if report.chosen is not None:
         chosen = report.chosen

@@ -24,7 +24,7 @@ from mvindex.store.protocol import LocalStore
 if TYPE_CHECKING:
     from mvindex.engines.build import BuildReport
     from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport
-    from mvindex.tuning import FusionReport, TuneReport
+    from mvindex.tuning import FusionReport, TuneGoal, TuneReport
 
 logger = logging.getLogger(__name__)
 
@@ -37,9 +37,7 @@ class Admin(Protocol):
     ) -> BuildReport:
         """Build an engine and make it the active one."""
 
-    def tune(
-        self, queries: Floats | None, *, top_k: int, target_recall: float, on_progress: ProgressCallback
-    ) -> TuneReport:
+    def tune(self, queries: Floats | None, goal: TuneGoal, on_progress: ProgressCallback) -> TuneReport:
         """Measure the active engine's search parameters, and keep the fastest that reach the target."""
 
     def tune_fusion(
@@ -111,17 +109,14 @@ class LocalAdmin:
         sizes = Sizes(num_views=num_views, dim=self._store.dim or 1, memory_bytes=usable_memory())
         return chosen_kind(sizes, target_recall)
 
-    def tune(
-        self, queries: Floats | None, *, top_k: int, target_recall: float, on_progress: ProgressCallback
-    ) -> TuneReport:
+    def tune(self, queries: Floats | None, goal: TuneGoal, on_progress: ProgressCallback) -> TuneReport:
         """Measure the active engine's search parameters; see Index.tune()."""
         from mvindex.engines.build import save_search_params
-        from mvindex.tuning import checked_target, tune_search
+        from mvindex.tuning import tune_search
 
-        target = checked_target(target_recall)
         stores = self._stores()
-        with self._search.opened(SearchOptions(top_k=top_k), self._store.all_parts()) as parts:
-            report = tune_search([part.search for part in parts], queries, target, on_progress)
+        with self._search.opened(SearchOptions(top_k=goal.top_k), self._store.all_parts()) as parts:
+            report = tune_search([part.search for part in parts], queries, goal, on_progress)
         if report.chosen is not None:
             for store in stores:
                 if store.settings["engine"] is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
@@ -619,6 +620,7 @@ class Index:
         *,
         top_k: int = 10,
         target_recall: float = 0.97,
+        time_limit_s: float = 1800.0,
         on_progress: ProgressCallback = no_progress,
     ) -> TuneReport:
         """Measure the active engine's search parameters, and keep the fastest that reach the target.
@@ -628,16 +630,22 @@ class Index:
                 index, which are easier to find than what people ask.
             top_k: Number of documents of the exact answer.
             target_recall: Share of these that must be found. Where no setting reaches it nothing is changed.
+            time_limit_s: Seconds after which no further setting is measured, and the best so far is kept.
             on_progress: Called with a step, how much of it is done, and how much there is.
 
         Raises:
-            ConfigError: For kinds that have nothing to tune.
+            ConfigError: For kinds that have nothing to tune, and for a target or limit that is none.
 
         """
+        from mvindex.tuning import TuneGoal, check_time_limit, checked_target
+
         self.capabilities.check(Operation.TUNE, self.where)
         check_count("top_k", top_k)
+        check_time_limit(time_limit_s)
+        deadline = time.monotonic() + time_limit_s
+        goal = TuneGoal(top_k=top_k, recall=checked_target(target_recall), deadline=deadline)
         vectors = None if queries is None else as_vectors(queries, self.dim)
-        return self._admin.tune(vectors, top_k=top_k, target_recall=target_recall, on_progress=on_progress)
+        return self._admin.tune(vectors, goal, on_progress)
 
     def tune_fusion(
         self,

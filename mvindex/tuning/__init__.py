@@ -1,15 +1,26 @@
 """Tuning by measurement: search parameters of an engine, and the fusion of hybrid search."""
 
 from mvindex.tuning.fusion import FusionPoint, FusionReport, checked_judgements, tune_fusion
-from mvindex.tuning.search_params import TunePoint, TuneReport, Tuning, checked_target, choose, tune_search
+from mvindex.tuning.search_params import (
+    TuneGoal,
+    TunePoint,
+    TuneReport,
+    Tuning,
+    check_time_limit,
+    checked_target,
+    choose,
+    tune_search,
+)
 
 __all__ = [
     "FusionPoint",
     "FusionReport",
+    "TuneGoal",
     "TunePoint",
     "TuneReport",
     "Tuning",
     "checked_judgements",
+    "check_time_limit",
     "checked_target",
     "choose",
     "tune_fusion",

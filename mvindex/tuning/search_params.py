@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from mvindex.engines.protocol import Search
 from mvindex.errors import ConfigError
 from mvindex.kernels import expect_work
-from mvindex.records import Bools, Floats
+from mvindex.records import Bools, Floats, ProgressCallback, no_progress
 from mvindex.search import Part, Ranking, search_parts
 from mvindex.tuning.queries import sample_queries
 
-# The number of queries that are timed one at a time, after all were searched in a batch.
-# No further single queries are timed once they have taken this long: scans of 10^8 views.
-_TIMED_S = 10.0
-_TIMED_QUERIES = 32
-# A setting is not tried when one that looks at less has this recall already.
-_ENOUGH = 0.9995
+# Queries that are timed one at a time, after all were searched in a batch, and the seconds after which no more are.
+_TIMED_QUERIES, _TIMED_S = 32, 10.0
+# Why a setting was not measured, in the order in which the reasons are looked for.
+_REACHED = "they look at no less than one that reaches the target"
+_SLOWER = "they look at no less than one that is slower than the chosen one, or than the certified scan"
+_LATE = "the time limit was reached"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +44,8 @@ class TunePoint:
 class TuneReport:
     """The points that were measured, cheapest first; chosen: the fastest that reaches the target, None where none does.
 
-    exact_ms, exact_ms_batch: the certified scan's, in the same run. are_own_views: the queries were views of the index.
+    exact_ms, exact_ms_batch: the certified scan's, in the same run; exact_ms is None where the batch took more than ten
+    seconds. are_own_views: the queries were views of the index. unmeasured: how many settings were left out, by reason.
     """
 
     kind: str
@@ -51,10 +53,11 @@ class TuneReport:
     target_recall: float
     queries: int
     are_own_views: bool
-    exact_ms: float
+    exact_ms: float | None
     exact_ms_batch: float
     points: tuple[TunePoint, ...]
     chosen: TunePoint | None
+    unmeasured: dict[str, int] = field(default_factory=dict)
 
     @property
     def frontier(self) -> tuple[TunePoint, ...]:
@@ -64,6 +67,15 @@ class TuneReport:
             if not kept or point.recall > kept[-1].recall:
                 kept.append(point)
         return tuple(kept)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneGoal:
+    """The share of the exact top_k to be found, and the time.monotonic() after which no further setting is measured."""
+
+    top_k: int
+    recall: float
+    deadline: float = np.inf
 
 
 class Tuning:
@@ -86,7 +98,8 @@ class Tuning:
         self._parts, self._queries = parts, queries
         exact = [part._replace(engines=replace(part.engines, ranking=None)) for part in parts]
         self._exact, self.exact_ms_batch = self._batch(exact)
-        self.exact_ms = self._single_ms(exact)
+        is_long = self.exact_ms_batch * len(queries) > 1000 * _TIMED_S
+        self.exact_ms = None if is_long else self._single_ms(exact)
 
     def measured(self, search: Search) -> TunePoint:
         """Measure these search parameters."""
@@ -103,14 +116,35 @@ class Tuning:
             documents_scored=float(np.mean([ranking.num_scored for ranking in found])),
         )
 
-    def run(self, on_progress: Callable[[str, int, int], None]) -> list[TunePoint]:
-        """Measure all settings except those beyond ones that already find everything."""
+    def run(
+        self, goal: TuneGoal, on_progress: ProgressCallback = no_progress
+    ) -> tuple[list[TunePoint], dict[str, int]]:
+        """Measure the settings that may be chosen, and count the others by the reason for which they are left out."""
         points: list[TunePoint] = []
+        unmeasured: Counter[str] = Counter()
         for number, search in enumerate(self._choices, start=1):
-            if not any(_looks_at_no_more(point, search) for point in points):
+            reason = self._reason_against(search, points, goal)
+            if reason is None:
                 points.append(self.measured(search))
+            else:
+                unmeasured[reason] += 1
             on_progress("measuring", number, len(self._choices))
-        return points
+        return points, dict(unmeasured)
+
+    def _reason_against(self, search: Search, points: Sequence[TunePoint], goal: TuneGoal) -> str | None:
+        """Return why the setting need not be measured, or must not; None where it is to be."""
+        if time.monotonic() > goal.deadline:
+            return _LATE
+        chosen = choose(points, goal.recall)
+        less = [point for point in points if all(point.search[name] <= value for name, value in search.items())]
+        if any(point.recall >= goal.recall for point in less):
+            return _REACHED
+        too_slow = np.inf if chosen is None else chosen.ms
+        # Where a batch takes seconds all settings are measured: of few views the scan is faster than most.
+        most = max(self.exact_ms_batch, 1000 * _TIMED_S / len(self._queries))
+        if any(point.ms > too_slow or point.ms_batch > most for point in less):
+            return _SLOWER
+        return None
 
     def _batch(self, parts: Sequence[Part]) -> tuple[list[Ranking], float]:
         """Return the rankings of all queries at once, and milliseconds a query."""
@@ -139,10 +173,7 @@ def _with_search(part: Part, search: Search) -> Part:
 
 
 def tune_search(
-    parts: Sequence[Part],
-    queries: Floats | None,
-    target_recall: float,
-    on_progress: Callable[[str, int, int], None],
+    parts: Sequence[Part], queries: Floats | None, goal: TuneGoal, on_progress: ProgressCallback
 ) -> TuneReport:
     """Measure the parts' engine; nothing is changed. queries: (q, d) float32; None samples views of the index.
 
@@ -150,18 +181,20 @@ def tune_search(
     """
     expect_work()
     sample = sample_queries(parts, queries)
+    on_progress("certified scan", 0, 1)
     tuning = Tuning(parts, sample)
-    points = tuning.run(on_progress)
+    points, unmeasured = tuning.run(goal, on_progress)
     return TuneReport(
         kind=next(part.snapshot.settings["engine"]["kind"] for part in parts if part.engines.ranking),
-        top_k=parts[0].request.top_k,
-        target_recall=target_recall,
+        top_k=goal.top_k,
+        target_recall=goal.recall,
         queries=len(sample),
         are_own_views=queries is None,
         exact_ms=tuning.exact_ms,
         exact_ms_batch=tuning.exact_ms_batch,
         points=tuple(points),
-        chosen=choose(points, target_recall),
+        chosen=choose(points, goal.recall),
+        unmeasured=unmeasured,
     )
 
 
@@ -169,6 +202,12 @@ def choose(points: Sequence[TunePoint], target_recall: float) -> TunePoint | Non
     """Return the fastest point, one query at a time, whose recall is at least the target."""
     reached = [point for point in points if point.recall >= target_recall]
     return min(reached, key=lambda point: (point.ms, point.ms_batch), default=None)
+
+
+def check_time_limit(seconds: float) -> None:
+    """Check a time limit; raise ConfigError unless it is above 0."""
+    if not seconds > 0:
+        raise ConfigError(f"time_limit_s: expected seconds above 0, got {seconds!r}")
 
 
 def checked_target(value: object) -> float:
@@ -184,8 +223,3 @@ def _share(found: Ranking, exact: Ranking) -> float:
         return 1.0
     is_right: Bools = np.isin(found.rows, exact.rows) | (found.scores >= exact.scores[-1])
     return min(int(np.count_nonzero(is_right)), len(exact.rows)) / len(exact.rows)
-
-
-def _looks_at_no_more(point: TunePoint, search: Search) -> bool:
-    """Return whether the point found everything, and the search looks at no less in each respect."""
-    return point.recall >= _ENOUGH and all(point.search[name] <= value for name, value in search.items())

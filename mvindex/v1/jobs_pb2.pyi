@@ -94,14 +94,16 @@ class BuildEngine(_message.Message):
     def __init__(self, engine: _Optional[str] = ..., parameters: _Optional[_Mapping[str, int]] = ..., target_recall: _Optional[float] = ...) -> None: ...
 
 class TuneEngine(_message.Message):
-    __slots__ = ("queries", "top_k", "target_recall")
+    __slots__ = ("queries", "top_k", "target_recall", "time_limit_s")
     QUERIES_FIELD_NUMBER: _ClassVar[int]
     TOP_K_FIELD_NUMBER: _ClassVar[int]
     TARGET_RECALL_FIELD_NUMBER: _ClassVar[int]
+    TIME_LIMIT_S_FIELD_NUMBER: _ClassVar[int]
     queries: _documents_pb2.Vectors
     top_k: int
     target_recall: float
-    def __init__(self, queries: _Optional[_Union[_documents_pb2.Vectors, _Mapping]] = ..., top_k: _Optional[int] = ..., target_recall: _Optional[float] = ...) -> None: ...
+    time_limit_s: float
+    def __init__(self, queries: _Optional[_Union[_documents_pb2.Vectors, _Mapping]] = ..., top_k: _Optional[int] = ..., target_recall: _Optional[float] = ..., time_limit_s: _Optional[float] = ...) -> None: ...
 
 class CompactIndex(_message.Message):
     __slots__ = ()

@@ -24,6 +24,7 @@ from mvindex.engines.params import (
     nprobe_for_hits,
 )
 from mvindex.engines.protocol import BuildOptions, Capabilities, EngineKind, Parameter, Search, ViewBytes, flat_error
+from mvindex.kernels.threads import default_threads
 from mvindex.plugins import require_faiss
 from mvindex.records import Bools, Doubles, Floats, Ints
 from mvindex.store.snapshot import Snapshot
@@ -32,6 +33,7 @@ from mvindex_connectors.engines.faiss_files import INDEX_NAME, blocks, read_inde
 from mvindex_connectors.engines.faiss_gpu import GpuCopy, gpu_copy
 from mvindex_connectors.engines.faiss_ivf import has_groups, searches
 from mvindex_connectors.engines.faiss_lists import build_lists, trained_lists
+from mvindex_connectors.engines.faiss_split import CODES_PER_THREAD, search_split
 
 _HNSW_PARAMETERS = (
     Parameter(name="M", help="Links of a view; twice as many at the bottom.", default=32, least=2, most=512),
@@ -106,8 +108,13 @@ class FaissRanking:
         selector = None
         if allowed_views is not None:
             selector = self._faiss.IDSelectorBitmap(self._bitmap(allowed_views))
-        parameters = self._parameters(limit, selector, turn)
-        scores, rows = translated(self._index.search, queries, limit, params=parameters)
+        num_threads = self._threads_for(self._nprobe(limit, turn)) if len(queries) == 1 else 1
+        if num_threads > 1:
+            parameters = self._ivf_parameters(self._nprobe(limit, turn), selector)
+            scores, rows = translated(search_split, self._index, queries, limit, parameters, num_threads)
+        else:
+            parameters = self._parameters(limit, selector, turn)
+            scores, rows = translated(self._index.search, queries, limit, params=parameters)
         scores[rows < 0] = -np.inf
         return scores, rows
 
@@ -124,17 +131,23 @@ class FaissRanking:
             self._packed = kept = (allowed_views, np.packbits(allowed_views, bitorder="little"))
         return kept[1]
 
+    def _threads_for(self, nprobe: int) -> int:
+        """Return in how many threads the lists of one query are searched.
+
+        Scores of ivf-rabitq are rounded by the lists of a thread, so that results would depend on the threads.
+        """
+        if self._kind != "ivf-pq":
+            return 1
+        codes = int(self._index.ntotal) * nprobe // self._nlist
+        return max(1, min(default_threads(), codes // CODES_PER_THREAD))
+
     def _nprobe(self, limit: int, turn: int) -> int:
         """Return nprobe of a round for so many view hits."""
         return min(self._nlist, nprobe_for_hits(self._search, self._nlist, limit) * int(_PROBE_GROWTH**turn))
 
     def _parameters(self, limit: int, selector: Any, turn: int) -> Any:
         if self._kind in IVF_KINDS:
-            nprobe = self._nprobe(limit, turn)
-            parameters = self._faiss.SearchParametersIVF(nprobe=nprobe, sel=selector)
-            if self._has_groups:
-                groups = groups_for(nprobe, self._nlist)
-                parameters.quantizer_params = self._faiss.SearchParametersIVF(nprobe=groups)
+            parameters = self._ivf_parameters(self._nprobe(limit, turn), selector)
             if isinstance(self._index, self._faiss.IndexPreTransform):
                 return self._faiss.SearchParametersPreTransform(index_params=parameters)
             return parameters
@@ -142,6 +155,13 @@ class FaissRanking:
             ef_search = max(_HNSW_EF_MIN, self._search["ef"] * limit)
             return self._faiss.SearchParametersHNSW(efSearch=ef_search, sel=selector)
         return None if selector is None else self._faiss.SearchParameters(sel=selector)
+
+    def _ivf_parameters(self, nprobe: int, selector: Any) -> Any:
+        parameters = self._faiss.SearchParametersIVF(nprobe=nprobe, sel=selector)
+        if self._has_groups:
+            groups = groups_for(nprobe, self._nlist)
+            parameters.quantizer_params = self._faiss.SearchParametersIVF(nprobe=groups)
+        return parameters
 
 
 def _train(name: str, snapshots: Sequence[Snapshot], file: Path, options: BuildOptions) -> None:

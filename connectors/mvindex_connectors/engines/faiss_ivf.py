@@ -95,6 +95,9 @@ def _lists(faiss: ModuleType, kind: str, dim: int, nlist: int) -> Any:
         index = faiss.IndexIVFScalarQuantizer(quantiser, dim, nlist, faiss.ScalarQuantizer.QT_8bit, metric)
     elif kind == "ivf-pq":
         index = faiss.IndexIVFPQFastScan(quantiser, dim, nlist, dim // 2, _CODE_BITS, metric, BLOCK_ROWS)
+        # What a view differs from its centroid by is smaller, so that codes of as many bits are finer; the inner
+        # product with the centroid is known when the list is found.
+        index.by_residual = True
     else:
         index = faiss.IndexIVFRaBitQFastScan(quantiser, dim, nlist, metric, BLOCK_ROWS, True, 1)
     index.cp.seed = _SEED

@@ -13,13 +13,13 @@ from mvindex.scoring.fusion import Fusion
 from mvindex.search.options import SearchOptions
 from mvindex.search.queries import TextQueries
 from mvindex.store.protocol import Operation
-from mvindex.tuning import FusionReport, TuneReport, checked_target
+from mvindex.tuning import FusionReport, TuneGoal, TuneReport, checked_target
 from mvindex_connectors.milvus import maintenance
 from mvindex_connectors.milvus.capability_checks import probe
 from mvindex_connectors.milvus.engine import MilvusEngine
 from mvindex_connectors.milvus.index_build import build_index
 from mvindex_connectors.milvus.store import MilvusStore
-from mvindex_connectors.milvus.tuning import TuneGoal, tune_index
+from mvindex_connectors.milvus.tuning import tune_index
 
 
 class MilvusAdmin:
@@ -45,11 +45,8 @@ class MilvusAdmin:
             raise ConfigError(f"{self._store.where}: expected no parameter but nlist, got {others[0]!r}")
         return build_index(self._store, kind, parameters.get("nlist"), on_progress)
 
-    def tune(
-        self, queries: Floats | None, *, top_k: int, target_recall: float, on_progress: ProgressCallback
-    ) -> TuneReport:
+    def tune(self, queries: Floats | None, goal: TuneGoal, on_progress: ProgressCallback) -> TuneReport:
         """Measure the search parameters of the active index, and keep the fastest that reach the target."""
-        goal = TuneGoal(top_k, checked_target(target_recall))
         return tune_index(self._store, self._engine, queries, goal, on_progress)
 
     def compact(self, on_progress: CountCallback) -> CompactReport:

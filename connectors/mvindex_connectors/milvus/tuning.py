@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from mvindex.errors import ConfigError
 from mvindex.records import Floats, ProgressCallback
 from mvindex.scoring.aggregate import Scoring
-from mvindex.tuning import TunePoint, TuneReport, choose
+from mvindex.tuning import TuneGoal, TunePoint, TuneReport, choose
 from mvindex.tuning.queries import sample_rows
 from mvindex_connectors.milvus.engine import MilvusEngine
 from mvindex_connectors.milvus.kinds import FLAT, choices
@@ -24,13 +23,7 @@ _QUERIES, _TIMED = 64, 16
 # No wider setting is tried once one reaches this recall.
 _ENOUGH = 0.9995
 _SEED = 7
-
-
-class TuneGoal(NamedTuple):
-    """The result that tuning aims at: `recall` of the top_k documents."""
-
-    top_k: int
-    recall: float
+_LEFT_OUT = "wider than one that finds everything, or after the time limit"
 
 
 def tune_index(
@@ -57,7 +50,7 @@ def tune_index(
     exact_ms = 1000 * (time.perf_counter() - started) / len(queries)
     points: list[TunePoint] = []
     for number, search in enumerate(tried, start=1):
-        if not any(point.recall >= _ENOUGH for point in points):
+        if time.monotonic() < goal.deadline and not any(point.recall >= _ENOUGH for point in points):
             points.append(_measured(search_engine, queries, truth, search, goal.top_k))
         on_progress("measuring", number, len(tried))
     chosen = choose(points, goal.recall)
@@ -75,6 +68,7 @@ def tune_index(
         exact_ms_batch=exact_ms,
         points=tuple(points),
         chosen=chosen,
+        unmeasured={} if len(points) == len(tried) else {_LEFT_OUT: len(tried) - len(points)},
     )
 
 

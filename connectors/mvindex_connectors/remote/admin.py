@@ -183,10 +183,21 @@ class ServerAdmin:
         work = messages.BuildEngine(engine=kind, parameters=parameters or {}, target_recall=target_recall)
         return self._start(build=work)
 
-    def tune(self, queries: Vector | None = None, *, top_k: int = 10, target_recall: float = 0.97) -> RemoteJob:
+    def tune(
+        self,
+        queries: Vector | None = None,
+        *,
+        top_k: int = 10,
+        target_recall: float = 0.97,
+        time_limit_s: float = 1800.0,
+    ) -> RemoteJob:
         """Choose search parameters by measured recall; see Index.tune(). Searches go on, writes wait."""
         vectors = None if queries is None else vectors_message(as_vectors(queries, None))
-        return self._start(tune=messages.TuneEngine(queries=vectors, top_k=top_k, target_recall=target_recall))
+        return self._start(
+            tune=messages.TuneEngine(
+                queries=vectors, top_k=top_k, target_recall=target_recall, time_limit_s=time_limit_s
+            )
+        )
 
     def compact(self) -> RemoteJob:
         """Give back the space of deleted and replaced documents. Searches go on, writes wait."""

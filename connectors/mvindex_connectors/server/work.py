@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 from mvindex.checkpoint.hub import PACKAGED_NAMES
 from mvindex.errors import ConfigError, MvindexError
 from mvindex.records import Floats, check_count
-from mvindex.tuning import checked_target
+from mvindex.tuning import check_time_limit, checked_target
 from mvindex_connectors.server.index_set import IndexSet
 
 
@@ -121,9 +121,11 @@ class Tune:
     queries: Floats | None = None
     top_k: int = 10
     target_recall: float = 0.97
+    time_limit_s: float = 1800.0
 
     def __post_init__(self) -> None:
         checked_target(self.target_recall)
+        check_time_limit(self.time_limit_s)
         check_count("top_k", self.top_k)
 
     def check(self, indexes: IndexSet, index: str) -> None:
@@ -136,7 +138,11 @@ class Tune:
         target = service.local_index()
         report = await service.write(
             lambda: target.tune(
-                self.queries, top_k=self.top_k, target_recall=self.target_recall, on_progress=progress.step
+                self.queries,
+                top_k=self.top_k,
+                target_recall=self.target_recall,
+                time_limit_s=self.time_limit_s,
+                on_progress=progress.step,
             )
         )
         return asdict(report)

@@ -55,6 +55,58 @@ def test_recall_does_not_fall_as_more_lists_are_looked_at(path, kind):
     assert all(after >= before - LOSS[kind] for before, after in zip(recalls[:-1], recalls[1:], strict=True)), recalls
 
 
+def test_codes_of_differences_from_centroids_rank_views_better_than_codes_of_views():
+    rng = np.random.default_rng(2)
+    places = rng.standard_normal((64, DIM))
+    views = unit(places[rng.integers(64, size=12_000)] + 0.5 * rng.standard_normal((12_000, DIM))).astype(np.float32)
+    queries = unit(views[:100] + 0.1 * rng.standard_normal((100, DIM))).astype(np.float32)
+    exact = np.argsort(-queries @ views.T, axis=1)[:, :10]
+    shares = []
+    for by_residual in (True, False):
+        index = faiss_ivf.new_ivf(faiss, "ivf-pq", DIM, 64)
+        lists = faiss.downcast_index(faiss_ivf.ivf_of(faiss, index))
+        assert lists.by_residual
+        lists.by_residual = by_residual
+        faiss_ivf.train(faiss, index, views)
+        index.add(views)
+        lists.nprobe = 64
+        _, rows = index.search(queries, 30)
+        shares.append(np.mean([len(set(some) & set(own)) / 10 for some, own in zip(exact, rows, strict=True)]))
+    assert shares[0] > shares[1] + 0.02, shares
+
+
+@pytest.mark.parametrize("num_threads", [2, 3, 64])
+def test_the_lists_of_one_query_in_several_threads_hold_what_they_hold_in_one(path, num_threads, monkeypatch):
+    queries = np.random.default_rng(9).standard_normal((20, DIM)).astype(np.float32)
+    allowed = np.random.default_rng(4).random(COUNT * VIEWS) < 0.7
+    with mvindex.open(path) as index:
+        index.build("ivf-pq", nlist=64)
+        engine = EngineCache().open(embedded_store_of(index).snapshot)
+        engine = engine.with_search({"nprobe": 24, "k_factor": 15})
+        for mask in (None, allowed):
+            whole = [engine.search(query[None], 200, mask) for query in queries]
+            monkeypatch.setattr(type(engine), "_threads_for", lambda self, nprobe: num_threads)
+            split = [engine.search(query[None], 200, mask) for query in queries]
+            monkeypatch.undo()
+            for (scores, rows), (others, other_rows) in zip(whole, split, strict=True):
+                assert np.array_equal(np.sort(scores), np.sort(others))
+                # Codes that tie with the last may be others.
+                sure = scores > scores.min()
+                assert set(rows[sure]) == set(other_rows[others > scores.min()])
+                assert mask is None or mask[other_rows[other_rows >= 0]].all()
+
+
+def test_several_threads_are_taken_where_each_has_enough_codes(path, monkeypatch):
+    monkeypatch.setattr("mvindex_connectors.engines.faiss.default_threads", lambda: 4)
+    monkeypatch.setattr("mvindex_connectors.engines.faiss.CODES_PER_THREAD", COUNT * VIEWS // 8)
+    with mvindex.open(path) as index:
+        index.build("ivf-pq", nlist=64)
+        engine = EngineCache().open(embedded_store_of(index).snapshot)
+        assert [engine._threads_for(nprobe) for nprobe in (1, 16, 24, 64)] == [1, 2, 3, 4]
+        index.build("ivf-rabitq", nlist=64)
+        assert EngineCache().open(embedded_store_of(index).snapshot)._threads_for(64) == 1
+
+
 @pytest.mark.parametrize(
     ("search", "nlist", "limit", "nprobe"),
     [

@@ -1,11 +1,13 @@
 """How an approximate engine's search is chosen: recall against the exact answer, the frontier, what is kept."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 import mvindex
 from mvindex.errors import ConfigError
-from mvindex.tuning import TunePoint, choose
+from mvindex.tuning import TunePoint, Tuning, choose
 from mvindex_connectors.engines.faiss import FaissRanking
 
 DIM, COUNT = 32, 3000
@@ -47,9 +49,9 @@ def test_the_chosen_setting_reaches_the_target_and_is_what_later_searches_use(pa
 
 def test_more_of_everything_finds_more_and_the_frontier_rises(path, queries):
     with mvindex.open(path) as index:
-        report = index.tune(queries, top_k=10, target_recall=0.5)
+        report = index.tune(queries, top_k=10, target_recall=1.0)
     by_probes = [point.recall for point in report.points if point.search["k_factor"] == 15]
-    assert len(by_probes) >= 5
+    assert len(by_probes) >= 4
     assert all(later >= earlier - 0.005 for earlier, later in zip(by_probes[:-1], by_probes[1:], strict=True))
     recalls, times = zip(*((point.recall, point.ms) for point in report.frontier), strict=True)
     assert list(recalls) == sorted(recalls) and list(times) == sorted(times)
@@ -93,6 +95,35 @@ def test_exact_kinds_have_nothing_to_tune(tmp_path, kind):
 def test_a_target_that_is_no_share_is_refused(path, queries, target):
     with mvindex.open(path) as index, pytest.raises(ConfigError, match="target_recall"):
         index.tune(queries, target_recall=target)
+
+
+def test_no_setting_is_measured_that_cannot_be_chosen(path, queries):
+    with mvindex.open(path) as index:
+        report = index.tune(queries, top_k=10, target_recall=0.5)
+    assert len(report.points) + sum(report.unmeasured.values()) == 7 * 4
+    reached = [point.search for point in report.points if point.recall >= 0.5]
+    for one in reached:
+        assert not any(other != one and all(other[name] >= one[name] for name in one) for other in reached)
+    assert any("reaches the target" in reason for reason in report.unmeasured)
+
+
+def test_a_setting_slower_than_the_scan_ends_its_row_of_the_ladder(path, queries, monkeypatch):
+    monkeypatch.setattr(Tuning, "_batch", lambda self, parts, batch=Tuning._batch: (batch(self, parts)[0], next(times)))
+    times = itertools.chain([5000.0], itertools.repeat(6000.0))
+    with mvindex.open(path) as index:
+        report = index.tune(queries, top_k=10, target_recall=1.0)
+    assert len(report.points) == 1 and list(report.unmeasured.values()) == [7 * 4 - 1]
+    assert "certified scan" in next(iter(report.unmeasured))
+
+
+def test_after_the_time_limit_nothing_further_is_measured(path, queries):
+    with mvindex.open(path) as index:
+        before, progress = index.info().search, []
+        report = index.tune(queries, time_limit_s=1e-9, on_progress=lambda *step: progress.append(step))
+        assert report.points == () and report.chosen is None and index.info().search == before
+        assert list(report.unmeasured.values()) == [7 * 4] and progress[-1] == ("measuring", 28, 28)
+        with pytest.raises(ConfigError, match="time_limit_s"):
+            index.tune(queries, time_limit_s=float("nan"))
 
 
 def test_the_fastest_point_that_reaches_the_target_is_chosen():

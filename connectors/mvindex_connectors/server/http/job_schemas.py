@@ -46,6 +46,9 @@ class TuneEngine(Request, omit_defaults=True):
 
     top_k: Count = 10
     target_recall: Recall = 0.97
+    time_limit_s: Annotated[
+        float, described("Seconds after which no further setting is measured.", exclusiveMinimum=0)
+    ] = 1800.0
 
 
 class CompactIndex(Request):
