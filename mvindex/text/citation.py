@@ -198,7 +198,7 @@ class _Part(NamedTuple):
 
 
 class PartedText:
-    """What a document's text and title say to every question: its parts, and the terms in them.
+    """The parts of a document's text and the terms in them, which are the same for every question.
 
     Attributes:
         units: The character range of each part.

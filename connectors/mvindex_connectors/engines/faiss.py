@@ -108,7 +108,8 @@ class FaissRanking:
         selector = None
         if allowed_views is not None:
             selector = self._faiss.IDSelectorBitmap(self._bitmap(allowed_views))
-        num_threads = self._threads_for(self._nprobe(limit, turn)) if len(queries) == 1 else 1
+        has_lists = self._kind in IVF_KINDS and len(queries) == 1
+        num_threads = self._threads_for(self._nprobe(limit, turn)) if has_lists else 1
         if num_threads > 1:
             parameters = self._ivf_parameters(self._nprobe(limit, turn), selector)
             scores, rows = translated(search_split, self._index, queries, limit, parameters, num_threads)

@@ -1,4 +1,4 @@
-"""What `plan` says of the sizes that were measured, beside what was measured: docs/figures/full_count.jsonl."""
+"""Figures of `plan` for a size that was measured, beside those measured: docs/figures/full_count.jsonl."""
 
 import json
 from pathlib import Path
