@@ -74,7 +74,6 @@ NOT_RUN = [
     NotRun("docs/how-to/milvus.md", "python bench/milvus_kills.py", BENCH),
     NotRun("docs/explanation/peers.md", "python bench/peers.py", BENCH),
     NotRun("docs/how-to/pruning.md", "python bench/pruning.py", BENCH),
-    NotRun("docs/contribute/release.md", "sed -i", "puts an address in place of the placeholder, once"),
     NotRun("docs/tutorials/first-index.md", "pip install", INSTALLS),
     NotRun(
         "docs/how-to/rows.md",
