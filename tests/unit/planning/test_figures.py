@@ -1,4 +1,4 @@
-"""What `plan` says of the sizes that were measured, beside what was measured: docs/figures/full_count.jsonl."""
+"""The sizes that `plan` gives are compared with those that were measured: docs/figures/full_count.jsonl."""
 
 import json
 from pathlib import Path
