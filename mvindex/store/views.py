@@ -196,7 +196,11 @@ class MappedViews:
 
     def document_rows(self, view_rows: Ints) -> Ints:
         """Return the document row that owns each view row."""
-        return np.searchsorted(self.starts, view_rows, side="right") - 1
+        # Right wherever all documents have the same number of views; a search in 21 million takes a microsecond each.
+        found = view_rows * self.num_rows // max(self.num_views, 1)
+        is_wrong = (self.starts[found] > view_rows) | (self.starts[found + 1] <= view_rows)
+        found[is_wrong] = np.searchsorted(self.starts, view_rows[is_wrong], side="right") - 1
+        return found
 
     def fetch(self, doc_rows: Ints) -> tuple[npt.NDArray[Any], Ints]:
         """Return all views of these documents: rows (r, d) as stored, a copy, and starts (m + 1,).

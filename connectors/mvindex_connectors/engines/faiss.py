@@ -108,8 +108,8 @@ class FaissRanking:
         selector = None
         if allowed_views is not None:
             selector = self._faiss.IDSelectorBitmap(self._bitmap(allowed_views))
-        has_lists = self._kind in IVF_KINDS and len(queries) == 1
-        num_threads = self._threads_for(self._nprobe(limit, turn)) if has_lists else 1
+        is_split = len(queries) == 1 and self._kind == "ivf-pq"
+        num_threads = self._threads_for(self._nprobe(limit, turn)) if is_split else 1
         if num_threads > 1:
             parameters = self._ivf_parameters(self._nprobe(limit, turn), selector)
             scores, rows = translated(search_split, self._index, queries, limit, parameters, num_threads)
@@ -135,10 +135,8 @@ class FaissRanking:
     def _threads_for(self, nprobe: int) -> int:
         """Return in how many threads the lists of one query are searched.
 
-        Scores of ivf-rabitq are rounded by the lists of a thread, so that results would depend on the threads.
+        Those of ivf-pq only: scores of ivf-rabitq are rounded by the lists of a thread, and so depend on the threads.
         """
-        if self._kind != "ivf-pq":
-            return 1
         codes = int(self._index.ntotal) * nprobe // self._nlist
         return max(1, min(default_threads(), codes // CODES_PER_THREAD))
 

@@ -103,8 +103,6 @@ def test_several_threads_are_taken_where_each_has_enough_codes(path, monkeypatch
         index.build("ivf-pq", nlist=64)
         engine = EngineCache().open(embedded_store_of(index).snapshot)
         assert [engine._threads_for(nprobe) for nprobe in (1, 16, 24, 64)] == [1, 2, 3, 4]
-        index.build("ivf-rabitq", nlist=64)
-        assert EngineCache().open(embedded_store_of(index).snapshot)._threads_for(64) == 1
 
 
 @pytest.mark.parametrize(

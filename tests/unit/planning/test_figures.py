@@ -1,4 +1,4 @@
-"""Figures of `plan` for a size that was measured, beside those measured: docs/figures/full_count.jsonl."""
+"""The sizes that `plan` gives are compared with those that were measured: docs/figures/full_count.jsonl."""
 
 import json
 from pathlib import Path

@@ -49,3 +49,14 @@ def test_a_refresh_without_new_documents_makes_no_new_array(path):
         before = starts(reader)
         writer.delete(ids=["3"])
         assert reader.refresh() and starts(reader) is before
+
+
+def test_the_document_of_a_view_is_found_whether_documents_are_even_or_not(tmp_path):
+    rng = np.random.default_rng(4)
+    for number, counts in enumerate([[3] * 40, [1] * 39 + [60], [60] + [1] * 39, rng.integers(1, 9, 40).tolist()]):
+        with mvindex.create(tmp_path / f"{number}.mvx", dim=DIM) as index:
+            index.add_views(documents(0, 40), [unit(rng.standard_normal((each, DIM))) for each in counts])
+            owners = np.repeat(np.arange(40), counts)
+            rows = rng.permutation(len(owners))
+            found = embedded_store_of(index).snapshot.views.document_rows(rows)
+        np.testing.assert_array_equal(found, owners[rows])

@@ -1,0 +1,76 @@
+"""Draw what an index takes from 10,000 to 168 million views, from rows of bench/full_count.py.
+
+    python bench/ladder.py docs/figures/full_count.jsonl --plot docs/plots/ladder.png
+
+Of each size the last row of a step counts. Prints the values as JSON, a row for each panel.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import tiny
+
+ROOT = Path(__file__).resolve().parent.parent
+VIEWS = 8
+MB, MS = 1e-6, 1e-3
+# Title, how rows are found, the name of the value (of percentiles the median counts), and its unit; None: a document.
+PANELS = (
+    ("ingest, CPU us a document", {"step": "ingest", "is_last": True}, "cpu_us_each", 1),
+    ("disk, bytes a document, engine included", {"step": "build"}, "disk_bytes", None),
+    ("private memory of the build, MB", {"step": "build"}, "peak_bytes", MB),
+    ("cold open, s", {"step": "open"}, "cold_open_s", 1),
+    ("first 10, defaults, CPU ms", {"of": "dense 10"}, "warm_cpu_ms", 1),
+    ("recall@10, defaults", {"of": "dense 10"}, "recall", 1),
+    ("certified batch, CPU ms a query", {"of": "certified batch"}, "cpu_us_each", MS),
+    ("filter to a thousandth, CPU ms", {"of": "filter of a thousandth"}, "warm_cpu_ms", 1),
+)
+
+
+def values(rows, found_by, name, unit):
+    """Return the number of views and the value of each size, by size; a step that was killed at its end has none."""
+    found = {}
+    for row in rows:
+        if name in row and all(row.get(key) == wanted for key, wanted in found_by.items()):
+            value = row[name][0] if isinstance(row[name], list) else row[name]
+            found[row["documents"] * VIEWS] = round(value * (1 / row["documents"] if unit is None else unit), 4)
+    return sorted(found.items())
+
+
+def draw(lines, file):
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(2, 4, figsize=(13, 6), layout="constrained", sharex=True)
+    for axis, (title, points) in zip(axes.flat, lines.items(), strict=True):
+        axis.plot(*zip(*points, strict=True), "o-", color="tab:blue")
+        axis.set_title(title, fontsize=9)
+        axis.set_xscale("log")
+        if title.startswith("recall"):
+            axis.set_ylim(0.8, 1.01)
+        elif max(value for _, value in points) > 10 * min(value for _, value in points):
+            axis.set_yscale("log")
+        else:
+            axis.set_ylim(0)
+    figure.supxlabel("views")
+    figure.savefig(file, dpi=110)
+    plt.close(figure)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", type=Path, help="of bench/full_count.py")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="write the plot there (needs matplotlib)")
+    options = tiny.parse(parser, rows=ROOT / "docs/figures/full_count.jsonl", plot=None)
+    rows = [json.loads(line) for line in options.rows.read_text(encoding="utf-8").splitlines()]
+    lines = {title: values(rows, *panel) for title, *panel in PANELS}
+    for title, points in lines.items():
+        print(json.dumps({"of": title, "by_views": dict(points)}))
+    if options.plot is not None:
+        draw(lines, options.plot)
+
+
+if __name__ == "__main__":
+    main()
