@@ -207,8 +207,10 @@ class Step:
             self._cold(index, vectors)
             truth = clock(index.search, vectors, top_k=100, exact=True)
             self.row(of="certified batch", questions=len(vectors), **clock.row(len(vectors)))
+            is_tuned = embedded_store_of(index).snapshot.settings["engine"].get("search") is not None
             for depth in (10, 100):
-                self._times(index, f"dense {depth}", vectors, None, truth, top_k=depth)
+                name = f"dense {depth}, tuned" if is_tuned else f"dense {depth}"
+                self._times(index, name, vectors, None, truth, top_k=depth)
             return {
                 "warm_up": warm.row(),
                 "mapped_bytes": index.info().mapped_bytes,

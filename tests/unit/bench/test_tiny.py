@@ -30,6 +30,7 @@ FULL = sorted({file.name for file in BENCH.glob("*.py")} - PARTS - WITHOUT - {*D
 # They encode texts; torch is imported and the texts are encoded once.
 ENCODING = {
     "citations.py",
+    "codes.py",
     "cold.py",
     "drpq.py",
     "encoding.py",
