@@ -207,7 +207,7 @@ class Step:
             self._cold(index, vectors)
             truth = clock(index.search, vectors, top_k=100, exact=True)
             self.row(of="certified batch", questions=len(vectors), **clock.row(len(vectors)))
-            is_tuned = embedded_store_of(index).snapshot.settings["engine"].get("search") is not None
+            is_tuned = embedded_store_of(index).snapshot.settings["engine"]["settings"].get("search") is not None
             for depth in (10, 100):
                 name = f"dense {depth}, tuned" if is_tuned else f"dense {depth}"
                 self._times(index, name, vectors, None, truth, top_k=depth)
