@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from mvindex.store.filters import Filter
 
 _FIELDS = ("id", "title", "text", "metadata")
+# Left out of a table where they are 0.
+_MEMORY = ("copy_bytes", "mapped_bytes", "copies_file_bytes", "text_bytes", "term_bytes")
+_COUNTS = ("num_deleted", "fresh_documents", *_MEMORY)
 
 
 def get(
@@ -127,7 +130,14 @@ def info(
         row["queries"] = None if row["encoder"] is None else describe_queries(row["encoder"])
         row["copy_limit_bytes"] = cache_bytes()
         row["threads"], row["threads_why"] = choose_threads()
-    print_report("", row, output, summary)
+    print_report("", _shown(row) if output is Output.TABLE else row, output, summary)
+
+
+def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what people want to see: no counts of nothing, and not that a directory cannot be probed as a server."""
+    unsupported = {name: why for name, why in row["unsupported"].items() if name != "probe"}
+    kept = {name: value for name, value in row.items() if value or name not in _COUNTS}
+    return kept | {"unsupported": unsupported}
 
 
 def _summary(row: Mapping[str, Any]) -> list[str]:
