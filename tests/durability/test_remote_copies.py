@@ -50,7 +50,7 @@ def copied(what, source, target, scratch, *more):
 def some(steps):
     """Return the steps at which processes are killed: the last ones, where a copy becomes whole, and others."""
     last = range(max(1, steps - 2), steps + 1)
-    return [*random.Random(1).sample(range(1, steps - 2), steps - 3 if IS_LONG else 4), *last]
+    return [*random.Random(1).sample(range(1, steps - 2), steps - 3 if IS_LONG else 2), *last]
 
 
 @pytest.mark.needs("s3")
@@ -100,7 +100,7 @@ def test_a_restore_that_is_short_of_memory_is_whole_or_not_there(folder, kind, t
     fsspec.filesystem("memory").get(f"/{tmp_path.name}", str(tmp_path / "web"), recursive=True)
     with serve_folder(tmp_path) as server:
         source = tmp_path / "snapshot" if kind == "directory" else f"{server.url}/web"
-        for room in [0, 1, 4, 12, 24, 64, 512] if not IS_LONG else [*range(0, 96, 2), 512]:
+        for room in [0, 4, 24, 512] if not IS_LONG else [*range(0, 96, 2), 512]:
             folder_of_target = tmp_path / f"room-{room}"
             folder_of_target.mkdir()
             target = folder_of_target / "b.mvx"

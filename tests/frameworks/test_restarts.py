@@ -10,7 +10,7 @@ from word_vectors import OIL, word_counts
 
 import mvindex
 
-BATCHES, BATCH = 60, 8
+BATCHES, BATCH = 40, 8
 
 
 def langchain(url):
@@ -99,7 +99,7 @@ def test_an_adapter_goes_on_while_its_server_is_restarted(adapter, tmp_path):
         for thread in threads:
             thread.start()
         restarts = 0
-        while not added.wait(0.3) and restarts < 3:
+        while not added.wait(0.3) and restarts < 2:
             assert server.stop() == 0
             server = start(f"--index={path}", "--drain", "5", "--port", port)
             restarts += 1
