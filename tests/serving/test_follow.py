@@ -89,9 +89,10 @@ def test_no_read_fails_while_the_server_takes_one_snapshot_after_another(index, 
         with IndexClient(url, settings=NO_RETRY) as client:
             while not stopped.is_set():
                 try:
-                    counts.append(len(client))
+                    before = len(client)
+                    counts.append(before)
                     assert len(client.search(vectors(1)[0], top_k=50).hits) == 50
-                    assert len(list(client.scan())) >= counts[-1]
+                    assert len(list(client.scan())) >= before
                     assert client.get("d7").metadata == {"n": 7}
                 except (MvindexError, AssertionError) as err:
                     failed.append(repr(err))
