@@ -1,5 +1,6 @@
 """Every bench runs in its tiny form: `python bench/NAME.py --tiny`."""
 
+import fcntl
 import json
 import os
 import re
@@ -53,11 +54,18 @@ def run(*command):
 
 
 @pytest.fixture(scope="module")
-def encoding():
-    """Return what tiny_runs writes of the benches that encode, by name, and its own errors."""
-    done = run(sys.executable, "-m", "tests.unit.bench.tiny_runs", *sorted(ENCODING))
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
-    return {row["bench"]: row for row in rows}, done.stderr
+def encoding(tmp_path_factory):
+    """Return what tiny_runs writes of the benches that encode, by name, and its own errors; workers share it."""
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    found = shared / "tiny-encoding.json"
+    with open(shared / "tiny-encoding.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not found.exists():
+            done = run(sys.executable, "-m", "tests.unit.bench.tiny_runs", *sorted(ENCODING))
+            found.write_text(json.dumps([done.stdout, done.stderr]), encoding="utf-8")
+    stdout, errors = json.loads(found.read_text(encoding="utf-8"))
+    return {row["bench"]: row for row in map(json.loads, stdout.splitlines())}, errors
 
 
 @pytest.mark.parametrize(
