@@ -104,13 +104,13 @@ class Servicer(MvindexServiceServicer):
         with index_error_context(index):
             if request.ids and request.id:
                 raise QueryError("ids: expected either id or ids, got both")
+            meter, ids = CURRENT_CALL.get().meter, list(request.ids) or [request.id]
+            found = await index.explain_all(query, ids, scoring, temperature, meter)
             if request.ids:
-                found = await index.explain_all(
-                    query, list(request.ids), scoring, temperature, CURRENT_CALL.get().meter
-                )
-                return await index.convert(lambda: explanations_message(found), len(found), CURRENT_CALL.get().meter)
-            views = await index.explain(query, request.id, scoring, temperature, CURRENT_CALL.get().meter)
-        return search.ExplainResponse(views=[view_message(view) for view in views])
+                return await index.convert(lambda: explanations_message(found), len(found), meter)
+            if request.id not in found:
+                raise QueryError(f"{index.name}: there is no document {request.id!r}")
+        return search.ExplainResponse(views=[view_message(view) for view in found[request.id]])
 
     async def Encode(self, request: search.EncodeRequest, context: Any) -> search.EncodeResponse:
         """Encode texts as queries."""

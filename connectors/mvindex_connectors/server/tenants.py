@@ -87,15 +87,6 @@ class TenantIndex:
         """Return what the results of search() are converted to; see IndexService.search_as()."""
         return await self._service.search_as(convert, queries, self._own_options(options), meter, text)
 
-    async def explain(
-        self, query: str | Floats, id: str, scoring: ScoringName, temperature: float | None, meter: ResponseMeter
-    ) -> list[ViewScore]:
-        """Score every view of a document for the query."""
-        found = await self.explain_all(query, [id], scoring, temperature, meter)
-        if id not in found:
-            raise QueryError(f"{self.name}: there is no document {id!r}")
-        return found[id]
-
     async def explain_all(
         self,
         query: str | Floats,
