@@ -61,14 +61,14 @@ def total_bytes(paths: Iterable[str]) -> int | None:
 
 
 def _expand(name: str) -> list[str]:
-    if name == STDIN or is_table(name):
+    if name == STDIN or is_dataset(name):
         return [name]
     if is_remote(name):
-        return expand_address(name)
+        return [name] if is_lance(name) else expand_address(name)
     name = folder_of(name)
     # A file that exists wins, so that a name with [brackets] can be read.
     if os.path.exists(name):
-        return [_readable(name)]
+        return [name if is_lance(name) else _readable(name)]
     if not glob.has_magic(name):
         raise CorpusError(f"{name}: no such file")
     matches = [path for path in sorted(glob.glob(name, recursive=True)) if not os.path.isdir(path)]

@@ -73,7 +73,9 @@ def test_rows_are_checked_as_those_of_other_tables(tmp_path):
 def test_what_is_no_table_is_named(tmp_path):
     (tmp_path / "file.lance").write_text("x")
     (tmp_path / "folder.lance").mkdir()
-    for name in ("none", "file", "folder"):
+    with pytest.raises(CorpusError, match=r"none\.lance: no such file"):
+        list(read_documents(tmp_path / "none.lance"))
+    for name in ("file", "folder"):
         path = tmp_path / f"{name}.lance"
         with pytest.raises(CorpusError, match=f"{path}: expected a table of Lance: ") as told:
             list(read_documents(path))
