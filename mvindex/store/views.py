@@ -197,7 +197,7 @@ class MappedViews:
     def document_rows(self, view_rows: Ints) -> Ints:
         """Return the document row that owns each view row."""
         # Right wherever all documents have the same number of views; a search in 21 million takes a microsecond each.
-        found = view_rows * self.num_rows // max(self.num_views, 1)
+        found = view_rows.astype(np.int64, copy=False) * self.num_rows // max(self.num_views, 1)
         is_wrong = (self.starts[found] > view_rows) | (self.starts[found + 1] <= view_rows)
         found[is_wrong] = np.searchsorted(self.starts, view_rows[is_wrong], side="right") - 1
         return found
