@@ -9,9 +9,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from mvindex.errors import LimitExceeded, QueryError, ServerUnavailable, Unsupported
+from mvindex.errors import LimitExceeded, ServerUnavailable, Unsupported
 from mvindex.index import Index, IndexProtocol, search_engine_of, store_of
-from mvindex.ingest import IngestHooks, IngestReport
+from mvindex.ingest import IngestReport
 from mvindex.lexical.bm25 import TermCounts
 from mvindex.maintenance.backups import BackupReport, take_backup
 from mvindex.maintenance.compact import CompactReport
@@ -19,16 +19,16 @@ from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore
 from mvindex.scoring.fusion import Mode
 from mvindex.search.local import LocalSearch
 from mvindex.search.options import ScoringName, SearchOptions
-from mvindex.search.queries import as_vectors, check_query_text, query_texts
 from mvindex.search.results import document_of
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import LocalStore, Operation
 from mvindex_connectors.remote.convert import MAX_EXPLAINED, MAX_IDS
 from mvindex_connectors.server.batching import Batcher, BatchObserver
 from mvindex_connectors.server.config import ServerConfig
-from mvindex_connectors.server.idempotency import IdempotencyCache, chunk_mark, is_chunk_stored, settings_with_mark
+from mvindex_connectors.server.idempotency import RepeatableWrites
 from mvindex_connectors.server.listing import Page, close_rows, next_documents, num_chars_of
-from mvindex_connectors.server.response_budget import ResponseMeter, TooLarge
+from mvindex_connectors.server.query_checks import QueryChecks
+from mvindex_connectors.server.response_budget import ResponseMeter
 
 T = TypeVar("T")
 
@@ -55,14 +55,14 @@ class IndexService:
             queued=config.limits.queued,
             response_bytes=config.limits.response_bytes,
         )
+        self._checks = QueryChecks(config.limits, index)
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="read")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="write")
         self._listers: set[ThreadPoolExecutor] = set()
         self._is_closing = False
         self._num_calls, self._unused = 0, asyncio.Event()
         self._unused.set()
-        self._chunks: IdempotencyCache[IngestReport] = IdempotencyCache()
-        self._deletions: IdempotencyCache[int] = IdempotencyCache()
+        self._writes = RepeatableWrites(index, self._settings, self.check_open)
 
     @property
     def is_read_only(self) -> bool:
@@ -167,74 +167,17 @@ class IndexService:
         """Return queries and texts as the batcher takes them."""
         if options.shard is not None:
             self._shard_parts()
-        self._check_hits(1 if options.combine is not None else len(queries), options.top_k)
+        self._checks.hits(1 if options.combine is not None else len(queries), options.top_k)
 
         def checked() -> tuple[list[str] | Floats, list[str] | None]:
             if options.combine is not None:
-                return self._checked(queries), self._group_text(text)
+                return self._checks.queries(queries), self._checks.group_text(text)
             texts = None
             if text is not None or options.mode in (Mode.LEXICAL, Mode.HYBRID) or isinstance(queries, Sequence):
-                texts = self._texts(queries, text, options.mode)
-            return self._checked(texts if texts is not None and options.mode is Mode.LEXICAL else queries), texts
+                texts = self._checks.texts(queries, text, options.mode)
+            return self._checks.queries(texts if texts is not None and options.mode is Mode.LEXICAL else queries), texts
 
         return await self.convert(checked, len(queries), meter)
-
-    def _group_text(self, text: Sequence[str] | None) -> list[str] | None:
-        """Return the text of a query group in a list, or None."""
-        if text is not None and len(text) != 1:
-            raise QueryError(f"text: expected one text for a query group, got {len(text)}")
-        for number, one in enumerate(text or (), start=1):
-            self._check_query(one, number, 1)
-        return None if text is None else list(text)
-
-    def _check_hits(self, num_queries: int, top_k: int) -> None:
-        """Raise LimitExceeded for more documents than are returned at once."""
-        if top_k > self._limits.top_k:
-            raise LimitExceeded(
-                f"top_k: expected at most {self._limits.top_k} on this server (--max-top-k), got {top_k}"
-            )
-        if (hits := num_queries * top_k) > self._limits.hits:
-            raise LimitExceeded(
-                f"{num_queries} queries with top_k {top_k} request {hits} documents at once; this server returns at "
-                f"most {self._limits.hits} (--max-hits). Send fewer queries at a time"
-            )
-
-    def _texts(self, queries: Sequence[str] | Floats, text: Sequence[str] | None, mode: Mode) -> list[str]:
-        """Return the texts for terms and citations, one for each query."""
-        if text is not None:
-            self.check_number(len(text))
-        texts, _ = query_texts(queries, text, mode)
-        for number, each in enumerate(texts, start=1):
-            self._check_query(each, number, len(texts))
-        if mode is not Mode.LEXICAL and len(texts) != len(queries):
-            raise QueryError(f"text: expected a text for each of {len(queries)} query vectors, got {len(texts)}")
-        return texts
-
-    def _checked(self, queries: Sequence[str] | Floats) -> list[str] | Floats:
-        self.check_number(len(queries))
-        if not isinstance(queries, Sequence):
-            return as_vectors(queries, self.index.dim)
-        for number, text in enumerate(queries, start=1):
-            self._check_query(text, number, len(queries))
-        return list(queries)
-
-    def _check_query(self, text: str, number: int, count: int) -> None:
-        """Check the number-th of count texts; raise QueryError for an empty one, TooLarge for one of too many terms."""
-        if len(text) > self._limits.query_chars:
-            # Each term has a character, so that this bounds their number.
-            raise TooLarge(
-                f"{'the query' if count == 1 else f'query {number}'}: expected at most {self._limits.query_chars:,} "
-                f"characters (--max-query-chars), got {len(text):,}. Search with a part of the text"
-            )
-        check_query_text(text, number, count)
-
-    def check_number(self, count: int) -> None:
-        """Check how many queries there are; raise LimitExceeded for more than are searched at once."""
-        if count > self._limits.queries:
-            raise LimitExceeded(
-                f"{count} queries in one request; this server takes {self._limits.queries} (--max-queries). "
-                "Send several requests"
-            )
 
     async def explain_all(
         self,
@@ -248,7 +191,7 @@ class IndexService:
         if len(ids) > MAX_EXPLAINED:
             raise LimitExceeded(f"{len(ids)} documents to explain in one request; this server takes {MAX_EXPLAINED:,}")
         if isinstance(query, str):
-            self._check_query(query, 1, 1)
+            self._checks.text(query)
 
         def explained() -> dict[str, list[ViewScore]]:
             with meter.limited():
@@ -259,9 +202,13 @@ class IndexService:
 
         return await self.read(explained)
 
+    def check_number(self, count: int) -> None:
+        """Check how many queries there are; raise LimitExceeded for more than are searched at once."""
+        self._checks.number(count)
+
     async def encode(self, texts: Sequence[str]) -> Floats:
         """Encode texts as queries, (q, d)."""
-        self._checked(texts)
+        self._checks.queries(texts)
         return await self.read(lambda: self.index.encode_queries(texts))
 
     async def get(self, ids: Sequence[str], meter: ResponseMeter) -> list[Document]:
@@ -317,7 +264,7 @@ class IndexService:
     async def term_counts(self, texts: Sequence[str]) -> tuple[TermCounts, IndexInfo]:
         """Return the counts of the texts' terms in this index, and its description, for a search of several shards."""
         search = self._shard_parts()[1]
-        self._checked(texts)
+        self._checks.queries(texts)
         self.index.capabilities.check(Operation.LEXICAL, self.name)
 
         def count() -> tuple[TermCounts, IndexInfo]:
@@ -377,48 +324,10 @@ class IndexService:
 
         check: Called with the documents, in the writing thread, before they are stored; it raises to refuse them.
         """
-        report = self._chunks.get(f"{chunk} {key}") if key else None
+        report = self._writes.report(key, chunk)
         if report is None:
-
-            def add_once() -> IngestReport:
-                # In the writing thread: the caller may be gone, and may already retry.
-                report = self._chunks.get(f"{chunk} {key}") if key else None
-                return report or self._add(key, chunk, list(documents), views, check)
-
-            report = await self.write(add_once)
+            report = await self.write(lambda: self._writes.add(key, chunk, documents, views, check))
         return report
-
-    def _add(
-        self,
-        key: str,
-        chunk: int,
-        documents: list[Document],
-        views: Sequence[Floats] | None,
-        check: Callable[[Sequence[Document]], None] | None,
-    ) -> IngestReport:
-        """Store a chunk unless the index has its mark, and cache the report."""
-        mark = chunk_mark(key, chunk) if key else ""
-        if mark and is_chunk_stored(self._settings(), mark):
-            report = IngestReport(unchanged=len(documents))
-        else:
-            if check is not None:
-                check(documents)
-            report = self._store(documents, views, mark)
-        if key:
-            self._chunks.put(f"{chunk} {key}", report)
-        return report
-
-    def _store(self, documents: list[Document], views: Sequence[Floats] | None, mark: str) -> IngestReport:
-        hooks = IngestHooks(
-            on_progress=self.check_open, note=lambda _: settings_with_mark(self._settings(), mark) if mark else {}
-        )
-        if views is None:
-            return self.index.add(documents, hooks=hooks)
-        return self.index.add_views(documents, list(views), hooks=hooks)
-
-    def _settings(self) -> Mapping[str, Any]:
-        """Return the settings of the index, where marks of stored chunks are kept; empty if it keeps none."""
-        return {} if self._local is None else self._local.settings
 
     async def delete(
         self,
@@ -431,19 +340,9 @@ class IndexService:
 
         ids: or a function that returns them, called in the writing thread.
         """
-        deleted = self._deletions.get(key) if key else None
+        deleted = self._writes.deleted(key)
         if deleted is None:
-
-            def delete_once() -> int:
-                deleted = self._deletions.get(key) if key else None
-                if deleted is None:
-                    chosen = ids() if callable(ids) else ids
-                    deleted = self.index.delete(ids=chosen, filter=condition, all=everything)
-                    if key:
-                        self._deletions.put(key, deleted)
-                return deleted
-
-            deleted = await self.write(delete_once)
+            deleted = await self.write(lambda: self._writes.delete(ids, condition, key, everything))
         return deleted
 
     async def update(self, id: str, metadata: Mapping[str, Any], check: Callable[[], None] | None = None) -> None:
@@ -455,6 +354,10 @@ class IndexService:
             self.index.update(id, metadata=metadata)
 
         await self.write(update)
+
+    def _settings(self) -> Mapping[str, Any]:
+        """Return the settings of the index, where marks of stored chunks are kept; empty if it keeps none."""
+        return {} if self._local is None else self._local.settings
 
     async def compact(self) -> CompactReport:
         """Compact the index; reads continue meanwhile, writes wait. ServerUnavailable if it is closed meanwhile."""
