@@ -1,5 +1,7 @@
 """Responses are limited in bytes: each of them, and all large ones in flight."""
 
+import asyncio
+import gc
 import http.client
 import json
 from pathlib import Path
@@ -9,11 +11,13 @@ import pytest
 from serving_tools import served, vectors
 
 import mvindex
-from mvindex import Document
+from mvindex import Document, Hit
 from mvindex.errors import LimitExceeded
+from mvindex.search.options import SearchOptions
 from mvindex.v1 import documents_pb2, search_pb2
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote import IndexClient
+from mvindex_connectors.server.batching import Batcher
 from mvindex_connectors.server.response_budget import ResponseBudget, ResponseMeter, TooLarge
 
 KB = 100
@@ -130,3 +134,36 @@ def test_room_is_given_back_when_responses_are_sent(serving, client):
     for _ in range(15):
         assert len(client.search(QUERIES[0], top_k=36).hits) == 36
         assert post(serving, "search", {"vector": QUERIES[0].tolist(), "top_k": 36})[0] == 200
+
+
+def hits_alive():
+    # Not isinstance(): it asks objects of other libraries for their class, and some warn that they are deprecated.
+    return [each for each in gc.get_objects() if type(each) is Hit]
+
+
+class NoObserver:
+    def observe_batch(self, size, waited_s, stages):
+        pass
+
+
+def test_the_hits_of_a_refused_search_are_freed_at_once(tmp_path):
+    """Hits in a circle with their error would wait for the collector of garbage, for which all threads wait."""
+    with mvindex.create(tmp_path / "a.mvx", dim=8) as index:
+        index.add_views([Document(f"d{n}", "word " * 20_000) for n in range(20)], vectors(20, 8)[:, None])
+
+        async def search():
+            batcher = Batcher(index, NoObserver(), batch=64, queued=1000, response_bytes=1 << 30)
+            try:
+                with pytest.raises(TooLarge):
+                    await batcher.search(vectors(8, 8), SearchOptions(top_k=20), ResponseMeter(ResponseBudget(4 << 20)))
+            finally:
+                batcher.close()
+
+        before = set(map(id, hits_alive()))
+        gc.disable()
+        try:
+            asyncio.run(search())
+            kept = [hit for hit in hits_alive() if id(hit) not in before]
+        finally:
+            gc.enable()
+        assert not kept

@@ -239,7 +239,7 @@ class Batcher:
             try:
                 encoded = self._index.encode_queries(texts)
             except MvindexError as err:
-                encoded = err
+                encoded = _kept(err)
             stages["encode"] = time.perf_counter() - begun
         vectors: list[Any] = []
         at = 0
@@ -280,7 +280,7 @@ class Batcher:
                     text=job.texts[0] if job.texts else None,
                 )
         except (MvindexError, ValueError) as err:
-            return err
+            return _kept(err)
         _choose_citations([found])
         return [found]
 
@@ -299,7 +299,7 @@ class Batcher:
             _choose_citations(found)
         except (MvindexError, ValueError) as err:
             if len(members) == 1:
-                answers[members[0]] = err
+                answers[members[0]] = _kept(err)
                 return
             for number in members:
                 self._search_together(jobs, vectors, [number], answers)
@@ -319,7 +319,7 @@ def _metered(job: _Job, answer: list[SearchResult] | Exception) -> list[SearchRe
             # At least: spans, snippets and citations are parts of the text, and are counted when they are written.
             job.meter.gather(sum(len(hit.text) + len(hit.title) + len(hit.id) for hit in result.hits))
     except LimitExceeded as err:
-        return err
+        return _kept(err)
     return answer
 
 
@@ -335,7 +335,12 @@ def _converted(job: _Job, answer: list[SearchResult] | Exception) -> list[Any] |
     try:
         return job.convert(answer)
     except MvindexError as err:
-        return err
+        return _kept(err)
+
+
+def _kept(err: Exception) -> Exception:
+    """Return an error that is kept for its caller without the frames it came through, which hold the hits."""
+    return err.with_traceback(None)
 
 
 def _parts(costs: Sequence[int]) -> Iterator[slice]:
