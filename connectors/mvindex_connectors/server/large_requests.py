@@ -6,11 +6,11 @@ A parser in C holds the interpreter until it is done, in whatever thread, so tha
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+import numpy as np
 from google.protobuf.descriptor import Descriptor
 
 from mvindex_connectors.server.response_budget import TooLarge
@@ -22,7 +22,8 @@ INLINE_BYTES = 64 << 10
 # About 60 ms each: objects and lists, and numbers or texts.
 _MAX_CONTAINERS, _MAX_VALUES = 500_000, 2_000_000
 _MAX_FIELDS = 1_000_000
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_PIECE, _FEW_BYTES = 256 << 10, 1 << 10
+_BACKSLASH = ord("\\")
 # Wire types of protobuf's encoding, and the bytes of those of a fixed size.
 _VARINT, _LENGTH = 0, 2
 _FIXED_BYTES = {1: 8, 5: 4}
@@ -37,32 +38,59 @@ async def parse_large(function: Callable[[], T], num_bytes: int) -> T:
     return await asyncio.get_running_loop().run_in_executor(_THREADS, function)
 
 
-def check_json_values(content: bytes) -> None:
+def check_json_values(content: bytes | bytearray) -> None:
     """Check that a JSON text has no more values than are parsed at once; raise TooLarge otherwise."""
-    if len(content) <= INLINE_BYTES or _fits(*_count(content)):
+    if len(content) <= INLINE_BYTES or not _is_beyond(content, [(0, len(content))]):
         return
-    # Some may be signs inside strings.
-    containers = values = at = 0
-    for string in _STRING.finditer(content):
-        found = _count(content[at : string.start()])
-        containers, values, at = containers + found[0], values + found[1], string.end()
-        if not _fits(containers, values):
-            break
-    found = _count(content[at:])
-    if not _fits(containers + found[0], values + found[1]):
+    # Signs inside strings are no values; to tell them apart takes long, so only where all together are too many.
+    if _is_beyond(content, _outside_strings(content)):
         raise TooLarge(
             f"body: expected at most {_MAX_CONTAINERS:,} objects and lists, and {_MAX_VALUES:,} values, got more. Send "
             "less at a time"
         )
 
 
-def _count(content: bytes) -> tuple[int, int]:
-    containers = content.count(b"{") + content.count(b"[")
-    return containers, containers + content.count(b",")
+def _is_beyond(content: bytes | bytearray, spans: Iterable[tuple[int, int]]) -> bool:
+    """Return whether the spans have more objects, lists or values than are parsed at once."""
+    containers = values = 0
+    for begin, end in spans:
+        for at in range(begin, end, _PIECE):
+            to = min(at + _PIECE, end)
+            opened = _count(content, b"{", at, to) + _count(content, b"[", at, to)
+            containers += opened
+            values += opened + _count(content, b",", at, to)
+            if containers > _MAX_CONTAINERS or values > _MAX_VALUES:
+                return True
+    return False
 
 
-def _fits(containers: int, values: int) -> bool:
-    return containers <= _MAX_CONTAINERS and values <= _MAX_VALUES
+def _count(content: bytes | bytearray, sign: bytes, begin: int, end: int) -> int:
+    """Return how often a sign occurs between two places."""
+    if end - begin < _FEW_BYTES:
+        return content.count(sign, begin, end)
+    # Thirty times as fast as count() where there are many, and threads that wait for the interpreter get it.
+    return int(np.count_nonzero(np.frombuffer(content, np.uint8, end - begin, begin) == ord(sign)))
+
+
+def _outside_strings(content: bytes | bytearray) -> Iterator[tuple[int, int]]:
+    """Yield where each part of a JSON text between its strings begins and ends."""
+    at = 0
+    while (begin := content.find(b'"', at)) >= 0:
+        yield at, begin
+        at = _end_of_string(content, begin + 1)
+    yield at, len(content)
+
+
+def _end_of_string(content: bytes | bytearray, at: int) -> int:
+    """Return the place behind the string whose first character is at a place; the end of all, if it has no end."""
+    while (end := content.find(b'"', at)) >= 0:
+        first = end
+        while first > at and content[first - 1] == _BACKSLASH:
+            first -= 1
+        at = end + 1
+        if (end - first) % 2 == 0:
+            return at
+    return len(content)
 
 
 def check_fields(content: bytes, descriptor: Descriptor) -> None:

@@ -167,21 +167,21 @@ class App:
             raise TimedOut(f"body: expected all of it within {_BODY_TIMEOUT_S:g} s") from err
         return await parse_large(lambda: convert(decode(kind, content)), len(content))
 
-    async def _read(self, request: Request) -> bytes:
-        parts, size, limit = [], 0, self._admission.limits.message_bytes
+    async def _read(self, request: Request) -> bytearray:
+        # Grown part by part: to join them at the end would hold up all others.
+        content, limit = bytearray(), self._admission.limits.message_bytes
         try:
             async for part in request.stream():
                 self._admission.take_request_bytes(len(part))
-                size += len(part)
-                if size > limit:
+                content += part
+                if len(content) > limit:
                     raise TooLarge(f"body: expected at most {limit} bytes, got more. Send less at a time, or "
                                         "raise --max-message-mb")  # fmt: skip
-                parts.append(part)
         except ClientDisconnect as err:
             raise asyncio.CancelledError from err
         finally:
-            self._admission.take_request_bytes(-size)
-        return b"".join(parts)
+            self._admission.take_request_bytes(-len(content))
+        return content
 
     async def _search(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call)

@@ -42,7 +42,7 @@ _COUNTS = ("top_k", "candidates")
 _MEMBER_CHARS = 60
 
 
-def decode(kind: type[RequestT], content: bytes) -> RequestT:
+def decode(kind: type[RequestT], content: bytes | bytearray) -> RequestT:
     """Return the request of a body; QueryError, or DocumentError within a document, if it is malformed."""
     check_json_values(content)
     try:
