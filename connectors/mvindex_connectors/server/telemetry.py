@@ -138,6 +138,8 @@ def log_to_stderr(level: int = logging.INFO) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+    # Faiss tells there of each variant for a processor that it was not installed with, as of a missing module.
+    logging.getLogger("faiss.loader").setLevel(logging.WARNING)
 
 
 def trace_span(name: str) -> AbstractContextManager[Any]:
