@@ -20,6 +20,7 @@ from mvindex.cli.options import (
     QuestionFormatOption,
     ThreadsOption,
     check_value,
+    explain_wait,
     index_directory,
     is_address,
     note,
@@ -128,7 +129,9 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
         print_report("", row, output, _summary(row))
         return
     with _open_for_build(index) as target:
-        if target.rebuild_lexical_if_damaged():
+        with explain_wait("checking the lexical index, all of it"):
+            is_lexical_rebuilt = target.rebuild_lexical_if_damaged()
+        if is_lexical_rebuilt:
             note("rebuilt from the texts: the lexical index")
         if target.rebuild_columns_if_damaged():
             note("rebuilt from the metadata: the columns of filter fields")
