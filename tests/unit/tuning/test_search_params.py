@@ -100,7 +100,7 @@ def test_a_target_that_is_no_share_is_refused(path, queries, target):
 def test_no_setting_is_measured_that_cannot_be_chosen(path, queries):
     with mvindex.open(path) as index:
         report = index.tune(queries, top_k=10, target_recall=0.5)
-    assert len(report.points) + sum(report.unmeasured.values()) == 7 * 4
+    assert len(report.points) + sum(report.unmeasured.values()) == 7 * 5
     reached = [point.search for point in report.points if point.recall >= 0.5]
     for one in reached:
         assert not any(other != one and all(other[name] >= one[name] for name in one) for other in reached)
@@ -112,7 +112,7 @@ def test_a_setting_slower_than_the_scan_ends_its_row_of_the_ladder(path, queries
     times = itertools.chain([5000.0], itertools.repeat(6000.0))
     with mvindex.open(path) as index:
         report = index.tune(queries, top_k=10, target_recall=1.0)
-    assert len(report.points) == 1 and list(report.unmeasured.values()) == [7 * 4 - 1]
+    assert len(report.points) == 1 and list(report.unmeasured.values()) == [7 * 5 - 1]
     assert "certified scan" in next(iter(report.unmeasured))
 
 
@@ -121,7 +121,7 @@ def test_after_the_time_limit_nothing_further_is_measured(path, queries):
         before, progress = index.info().search, []
         report = index.tune(queries, time_limit_s=1e-9, on_progress=lambda *step: progress.append(step))
         assert report.points == () and report.chosen is None and index.info().search == before
-        assert list(report.unmeasured.values()) == [7 * 4] and progress[-1] == ("measuring", 28, 28)
+        assert list(report.unmeasured.values()) == [7 * 5] and progress[-1] == ("measuring", 35, 35)
         with pytest.raises(ConfigError, match="time_limit_s"):
             index.tune(queries, time_limit_s=float("nan"))
 
