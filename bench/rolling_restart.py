@@ -10,9 +10,12 @@ failed and wrong reads (it exits 1 if there are any), and how long after a commi
 import argparse
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import tiny
+from rich.console import Console
+from rich.progress import Progress
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "serving"))
 from rolling import measure, report  # noqa: E402 - the harness of the tests
@@ -24,7 +27,9 @@ def main():
     parser.add_argument("--servers", type=int, default=3)
     parser.add_argument("--clients", type=int, default=2, help="threads that read, each with a client of its own")
     options = tiny.parse(parser, reads=300, servers=2)
-    tally = measure(options.reads, options.servers, options.clients)
+    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("reads", total=options.reads)
+        tally = measure(options.reads, options.servers, options.clients, partial(progress.advance, task))
     print(json.dumps(report(tally)))
     sys.exit(1 if tally.failed or tally.wrong else 0)
 

@@ -3,7 +3,8 @@
     python bench/serving_attacks.py --before OTHER/bin/python --out build/bench/attacks.json
 
 For each attack a server is started with `ulimit -n 1024`, left alone for some seconds, and attacked. Meanwhile one
-client asks for its health by a new HTTP connection each time, and another searches by gRPC. --before: the Python of
+client asks for its health by a new HTTP connection each time, and another searches by gRPC. The attack "busy" asks the
+server nothing and only computes, as a program beside it: it shows what sharing the cores costs. --before: the Python of
 another installation, whose server is measured by turns with this one's.
 """
 
@@ -38,9 +39,10 @@ from serving_tools import Serving  # noqa: E402 - the tests' server, in a proces
 
 SERVICE = "/mvindex.v1.MvindexService/"
 SOCKETS = ("h2", "h2-tls", "tcp-https", "slow-body", "slow-head")
-ATTACKS = ("response", "response-http", "terms", "objects", "vectors", "gzip-bomb", *SOCKETS)
+ATTACKS = ("busy", "response", "response-http", "terms", "objects", "vectors", "gzip-bomb", *SOCKETS)
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 DIM, WORDS = 8, 3000
+_MAX_FAILED = 10
 
 
 def make_indexes(folder, options):
@@ -57,9 +59,22 @@ def make_indexes(folder, options):
             index.add_views(documents, unit(rng, 1000)[:, None])
 
 
+def make_with(python, folder, options):
+    """Make the indexes with the version that will serve them: it may not read those of another."""
+    folder.mkdir()
+    command = [python, __file__, "--make", folder, "--documents", options.documents, "--long-kb", options.long_kb]
+    subprocess.run(list(map(str, command)), check=True, cwd=_root_of(python))
+
+
 def unit(rng, count):
     rows = rng.standard_normal((count, DIM)).astype(np.float32)
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def _root_of(python):
+    """Return the checkout whose .venv the Python is of."""
+    root = Path(python).parents[2]
+    return root if root.is_dir() else None
 
 
 @contextmanager
@@ -74,7 +89,7 @@ def serving(python, folder, is_tls):
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
-        cwd=Path(python).parents[2] if Path(python).parents[2].is_dir() else None,
+        cwd=_root_of(python),
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024)),
     )
     server = Serving(process)
@@ -208,7 +223,10 @@ def attack(options):
     """Attack for as long as told, and print what the server answered and how often."""
     name, ends = options.attack, time.monotonic() + options.seconds
     answers, sent = {}, 0
-    if name in SOCKETS:
+    if name == "busy":
+        while time.monotonic() < ends:
+            sum(range(1000))
+    elif name in SOCKETS:
         opened = open_sockets(name, options.address, options.sockets)
         time.sleep(max(options.seconds, ends - time.monotonic()))
         answers = {"opened": len(opened)}
@@ -308,8 +326,10 @@ def open_sockets(name, address, count):
         b"content-length: 1000\r\n\r\n{",
         "slow-head": b"GET / HTTP/1.1\r\nhost",
     }[name]
-    opened = []
-    for _ in range(count):
+    opened, tried = [], 0
+    # A server that takes no more would have every further try wait for its end.
+    while len(opened) < count and tried - len(opened) < _MAX_FAILED:
+        tried += 1
         with suppress(OSError):
             sock = socket.create_connection((host, int(port)), timeout=3)
             if name == "h2-tls":
@@ -336,26 +356,31 @@ def main():
     parser.add_argument("--sockets", type=int, default=1100)
     parser.add_argument("--mb", type=int, default=16, help="of the largest bodies; the bomb inflates to 94 times that")
     parser.add_argument("--out", type=Path)
-    for internal in ("--attack", "--address", "--folder"):
+    for internal in ("--attack", "--address", "--folder", "--make"):
         parser.add_argument(internal, help=argparse.SUPPRESS)
     options = tiny.parse(parser, seconds=0.5, documents=1000, long_kb=10, sockets=60, mb=1,
                          attacks=["response", "objects", "vectors", "slow-head"])  # fmt: skip
     if options.attack:
         attack(options)
         return
+    if options.make:
+        make_indexes(Path(options.make), options)
+        return
     sides = {"after": sys.executable} | ({"before": options.before} if options.before else {})
     rows = []
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        make_indexes(folder, options)
+        for side, python in sides.items():
+            make_with(python, folder / side, options)
         if {"h2-tls", "tcp-https"} & set(options.attacks):
             authority = Authority(folder / "tls")
             pair = authority.issue("server", hosts="IP:127.0.0.1,DNS:localhost")
             for source, name in zip((*pair, authority.cert), ("server.pem", "server.key", "ca.pem"), strict=True):
-                (folder / name).write_bytes(Path(source).read_bytes())
+                for side in sides:
+                    (folder / side / name).write_bytes(Path(source).read_bytes())
         for name in options.attacks:
             for side, python in sides.items():
-                rows.append({"side": side} | measure(python, name, folder, options))
+                rows.append({"side": side} | measure(python, name, folder / side, options))
                 print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)

@@ -24,6 +24,7 @@ from serving_tools import Serving, start, wait_for
 import mvindex
 from mvindex import Document
 from mvindex.errors import MvindexError, RemoteError
+from mvindex.records import CountCallback, no_progress
 from mvindex.testing import unit
 from mvindex_connectors.remote import CallSettings, IndexClient
 
@@ -153,7 +154,7 @@ class Writer:
         self._process.stdout.close()
 
 
-def measure(reads: int, servers: int, clients: int) -> Tally:
+def measure(reads: int, servers: int, clients: int, on_progress: CountCallback = no_progress) -> Tally:
     """Restart the servers one by one, over and over, until so many reads are done, and each was restarted once."""
     tally, stopped = Tally(), threading.Event()
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
@@ -176,14 +177,17 @@ def measure(reads: int, servers: int, clients: int) -> Tally:
             thread.start()
             stack.callback(thread.join)
         stack.callback(stopped.set)
-        _restart_all(group, readers, tally)
+        _restart_all(group, readers, tally, on_progress)
     return tally
 
 
-def _restart_all(group: Servers, readers: list[threading.Thread], tally: Tally) -> None:
+def _restart_all(group: Servers, readers: list[threading.Thread], tally: Tally, on_progress: CountCallback) -> None:
     """Restart one server after the other while there are reads."""
+    told = 0
     for number in cycle(range(len(group.urls))):
         time.sleep(1)
+        on_progress(tally.reads - told)
+        told = tally.reads
         if not any(thread.is_alive() for thread in readers):
             return
         if (status := group.restart(number)) != 0:
