@@ -213,6 +213,7 @@ class Step:
                 self._times(index, name, vectors, None, truth, top_k=depth)
             return {
                 "warm_up": warm.row(),
+                "search": index.info().search,
                 "mapped_bytes": index.info().mapped_bytes,
                 "copy_bytes": index.info().copy_bytes,
             }

@@ -53,6 +53,13 @@ def measured(peer, variant, data, timeout_s):
     return [{"peer": peer.name, "variant": variant} | built | row for row in found]
 
 
+# What all are compared with.
+FIRST = (PEERS[0], PEERS[0].variants[0])
+# What a name of --peers stands for.
+NAMES = {peer.name: [(peer, variant) for variant in peer.variants] for peer in PEERS}
+NAMES |= {f"{peer.name}:{variant}": [(peer, variant)] for peer in PEERS for variant in peer.variants}
+
+
 class Kept:
     """Rows of a run that is gone on with: read from a file where it is there, added to it variant by variant."""
 
@@ -60,7 +67,7 @@ class Kept:
         self._path, self._collection, self._timeout_s, self._rows = path, collection, timeout_s, {}
         lines = path.read_text(encoding="utf-8").splitlines() if path and path.exists() else ()
         for row in map(json.loads, lines):
-            if collection.items() <= row.items():
+            if collection.items() <= row.items() and row.get("dim") == collection.get("dim"):
                 self._rows.setdefault((row["peer"], row["variant"]), []).append(row)
 
     def rows(self, peer, variant, data):
@@ -109,26 +116,32 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, default=12_500)
     parser.add_argument("--views", type=int, default=8)
+    parser.add_argument("--dim", type=int, help="dimensions of the vectors, fewer than they have")
     parser.add_argument(
         "--corpus", nargs="+", choices=["gauss", "transplants", "real"], default=["gauss", "transplants"]
     )
-    parser.add_argument("--peers", nargs="+", choices=[peer.name for peer in PEERS], help="beside mvindex; else all")
+    parser.add_argument(
+        "--peers", nargs="+", choices=list(NAMES), metavar="PEER[:VARIANT]", help="beside mvindex:exact; else all"
+    )
     parser.add_argument("--step-timeout", type=int, default=3600, help="seconds that a build, or a search, may take")
     parser.add_argument("--smaller", type=int, default=20_000, help="documents for peers that take longer")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--rows", type=Path, help="file of rows as JSON: those in it are not measured again")
     parser.add_argument("--plot", type=Path, help="recall against time (PNG, SVG or PDF; needs matplotlib)")
     parser.add_argument("--json", action="store_true", help="one line of JSON a row")
-    options = tiny.parse(parser, documents=160, corpus=["gauss"], peers=["mvindex"], data=tiny.DATA, step_timeout=120)
-    names = {"mvindex", *(options.peers or [peer.name for peer in PEERS])}
-    chosen = [(peer, variant) for peer in PEERS if peer.name in names for variant in peer.variants]
+    options = tiny.parse(
+        parser, documents=160, corpus=["gauss"], peers=["mvindex:ivf-pq"], data=tiny.DATA, step_timeout=120
+    )
+    chosen = [each for name in options.peers or [peer.name for peer in PEERS] for each in NAMES[name]]
+    if chosen[0] != FIRST:
+        chosen = [FIRST, *(each for each in chosen if each != FIRST)]
     rows = []
     for corpus in options.corpus:
         rows += table(corpus, options.documents, chosen, options)
         late = {(row["peer"], row["variant"]) for row in rows if row.get("is_late") and row["corpus"] == corpus}
         if late and options.smaller < options.documents:
             # With the row that all are compared with.
-            again = [each for each in chosen if each == chosen[0] or (each[0].name, each[1]) in late]
+            again = [each for each in chosen if each == FIRST or (each[0].name, each[1]) in late]
             rows += table(corpus, options.smaller, again, options)
     if options.plot:
         plot([row for row in rows if "not_run" not in row], options.plot)
@@ -136,11 +149,12 @@ def main():
 
 def table(corpus, documents, chosen, options):
     """Print the rows of (peer, variant)s, and return them."""
-    data = exported(corpus, documents, options.views, options.data)
+    data = exported(corpus, documents, options.views, options.data, options.dim)
     if not options.json:
         print(f"\n## {corpus}, {documents:,} documents of {options.views} views\n")
         print(f"| peer | setting | {' | '.join(COLUMNS)} |\n|{' --- |' * (len(COLUMNS) + 2)}", flush=True)
     collection = {"corpus": corpus, "documents": documents, "views": options.views}
+    collection |= {} if options.dim is None else {"dim": options.dim}
     rows = []
     for row in rows_of(data, chosen, Kept(options.rows, collection, options.step_timeout)):
         if options.json:
