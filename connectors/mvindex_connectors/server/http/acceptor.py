@@ -11,10 +11,9 @@ import contextlib
 import logging
 import socket
 import ssl
-import time
-from collections import Counter
+from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from mvindex_connectors.server.connections import ConnectionCaps
 from mvindex_connectors.server.http.timeouts import HeaderTimeoutProtocol
@@ -23,17 +22,16 @@ logger = logging.getLogger(__name__)
 
 _HANDSHAKE_TIMEOUT_S = 5.0
 # Accepted before other events have their turn, and the pause when there is no descriptor left.
-_AT_ONCE = 32
+_AT_ONCE = 8
 _PAUSE_S = 0.1
 
 
 @dataclass(slots=True, eq=False)
 class _Connection:
-    """A connection; without a protocol while it is in its TLS handshake."""
+    """A connection; without a task until its turn has come, without a protocol while it is in its TLS handshake."""
 
     sock: socket.socket
     address: str
-    since: float = field(default_factory=time.monotonic)
     protocol: HeaderTimeoutProtocol | None = None
     task: asyncio.Task[None] | None = None
 
@@ -41,22 +39,25 @@ class _Connection:
     def is_busy(self) -> bool:
         return self.protocol is not None and self.protocol.is_busy
 
-    @property
-    def last_active(self) -> float:
-        return self.since if self.protocol is None else max(self.since, self.protocol.last_active)
-
     def close(self) -> None:
         """End the connection at once."""
-        if self.protocol is not None and self.protocol.transport is not None:
+        if self.task is None:
+            self.sock.close()
+        elif self.protocol is not None and self.protocol.transport is not None:
             self.protocol.transport.abort()
-        elif self.task is not None:
+        else:
             with contextlib.suppress(OSError):  # it has ended by itself
                 self.sock.shutdown(socket.SHUT_RDWR)
             self.task.cancel()
 
 
 class Acceptor:
-    """Accepts the connections of a listening socket for protocols that it makes."""
+    """Accepts the connections of a listening socket for protocols that it makes.
+
+    To accept one costs little; to read its first request costs the event loop a millisecond. So when a thousand come
+    at once, all are accepted soon, one is begun at each turn of the loop, the newest first, and the oldest give way
+    unread.
+    """
 
     def __init__(
         self,
@@ -68,8 +69,11 @@ class Acceptor:
         """context: for TLS, or None."""
         self._listener, self._make, self._context, self._caps = listener, make, context, caps
         self._loop = asyncio.get_running_loop()
-        self._open: set[_Connection] = set()
-        self._per_address: Counter[str] = Counter()
+        # The one that was idle longest comes first.
+        self._open: OrderedDict[_Connection, None] = OrderedDict()
+        self._of_address: dict[str, OrderedDict[_Connection, None]] = {}
+        # Those of them that are not begun yet.
+        self._accepted: dict[_Connection, None] = {}
         self._is_closed = False
         self._listen()
 
@@ -78,6 +82,9 @@ class Acceptor:
         self._is_closed = True
         self._loop.remove_reader(self._listener.fileno())
         self._listener.close()
+        for connection in [*self._accepted]:
+            self._forget(connection)
+            connection.close()
 
     def _listen(self) -> None:
         if not self._is_closed:
@@ -99,48 +106,63 @@ class Acceptor:
 
     def _admit(self, sock: socket.socket, address: str) -> None:
         """Serve a connection if there is room, or if another gives way."""
-        has_room = self._per_address[address] < self._caps.of_address or self._close_idlest(address)
+        has_room = len(self._of_address.get(address, ())) < self._caps.of_address or self._close_idlest(address)
         if not has_room or (len(self._open) >= self._caps.of_port and not self._close_idlest(None)):
             sock.close()
             return
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection = _Connection(sock, address)
-        self._open.add(connection)
-        self._per_address[address] += 1
+        self._open[connection] = self._accepted[connection] = None
+        self._of_address.setdefault(address, OrderedDict())[connection] = None
+        if len(self._accepted) == 1:
+            self._loop.call_soon(self._begin)
+
+    def _begin(self) -> None:
+        """Begin with the newest of the accepted connections, and call again for the others."""
+        if not self._accepted:
+            return
+        connection, _ = self._accepted.popitem()
+        connection.sock.setblocking(False)
+        connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.task = self._loop.create_task(self._connect(connection))
+        if self._accepted:
+            self._loop.call_soon(self._begin)
 
     async def _connect(self, connection: _Connection) -> None:
         def made() -> HeaderTimeoutProtocol:
-            protocol = self._make()
+            protocol = connection.protocol = self._make()
+            protocol.on_active = lambda: self._use(connection)
             protocol.on_lost = lambda: self._forget(connection)
             return protocol
 
         timeout = None if self._context is None else _HANDSHAKE_TIMEOUT_S
         try:
-            _, protocol = await self._loop.connect_accepted_socket(
+            await self._loop.connect_accepted_socket(
                 made, connection.sock, ssl=self._context, ssl_handshake_timeout=timeout
             )
         except (OSError, asyncio.CancelledError):
             # A handshake that failed, or took too long, or gave way to another connection.
             connection.sock.close()
             self._forget(connection)
-            return
-        connection.protocol = protocol
 
     def _close_idlest(self, address: str | None) -> bool:
         """Close the connection, of an address or of any, that was idle longest; return whether there was one."""
-        idle = [each for each in self._open if not each.is_busy and address in (None, each.address)]
-        if not idle:
+        connections = self._open if address is None else self._of_address.get(address, ())
+        oldest = next((each for each in connections if not each.is_busy), None)
+        if oldest is None:
             return False
-        oldest = min(idle, key=lambda each: each.last_active)
         self._forget(oldest)
         oldest.close()
         return True
 
+    def _use(self, connection: _Connection) -> None:
+        """Move a connection that was used behind all others."""
+        if connection in self._open:
+            self._open.move_to_end(connection)
+            self._of_address[connection.address].move_to_end(connection)
+
     def _forget(self, connection: _Connection) -> None:
         if connection in self._open:
-            self._open.discard(connection)
-            self._per_address[connection.address] -= 1
-            if not self._per_address[connection.address]:
-                del self._per_address[connection.address]
+            del self._open[connection], self._of_address[connection.address][connection]
+            self._accepted.pop(connection, None)
+            if not self._of_address[connection.address]:
+                del self._of_address[connection.address]

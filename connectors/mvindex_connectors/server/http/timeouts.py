@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +14,8 @@ _HEAD_TIMEOUT_S = 10.0
 class HeaderTimeoutProtocol(H11Protocol):
     """Uvicorn's protocol; closes a connection if the head of a request is not complete in time."""
 
-    last_active = 0.0
-    # Called when the connection has ended.
+    # Called when the connection begins a request, and when it has ended.
+    on_active: Callable[[], None] = staticmethod(lambda: None)
     on_lost: Callable[[], None] = staticmethod(lambda: None)
     _timer: asyncio.TimerHandle | None = None
 
@@ -28,7 +27,6 @@ class HeaderTimeoutProtocol(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         """Start the timer."""
         super().connection_made(transport)
-        self.last_active = time.monotonic()
         self._timer = self.loop.call_later(_HEAD_TIMEOUT_S, self._close)
 
     def data_received(self, data: bytes) -> None:
@@ -37,7 +35,7 @@ class HeaderTimeoutProtocol(H11Protocol):
         super().data_received(data)
         if self.cycle is not before:
             # Bytes of a head or of a body are no sign of life: a slow client sends them for ever.
-            self.last_active = time.monotonic()
+            self.on_active()
         if not self._awaits_head():
             self._stop_timer()
         elif self._timer is None:
