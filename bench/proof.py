@@ -23,6 +23,7 @@ from vectors import NUM_QUERIES, cached_index, index_folder
 from mvindex.engines.scan_torch import ScanConfig, TorchScan
 from mvindex.engines.scan_vnni import VnniScan
 from mvindex.engines.torch_blocks import Precision
+from mvindex.kernels import has_int8_products
 from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex.search import Engines, Request, search_documents
 from mvindex.store.embedded import EmbeddedStore
@@ -107,7 +108,9 @@ def main():
     parser.add_argument("--sizes", default="50000,200000")
     parser.add_argument("--views", type=int, default=8)
     parser.add_argument("--dim", type=int, default=384)
-    parser.add_argument("--scans", default="native,bf16,fp32")
+    # The native scan needs AVX-512 VNNI.
+    native = "native," if has_int8_products() else ""
+    parser.add_argument("--scans", default=f"{native}bf16,fp32")
     parser.add_argument("--top-k", default="10,100")
     parser.add_argument("--temperatures", default="1,0.2,0.05")
     parser.add_argument("--queries", type=int, default=64, help=f"up to {NUM_QUERIES}")
@@ -115,8 +118,10 @@ def main():
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--json", action="store_true")
     options = tiny.parse(
-        parser, sizes="600", views=2, dim=32, queries=4, top_k="5", temperatures="0.2", scans="native,fp32"
+        parser, sizes="600", views=2, dim=32, queries=4, top_k="5", temperatures="0.2", scans=f"{native}fp32"
     )
+    if "native" in options.scans and not native:
+        parser.error("--scans native: expected a processor with AVX-512 VNNI; this one has none")
     rows = []
     for documents in map(int, options.sizes.split(",")):
         shape = (documents, options.views, options.dim)
