@@ -9,11 +9,13 @@ from serving_tools import start
 from word_vectors import OIL, word_counts
 
 import mvindex
+from mvindex_connectors.remote import CallSettings, IndexClient
+from tests.helpers.marks import long
 
 BATCHES, BATCH = 40, 8
 
 
-def langchain(url):
+def langchain(index):
     embeddings = pytest.importorskip("langchain_core.embeddings")
     from mvindex_connectors.frameworks.langchain import MVIndexVectorStore
 
@@ -24,7 +26,7 @@ def langchain(url):
         def embed_query(self, text):
             return word_counts(text)
 
-    store = MVIndexVectorStore(url, Words())
+    store = MVIndexVectorStore(index, Words())
 
     def add(ids):
         store.add_texts([OIL] * len(ids), ids=ids)
@@ -32,13 +34,13 @@ def langchain(url):
     return SimpleNamespace(add=add, search=lambda: store.similarity_search("oil", k=3), close=store.close)
 
 
-def llamaindex(url):
+def llamaindex(index):
     schema = pytest.importorskip("llama_index.core.schema")
     from llama_index.core.vector_stores.types import VectorStoreQuery
 
     from mvindex_connectors.frameworks.llamaindex import MVIndexVectorStore
 
-    store = MVIndexVectorStore(url)
+    store = MVIndexVectorStore(index)
 
     def add(ids):
         store.add([schema.TextNode(id_=each, text=OIL, embedding=word_counts(OIL)) for each in ids])
@@ -49,13 +51,13 @@ def llamaindex(url):
     return SimpleNamespace(add=add, search=search, close=store.close)
 
 
-def haystack(url):
+def haystack(index):
     documents = pytest.importorskip("haystack.dataclasses")
     from haystack.document_stores.types import DuplicatePolicy
 
     from mvindex_connectors.frameworks.haystack import MVIndexDocumentStore, MVIndexEmbeddingRetriever
 
-    store = MVIndexDocumentStore(url, embedding_dim=10)
+    store = MVIndexDocumentStore(index, embedding_dim=10)
     retriever = MVIndexEmbeddingRetriever(document_store=store, top_k=3)
 
     def add(ids):
@@ -70,13 +72,15 @@ def haystack(url):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("adapter", [langchain, llamaindex, haystack])
+@pytest.mark.parametrize("adapter", [langchain, long(llamaindex), long(haystack)])
 def test_an_adapter_goes_on_while_its_server_is_restarted(adapter, tmp_path):
     path = tmp_path / "words.mvx"
     mvindex.create(path, dim=10).close()
     server = start(f"--index={path}", "--drain", "5")
     port = server.target.rpartition(":")[2]
-    store = adapter(server.url("words"))
+    # On a busy machine a server takes longer to come back than clients wait by default.
+    client = IndexClient(server.url("words"), settings=CallSettings(retry_s=60))
+    store = adapter(client)
     added, counts, failures = threading.Event(), Counter(), []
 
     def write():
@@ -108,6 +112,7 @@ def test_an_adapter_goes_on_while_its_server_is_restarted(adapter, tmp_path):
     finally:
         added.set()
         store.close()
+        client.close()
         server.close()
     assert failures == [] and restarts > 0 and counts["searches"] > restarts
     with mvindex.open(path) as index:

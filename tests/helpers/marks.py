@@ -6,3 +6,8 @@ import pytest
 def full(*values):
     """Return a case for the full run only."""
     return pytest.param(*values, marks=pytest.mark.full)
+
+
+def long(*values):
+    """Return a case for the long run only."""
+    return pytest.param(*values, marks=pytest.mark.long)
