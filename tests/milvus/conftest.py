@@ -1,4 +1,4 @@
-"""The folder of these tests on the path; one Milvus server for all tests of a run that ask for one."""
+"""The folder of these tests on the path; one Milvus server for all those of a process that ask for one."""
 
 import contextlib
 import os
@@ -13,7 +13,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from milvus_server import QUICK, MilvusServer  # noqa: E402 - beside this file
 
 
-@pytest.fixture(scope="session")
+# Of the package: it takes an eighth of a core while nothing is asked of it.
+@pytest.fixture(scope="package")
 def server(tmp_path_factory):
     """A real Milvus, in a network of its own."""
     with MilvusServer(tmp_path_factory.mktemp("milvus"), QUICK) as running:
