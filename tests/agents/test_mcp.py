@@ -9,6 +9,7 @@ import pytest
 
 import mvindex
 from tests.agents.mcp_serving import DOCUMENTS, HOSTILE, LONG, command, listening
+from tests.helpers.marks import long
 
 pytestmark = [pytest.mark.needs("minilm"), pytest.mark.needs("mcp")]
 INSPECTOR = os.environ.get("MVINDEX_MCP_INSPECTOR", "")
@@ -166,7 +167,7 @@ def inspect(target, method, *options):
 
 
 @pytest.mark.needs("mcp-inspector")
-@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.parametrize("transport", [long("stdio"), "http"])
 def test_the_inspector_of_the_protocol_lists_and_calls_everything(folder, transport):
     index = folder / "docs.mvx"
     with contextlib.ExitStack() as stack:

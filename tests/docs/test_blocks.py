@@ -34,6 +34,8 @@ INDEXES = {
 }
 # What a word in the blocks of a page needs.
 NEEDED = {"curl ": "curl", "milvus": "milvus-lite", " datasets:": "datasets"}
+# They train, and analyse, for minutes.
+SLOW = {"docs/how-to/training.md", "docs/how-to/analysis.md", "docs/how-to/papers.md"}
 # Packages that need not be installed.
 FRAMEWORKS = {
     "dspy",
@@ -74,7 +76,8 @@ def with_needs(page):
     """Return the page as a test's argument, marked with what its blocks need; the README is tested by default."""
     code = "\n".join(block.code for block in runs_of(page))
     marks = [pytest.mark.needs(what) for word, what in NEEDED.items() if word in code]
-    return pytest.param(page, marks=marks if page == "README.md" else [*marks, pytest.mark.full])
+    marks += [pytest.mark.full] if page != "README.md" else []
+    return pytest.param(page, marks=[*marks, pytest.mark.long] if page in SLOW else marks)
 
 
 @pytest.mark.needs("minilm")

@@ -13,7 +13,8 @@ from tests.durability.kills.shards import SHARD_OPERATIONS
 from tests.durability.operations import OPERATIONS
 from tests.durability.processes import call
 
-IS_FULL = os.environ.get("FULL") == "1"
+IS_FULL, IS_LONG = (os.environ.get(name) == "1" for name in ("FULL", "MVINDEX_LONG"))
+STEPS = None if IS_LONG else 12 if IS_FULL else 4
 # Their steps are those of other operations; killed with FULL=1.
 LIKE_OTHERS = {"delete by filter", "build flat", "build exact", "compact", "compact with hnsw"}
 
@@ -38,7 +39,7 @@ def killed(operations, folder, **options):
     ],
 )
 def test_a_kill_loses_nothing_acknowledged_and_shows_nothing_partial(operation, tmp_path):
-    found = killed([operation], tmp_path, steps=None if IS_FULL else 4, at_random=2 if IS_FULL else 1)[operation]
+    found = killed([operation], tmp_path, steps=STEPS, at_random=2 if IS_FULL else 1)[operation]
     assert found["faults"] == []
     assert found["at_steps"] >= 4 and found["at_random"] + found["finished"] >= 1
 

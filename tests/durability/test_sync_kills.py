@@ -12,7 +12,7 @@ import mvindex
 from tests.durability.processes import ROOT
 from tests.helpers.folders import Counting, documents_of, held, note, write
 
-KILLS = 40 if os.environ.get("FULL") == "1" else 6
+KILLS = 40 if os.environ.get("MVINDEX_LONG") == "1" else 6
 FILES = 60
 
 

@@ -308,6 +308,7 @@ torch.distributed.destroy_process_group()
 
 
 @pytest.mark.full
+@pytest.mark.long
 def test_callbacks_are_called_in_the_main_process_and_stop_all_processes(files, tmp_path):
     script, config = tmp_path / "script.py", trainer_of(files, tmp_path / "out").config
     script.write_text(STOPPED_BY_ONE)

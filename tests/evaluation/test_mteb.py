@@ -9,6 +9,7 @@ from mvindex.errors import ConfigError, Unsupported
 from mvindex.eval.metrics import Evaluation
 from mvindex.eval.questions import Question
 from tests.helpers.cli import read_passages
+from tests.helpers.marks import long
 
 pytestmark = [pytest.mark.needs("minilm"), pytest.mark.needs("mteb")]
 
@@ -65,7 +66,7 @@ def task(rows, monkeypatch, tmp_path):
     return Local()
 
 
-@pytest.mark.parametrize("mode", ["dense", "hybrid"])
+@pytest.mark.parametrize("mode", [long("dense"), "hybrid"])
 def test_mteb_measures_what_eval_measures(task, rows, mode, tmp_path):
     import mteb
 

@@ -207,6 +207,7 @@ def test_a_server_that_follows_is_read_only():
 
 
 @pytest.mark.needs("s3")
+@pytest.mark.long
 def test_a_writer_and_a_follower_meet_in_a_bucket_and_the_follower_may_be_killed(index, tmp_path):
     index.close()
     with s3_bucket() as bucket:

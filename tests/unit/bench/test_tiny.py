@@ -9,26 +9,41 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.marks import long
+
 ROOT = Path(__file__).parents[3]
 BENCH = ROOT / "bench"
 # Parts of benches, which are no programs.
 PARTS = {"rounds.py", "tables.py", "tiny.py", "vectors.py"}
 # One of each sort; the others in the full run.
 DEFAULT = ["dpr.py", "fuzz.py", "lexical.py", "scale_fit.py", "squad_splits.py", "studies.py"]
-NEEDS = {
-    "screenshots.py": "chromium",
-    "milvus.py": "milvus-lite",
-    "milvus_bulk.py": "milvus-server",
-    "milvus_kills.py": "milvus-lite",
-}
+NEEDS = {"milvus.py": "milvus-lite", "milvus_kills.py": "milvus-lite"}
 WITHOUT = {file.name for file in BENCH.glob("*.py") if not re.search(r"--tiny|tiny\.parse\(", file.read_text())}
-# They measure for as long as it takes to open servers, or processes, many times.
-LONG = ["readers.py", "rolling_restart.py", "serving.py", "serving_attacks.py", "start.py"]
-# They encode texts: torch is imported, and the texts are encoded, once for each half.
-ENCODING = [
+# They take more than 20 seconds in their tiny form.
+LONG = [
+    "folder.py",
+    "lexical_tantivy.py",
+    "mcp_latency.py",
+    "memory.py",
+    "own_model.py",
+    "peers.py",
+    "pictures.py",
+    "readers.py",
+    "rolling_restart.py",
+    "search.py",
+    "serving.py",
+    "serving_attacks.py",
+    "start.py",
+    "sync.py",
+    "tutorials.py",
+    "walks.py",
+]
+LONG_NEEDS = {"screenshots.py": "chromium", "milvus_bulk.py": "milvus-server"}
+# They encode texts: torch is imported, and the texts are encoded, once for all of a group.
+ENCODING = ["cold.py", "quality.py", "shards.py"]
+LONG_ENCODING = [
     "citations.py",
     "codes.py",
-    "cold.py",
     "drpq.py",
     "encoding.py",
     "full_count.py",
@@ -36,16 +51,13 @@ ENCODING = [
     "ingest.py",
     "lists.py",
     "pruning.py",
-    "quality.py",
     "scale.py",
-    "shards.py",
     "training.py",
     "training_speed.py",
     "views.py",
 ]
-FULL = sorted(
-    {file.name for file in BENCH.glob("*.py")} - PARTS - WITHOUT - {*DEFAULT, *LONG, *ENCODING} - NEEDS.keys()
-)
+APART = {*DEFAULT, *NEEDS, *LONG, *LONG_NEEDS, *ENCODING, *LONG_ENCODING}
+FULL = sorted({file.name for file in BENCH.glob("*.py")} - PARTS - WITHOUT - APART)
 
 
 def run(*command):
@@ -58,8 +70,9 @@ def run(*command):
     [
         *DEFAULT,
         *(pytest.param(name, marks=pytest.mark.full) for name in FULL),
-        *(pytest.param(name, marks=pytest.mark.long) for name in LONG),
         *(pytest.param(name, marks=[pytest.mark.needs(need), pytest.mark.full]) for name, need in NEEDS.items()),
+        *map(long, LONG),
+        *(pytest.param(name, marks=[pytest.mark.needs(need), pytest.mark.long]) for name, need in LONG_NEEDS.items()),
     ],
 )
 def test_a_bench_runs_in_its_tiny_form(name):
@@ -68,7 +81,9 @@ def test_a_bench_runs_in_its_tiny_form(name):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("names", [ENCODING[::2], ENCODING[1::2]], ids=["one half", "other half"])
+@pytest.mark.parametrize(
+    "names", [pytest.param(ENCODING, id="some"), pytest.param(LONG_ENCODING, id="others", marks=pytest.mark.long)]
+)
 def test_benches_that_encode_run_in_their_tiny_form(names):
     done = run(sys.executable, "-m", "tests.unit.bench.tiny_runs", *names)
     failed = {row["bench"]: row["failed"] for row in map(json.loads, done.stdout.splitlines())}

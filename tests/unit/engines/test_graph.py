@@ -16,6 +16,7 @@ from mvindex.errors import ConfigError, DamagedIndex, EngineError, StoreError
 from mvindex.index import embedded_store_of
 from mvindex.kernels.walk import new_steps
 from mvindex.testing import unit
+from tests.helpers.marks import long
 
 DIM, COUNT, VIEWS = 24, 3000, 4
 
@@ -54,7 +55,7 @@ def recall(index, queries=QUERIES, **options):
     return float(np.mean([len(set(ids(a)) & set(ids(b))) / len(b.hits) for a, b in zip(found, exact, strict=True)]))
 
 
-@pytest.mark.parametrize("bits", [2, 8])
+@pytest.mark.parametrize("bits", [2, long(8)])
 def test_codes_of_other_bits_find_nearly_all_too_with_the_same_links(path, tmp_path, bits):
     shutil.copytree(path, tmp_path / "x.mvx")
     (whole,) = (tmp_path / "x.mvx").glob("*/engine-graph-*/links.npy")
