@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import socket
 import ssl
 from collections import OrderedDict
@@ -24,6 +25,9 @@ _HANDSHAKE_TIMEOUT_S = 5.0
 # Accepted before other events have their turn, and the pause when there is no descriptor left.
 _AT_ONCE = 8
 _PAUSE_S = 0.1
+# Of what a connection has sent, before it is begun.
+_LOOK_BYTES = 4096
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d{1,12})", re.IGNORECASE)
 
 
 @dataclass(slots=True, eq=False)
@@ -41,22 +45,25 @@ class _Connection:
 
     def close(self) -> None:
         """End the connection at once."""
-        if self.task is None:
-            self.sock.close()
-        elif self.protocol is not None and self.protocol.transport is not None:
+        if self.protocol is not None and self.protocol.transport is not None:
             self.protocol.transport.abort()
+            return
+        if self.task is not None:
+            self.task.cancel()
+        if self.protocol is None:
+            # A task that is cancelled before its first step closes nothing.
+            self.sock.close()
         else:
             with contextlib.suppress(OSError):  # it has ended by itself
                 self.sock.shutdown(socket.SHUT_RDWR)
-            self.task.cancel()
 
 
 class Acceptor:
     """Accepts the connections of a listening socket for protocols that it makes.
 
-    To accept one costs little; to read its first request costs the event loop a millisecond. So when a thousand come
-    at once, all are accepted soon, one is begun at each turn of the loop, the newest first, and the oldest give way
-    unread.
+    To accept one costs little; to begin with it, and to read its request, costs the event loop a millisecond. So when
+    a thousand come at once, all are accepted soon, and one is begun at each turn of the loop: the newest whose request
+    has arrived, else the newest. The oldest give way unread.
     """
 
     def __init__(
@@ -110,6 +117,7 @@ class Acceptor:
         if not has_room or (len(self._open) >= self._caps.of_port and not self._close_idlest(None)):
             sock.close()
             return
+        sock.setblocking(False)
         connection = _Connection(sock, address)
         self._open[connection] = self._accepted[connection] = None
         self._of_address.setdefault(address, OrderedDict())[connection] = None
@@ -117,15 +125,30 @@ class Acceptor:
             self._loop.call_soon(self._begin)
 
     def _begin(self) -> None:
-        """Begin with the newest of the accepted connections, and call again for the others."""
+        """Begin with one of the accepted connections, and call again for the others."""
         if not self._accepted:
             return
-        connection, _ = self._accepted.popitem()
-        connection.sock.setblocking(False)
+        newest = next(reversed(self._accepted))
+        connection = next((each for each in reversed(self._accepted) if self._has_request(each.sock)), newest)
+        del self._accepted[connection]
         connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.task = self._loop.create_task(self._connect(connection))
         if self._accepted:
             self._loop.call_soon(self._begin)
+
+    def _has_request(self, sock: socket.socket) -> bool:
+        """Return whether a request has arrived, as far as can be seen, or the beginning of a TLS handshake."""
+        try:
+            received = sock.recv(_LOOK_BYTES, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        if self._context is not None or not received or len(received) == _LOOK_BYTES:
+            return True
+        head, end, body = received.partition(b"\r\n\r\n")
+        length = _LENGTH.search(head)
+        return bool(end) and (length is None or len(body) >= int(length[1]))
 
     async def _connect(self, connection: _Connection) -> None:
         def made() -> HeaderTimeoutProtocol:
