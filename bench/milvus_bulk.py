@@ -24,7 +24,7 @@ from scale_parts.passages import Passages
 import mvindex
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.milvus.milvus_server import MilvusServer  # noqa: E402 - after the path
+from tests.milvus.milvus_server import VENV_VARIABLE, MilvusServer, is_here  # noqa: E402 - after the path
 
 TARGET_ROWS = 168_122_592
 QUESTIONS, TOP_K = 16, 10
@@ -121,6 +121,10 @@ def main():
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--json", action="store_true", help="one line of JSON a size, and no fit")
     options = tiny.parse(parser, documents=[600, 1200], views=2, dim=16, data=tiny.DATA, folder=tiny.OUT)
+    if not is_here():
+        parser.error(
+            f"expected a virtual environment with milvus==2.3.5, named in {VENV_VARIABLE}, and unshare; got none"
+        )
     (options.folder / "server").mkdir(parents=True)
     rows = []
     with MilvusServer(options.folder / "server") as server:
