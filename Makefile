@@ -11,6 +11,9 @@ EXTRAS ?= all,dev
 # Test processes, each of one thread but where a test asks for more.
 JOBS ?= 2
 
+# Thousands of processes of the tests import the same modules: they are compiled once.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test check docs docs-release format install proto clean release-check
 
 demo: $(READY)
