@@ -71,6 +71,7 @@ NOT_RUN = [
     NotRun("docs/how-to/milvus.md", "mvindex migrate corpus.mvx milvus://", CLUSTER),
     NotRun("docs/how-to/milvus.md", "mvindex import milvus-bulk", CLUSTER),
     NotRun("docs/how-to/milvus.md", "python bench/milvus.py", BENCH),
+    NotRun("docs/how-to/milvus.md", "python bench/milvus_bulk.py", BENCH),
     NotRun("docs/how-to/milvus.md", "python bench/milvus_kills.py", BENCH),
     NotRun("docs/explanation/peers.md", "python bench/peers.py", BENCH),
     NotRun("docs/how-to/pruning.md", "python bench/pruning.py", BENCH),
