@@ -31,6 +31,13 @@ def wait_for(happened, seconds=20):
         time.sleep(0.05)
 
 
+class NoObserver:
+    """Keeps no figures of batches."""
+
+    def observe_batch(self, size, waited_s, stages):
+        pass
+
+
 class Serving:
     """A running `mvindex serve`: its addresses, and its log so far."""
 

@@ -9,13 +9,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from serving_tools import fill, served, vectors
+from serving_tools import NoObserver, fill, served, vectors
 
 from mvindex.errors import LimitExceeded
+from mvindex.records import SearchResult
+from mvindex.search.options import SearchOptions
 from mvindex_connectors.remote import Access, CallSettings, IndexClient
 from mvindex_connectors.server.admission import Admission, CallContext
+from mvindex_connectors.server.batching import Batcher
 from mvindex_connectors.server.config import Limits
 from mvindex_connectors.server.fairness import FairQueue, SmallFirst, has_room, query_costs
+from mvindex_connectors.server.response_budget import ResponseBudget, ResponseMeter
 from mvindex_connectors.server.telemetry import Metrics
 from mvindex_connectors.server.tokens import Tokens
 
@@ -80,6 +84,48 @@ def test_what_a_query_costs():
     assert query_costs(rows, None, 10_000) == [101, 101]
     assert query_costs(["x", "y" * 2560], None, 10) == [1, 11]
     assert query_costs(rows, ["x", "y" * 2560], 100) == [2, 12]
+
+
+def test_small_requests_are_expected_for_a_second_after_the_last(monkeypatch):
+    turns, now = SmallFirst(), [100.0]
+    monkeypatch.setattr("mvindex_connectors.server.fairness.time.monotonic", lambda: now[0])
+    assert not turns.had_small_lately
+    with turns.small():
+        now[0] += 10
+        assert turns.had_small_lately
+    now[0] += 0.9
+    assert turns.had_small_lately
+    now[0] += 0.2
+    assert not turns.had_small_lately
+
+
+class SearchedParts:
+    """Stands where an index is asked, and keeps how many queries come together."""
+
+    def __init__(self):
+        self.sizes = []
+
+    def search_with_options(self, queries, options, text=None):
+        self.sizes.append(len(queries))
+        return [SearchResult((), False, 0, 1)] * len(queries)
+
+
+@pytest.mark.parametrize(("has_small", "sizes"), [(False, [64, 64, 64, 8]), (True, [64, *[16] * 8, 8])])
+def test_a_large_request_is_searched_in_finer_parts_while_small_ones_come(has_small, sizes):
+    async def search():
+        index, turns = SearchedParts(), SmallFirst()
+        batcher = Batcher(index, NoObserver(), batch=256, queued=1000, response_bytes=1 << 20)
+        if has_small:
+            with turns.small():
+                pass
+        try:
+            meter = ResponseMeter(ResponseBudget(1 << 20), turns)
+            found = await batcher.search(np.zeros((200, 4), dtype=np.float32), SearchOptions(), meter)
+        finally:
+            batcher.close()
+        return len(found), index.sizes
+
+    assert asyncio.run(search()) == (200, sizes)
 
 
 def test_large_work_waits_for_small_but_keeps_a_share():

@@ -1,7 +1,10 @@
 """Large requests: bounded before they are parsed, and parsed beside other calls."""
 
+import asyncio
+import gc
 import http.client
 import json
+import weakref
 
 import grpc
 import numpy as np
@@ -11,7 +14,10 @@ from serving_tools import fill, served, vectors
 from mvindex.v1 import documents_pb2, search_pb2
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote import IndexClient
+from mvindex_connectors.server.config import ServerConfig, parse_index
+from mvindex_connectors.server.grpc_middleware import LargeMessage
 from mvindex_connectors.server.large_requests import check_fields, check_json_values
+from mvindex_connectors.server.lifecycle import Server
 from mvindex_connectors.server.response_budget import TooLarge
 
 
@@ -95,6 +101,48 @@ def test_wrong_large_requests_have_the_errors_of_small_ones(serving):
     with grpc.insecure_channel(serving.target) as channel, pytest.raises(grpc.RpcError) as failed:
         list(MvindexServiceStub(channel).Add(iter([many])))
     assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+class Messages:
+    """The large messages of a server in this process that are not freed."""
+
+    def __init__(self, monkeypatch):
+        self._alive = weakref.WeakSet()
+        made = LargeMessage.__init__
+
+        def keep(message, *args):
+            made(message, *args)
+            self._alive.add(message)
+
+        monkeypatch.setattr(LargeMessage, "__init__", keep)
+
+    def __len__(self):
+        return len(self._alive)
+
+
+def test_a_refused_large_request_is_freed_at_once(tmp_path, monkeypatch):
+    """A request in a circle with its error would fill the memory until the collector of garbage runs."""
+    fill(tmp_path / "a.mvx")
+    messages = Messages(monkeypatch)
+    request = search_pb2.SearchRequest(index="a", texts=search_pb2.Texts(values=["word " * 50_000]))
+
+    async def refuse():
+        server = Server(ServerConfig(indexes=[parse_index(f"a={tmp_path / 'a.mvx'}")], port=0, drain_s=1))
+        addresses = await server.start()
+        gc.collect()
+        gc.disable()
+        try:
+            async with grpc.aio.insecure_channel(addresses.grpc.partition("://")[2]) as channel:
+                for _ in range(5):
+                    with pytest.raises(grpc.RpcError) as failed:
+                        await MvindexServiceStub(channel).Search(request)
+                    assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            return len(messages)
+        finally:
+            gc.enable()
+            await server.stop()
+
+    assert asyncio.run(refuse()) <= 1
 
 
 def test_compressed_messages_are_refused(serving):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from serving_tools import served, vectors
+from serving_tools import NoObserver, served, vectors
 
 import mvindex
 from mvindex import Document, Hit
@@ -139,11 +139,6 @@ def test_room_is_given_back_when_responses_are_sent(serving, client):
 def hits_alive():
     # Not isinstance(): it asks objects of other libraries for their class, and some warn that they are deprecated.
     return [each for each in gc.get_objects() if type(each) is Hit]
-
-
-class NoObserver:
-    def observe_batch(self, size, waited_s, stages):
-        pass
 
 
 def test_the_hits_of_a_refused_search_are_freed_at_once(tmp_path):

@@ -23,6 +23,8 @@ from mvindex_connectors.server.tokens import ANYONE, Caller, Tokens
 
 logger = logging.getLogger(__name__)
 
+# For each slice of a large request that is received while small ones are served: 64 MiB of it in a second.
+_SLICE_PAUSE_S = 0.004
 # So many requests of the largest size may be received by HTTP at once.
 _LARGEST_REQUESTS = 16
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
@@ -61,7 +63,7 @@ class Admission:
         """names: of the indexes, as they are at each call."""
         self.tokens, self.limits, self.metrics = tokens, limits, metrics
         self._names = names
-        self._responses, self._turns = ResponseBudget(limits.response_bytes), SmallFirst()
+        self._responses, self.turns = ResponseBudget(limits.response_bytes), SmallFirst()
         self._calls_of: Counter[str] = Counter()
         self._in_flight = 0
         self._open = 0
@@ -83,7 +85,7 @@ class Admission:
 
     def new_meter(self) -> ResponseMeter:
         """Return the meter of a response; close it when that was sent."""
-        return ResponseMeter(self._responses, self._turns)
+        return ResponseMeter(self._responses, self.turns)
 
     @contextmanager
     def admit(self, call: CallContext, header: str | None, *, is_open: bool = False) -> Iterator[None]:
@@ -174,6 +176,14 @@ class Admission:
         finally:
             self._count(1, False)
         self._check_room()
+
+    async def give_way(self) -> None:
+        """Wait a moment while small requests are served; call it for each slice of a large one that is received.
+
+        The event loop takes longer to receive a slice than to serve a small request.
+        """
+        if self.turns.had_small_lately:
+            await asyncio.sleep(_SLICE_PAUSE_S)
 
     def take_request_bytes(self, num_bytes: int) -> None:
         """Count bytes of requests that are being received, or give them back; LimitExceeded for too many of all."""

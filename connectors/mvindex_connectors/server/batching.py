@@ -9,6 +9,7 @@ their requests cost. Queries whose caller is gone (disconnected, deadline passed
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,11 +26,13 @@ from mvindex.scoring.fusion import Mode
 from mvindex.search.options import SearchOptions
 from mvindex.search.profiling import watched_stages
 from mvindex_connectors.server.fairness import FairQueue, query_costs
-from mvindex_connectors.server.response_budget import ResponseMeter, too_large_beyond
+from mvindex_connectors.server.response_budget import ResponseMeter, too_large_beyond, without_frames
 
-# A request that costs more than so many plain queries is large; it is searched in parts that cost so many.
+# A request that costs more than so many plain queries is large; it is searched in parts that cost up to _PART, since
+# small requests wait for a part to end. Its first part costs more: one that makes too large a response is found out
+# before anything is converted. While nobody sends small requests, parts are searched together.
 _MAX_SMALL = 32
-_PART = 64
+_PART, _FIRST_PART, _PARTS_AT_ONCE = 16, 64, 64
 # How long a small request waits for its lane before the lane of large ones may take it.
 _MAX_WAIT_S = 0.1
 
@@ -171,20 +174,25 @@ class Batcher:
             is_overdue = bool(self._small) and time.monotonic() - min(job.since for job in self._small) >= _MAX_WAIT_S
             # By turns if both are waiting.
             self._has_helped = is_overdue and not (self._has_helped and self._large)
-            source, max_queries = (
-                (self._small, self._batch) if self._has_helped else (self._large, min(self._batch, _PART))
-            )
-            self._start("large", self._take(source, max_queries))
+            self._start("large", self._take(self._small, self._batch) if self._has_helped else self._take_large())
 
-    def _take(self, lane: FairQueue[_Job], max_queries: int) -> list[_Job]:
-        """Remove and return the jobs of the next batch, in order, without cancelled ones."""
+    def _take_large(self) -> list[_Job]:
+        """Return the jobs of the next batch of large requests: one part while small requests come."""
+        if not self._large:
+            return []
+        has_small = self._large.peek().meter.turns.had_small_lately
+        return self._take(self._large, min(self._batch, _PARTS_AT_ONCE), 1 if has_small else _PARTS_AT_ONCE)
+
+    def _take(self, lane: FairQueue[_Job], max_queries: int, max_cost: float = math.inf) -> list[_Job]:
+        """Remove and return the jobs of the next batch, in order, at least one, without cancelled ones."""
         jobs: list[_Job] = []
-        count = 0
-        while lane and (not jobs or count + lane.peek().size <= max_queries):
+        size = cost = 0
+        while lane and (not jobs or (size + lane.peek().size <= max_queries and cost + lane.peek().cost <= max_cost)):
             job = lane.popleft()
             if not job.future.done():
                 jobs.append(job)
-                count += job.size
+                size += job.size
+                cost += job.cost
         return jobs
 
     def _start(self, lane: str, jobs: list[_Job]) -> None:
@@ -222,7 +230,9 @@ class Batcher:
     ) -> list[list[SearchResult] | Exception]:
         """Return the results of each job, or its error. Runs in a thread."""
         if lane == "large" and not self._has_helped:
-            jobs[0].meter.turns.pause()
+            for job in jobs:
+                job.meter.is_in_thread = True
+            jobs[0].meter.give_way()
         with watched_stages(stages):
             vectors = self._encode(jobs, stages)
             begun = time.perf_counter()
@@ -239,7 +249,7 @@ class Batcher:
             try:
                 encoded = self._index.encode_queries(texts)
             except MvindexError as err:
-                encoded = _kept(err)
+                encoded = without_frames(err)
             stages["encode"] = time.perf_counter() - begun
         vectors: list[Any] = []
         at = 0
@@ -280,8 +290,8 @@ class Batcher:
                     text=job.texts[0] if job.texts else None,
                 )
         except (MvindexError, ValueError) as err:
-            return _kept(err)
-        _choose_citations([found])
+            return without_frames(err)
+        _choose_citations([found], job.meter)
         return [found]
 
     def _search_together(self, jobs: list[_Job], vectors: list[Any], members: list[int], answers: list[Any]) -> None:
@@ -296,10 +306,10 @@ class Batcher:
                 queries = np.concatenate([vectors[number] for number in members])
             with too_large_beyond(self._response_bytes):
                 found = self._index.search_with_options(queries, options, text=texts)
-            _choose_citations(found)
+            _choose_citations(found, jobs[members[0]].meter)
         except (MvindexError, ValueError) as err:
             if len(members) == 1:
-                answers[members[0]] = _kept(err)
+                answers[members[0]] = without_frames(err)
                 return
             for number in members:
                 self._search_together(jobs, vectors, [number], answers)
@@ -316,10 +326,11 @@ def _metered(job: _Job, answer: list[SearchResult] | Exception) -> list[SearchRe
         return answer
     try:
         for result in answer:
+            job.meter.give_way()
             # At least: spans, snippets and citations are parts of the text, and are counted when they are written.
             job.meter.gather(sum(len(hit.text) + len(hit.title) + len(hit.id) for hit in result.hits))
     except LimitExceeded as err:
-        return _kept(err)
+        return without_frames(err)
     return answer
 
 
@@ -331,32 +342,27 @@ def _converted(job: _Job, answer: list[SearchResult] | Exception) -> list[Any] |
     """
     if job.convert is None or isinstance(answer, Exception):
         return answer
-    job.meter.is_in_thread = True
     try:
         return job.convert(answer)
     except MvindexError as err:
-        return _kept(err)
-
-
-def _kept(err: Exception) -> Exception:
-    """Return an error that is kept for its caller without the frames it came through, which hold the hits."""
-    return err.with_traceback(None)
+        return without_frames(err)
 
 
 def _parts(costs: Sequence[int]) -> Iterator[slice]:
-    """Yield the queries of each part: so many that they cost up to _PART, at least one."""
+    """Yield the queries of each part, at least one: they cost up to _PART, those of the first part _FIRST_PART."""
     begin = total = 0
     for number, cost in enumerate(costs):
-        if number > begin and total + cost > _PART:
+        if number > begin and total + cost > (_PART if begin else _FIRST_PART):
             yield slice(begin, number)
             begin, total = number, 0
         total += cost
     yield slice(begin, len(costs))
 
 
-def _choose_citations(results: Sequence[SearchResult]) -> None:
+def _choose_citations(results: Sequence[SearchResult], meter: ResponseMeter) -> None:
     """Choose the citations of all hits here, in the searching thread: the event loop has no time for it."""
     for result in results:
+        meter.give_way()
         for hit in result.hits:
             _ = hit.citation
 

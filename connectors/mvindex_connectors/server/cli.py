@@ -23,7 +23,7 @@ else:
 app = typer.Typer()
 # Headings of options in the help.
 _LISTEN, _ACCESS, _COPIES, _LIMITS = "Address", "Access", "Upkeep and snapshots", "Limits"
-_SWITCH_S = 0.0005
+_SWITCH_S = 0.0001
 _VARIABLE = "MVINDEX_SERVE_"
 
 

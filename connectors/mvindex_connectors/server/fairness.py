@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -19,6 +20,8 @@ _COST_DOCUMENTS = 100
 # this at once.
 _PAUSE_SHARE = 3.0
 _MAX_PAUSE_S = 0.02
+# After the last small request more are expected for so long.
+_LATELY_S = 1.0
 
 
 class Queued(Protocol):
@@ -108,7 +111,7 @@ class SmallFirst:
     """Lets the threads of large requests pause while small ones are served. Thread-safe; one for a server."""
 
     def __init__(self) -> None:
-        self._lock, self._num_small = threading.Lock(), 0
+        self._lock, self._num_small, self._small_at = threading.Lock(), 0, -math.inf
         self._is_idle = threading.Event()
         self._is_idle.set()
         self._own = threading.local()
@@ -124,8 +127,14 @@ class SmallFirst:
         finally:
             with self._lock:
                 self._num_small -= 1
+                self._small_at = time.monotonic()
                 if not self._num_small:
                     self._is_idle.set()
+
+    @property
+    def had_small_lately(self) -> bool:
+        """Whether a small request is served, or was a moment ago."""
+        return not self._is_idle.is_set() or time.monotonic() - self._small_at < _LATELY_S
 
     def pause(self) -> None:
         """Wait until no small request is served, for a time that leaves the large one a share; call it between pieces.

@@ -16,7 +16,9 @@ from mvindex.errors import MvindexError, NoSuchIndex, QueryError
 from mvindex.v1 import service_pb2
 from mvindex_connectors.remote.status import ERROR_KEY, REQUEST_ID_KEY, grpc_code, nearest_known_class
 from mvindex_connectors.server.admission import Admission, CallContext, request_id_from
+from mvindex_connectors.server.fairness import SmallFirst
 from mvindex_connectors.server.large_requests import INLINE_BYTES, check_fields, parse_large
+from mvindex_connectors.server.response_budget import without_frames
 
 CURRENT_CALL: ContextVar[CallContext] = ContextVar("call")
 _HEALTH = "/grpc.health.v1.Health/"
@@ -29,7 +31,7 @@ _FAREWELL_TIMEOUT_S = 0.5
 class InvalidMessage:
     """Stands for request bytes that could not be parsed, so that the call is refused inside admission."""
 
-    async def parsed(self) -> NoReturn:
+    async def parsed(self, turns: SmallFirst) -> NoReturn:
         """Raise QueryError."""
         raise QueryError("request: expected a message of this method, got other bytes. See schemas/mvindex/v1")
 
@@ -40,20 +42,21 @@ class LargeMessage:
     def __init__(self, content: bytes, read: Callable[[bytes], Any], descriptor: Descriptor) -> None:
         self._content, self._read, self._descriptor = content, read, descriptor
 
-    async def parsed(self) -> Any:
+    async def parsed(self, turns: SmallFirst) -> Any:
         """Return the message; QueryError for other bytes, TooLarge for too many fields."""
 
         def parse() -> Any:
             check_fields(self._content, self._descriptor)
+            turns.pause()
             return self._read(self._content)
 
-        message = await parse_large(parse, len(self._content))
-        return await message.parsed() if isinstance(message, InvalidMessage) else message
+        message = await parse_large(parse, len(self._content), turns)
+        return await message.parsed(turns) if isinstance(message, InvalidMessage) else message
 
 
-async def parsed(request: Any) -> Any:
+async def parsed(request: Any, turns: SmallFirst) -> Any:
     """Return the message of a request; raise the error of one that is none."""
-    return await request.parsed() if isinstance(request, InvalidMessage | LargeMessage) else request
+    return await request.parsed(turns) if isinstance(request, InvalidMessage | LargeMessage) else request
 
 
 class GrpcMiddleware:
@@ -96,9 +99,12 @@ class GrpcMiddleware:
             try:
                 with self._admission.admit(call, header, is_open=self._is_open(name, request)):
                     self._check_health(name, request, call)
-                    return await handle(await parsed(request), context)
+                    return await handle(await parsed(request, self._admission.turns), context)
             except MvindexError as err:
-                await _abort(context, call, err)
+                failed = without_frames(err)
+            # Here, since gRPC keeps what ends a call in a circle with its frames, and these would keep the request.
+            request = None
+            await _abort(context, call, failed)
 
         return handled
 
@@ -109,13 +115,16 @@ class GrpcMiddleware:
             try:
                 with self._admission.admit(call, header, is_open=self._is_open(name, request)):
                     self._check_health(name, request, call)
-                    request = await parsed(request)
+                    request = await parsed(request, self._admission.turns)
                     if name.startswith(_OWN_SERVICES):
                         await handle(request, context)
                     else:
                         await self._while_serving(_answered(handle, request, context))
+                return
             except MvindexError as err:
-                await _abort(context, call, err)
+                failed = without_frames(err)
+            request = None
+            await _abort(context, call, failed)
 
         return handled
 

@@ -34,6 +34,8 @@ T = TypeVar("T")
 
 # The most hits or documents that are converted in the event loop: about a millisecond of its time.
 _MAX_INLINE_ITEMS = 100
+# Characters of queries that take as long to check as a hit to convert.
+_ITEM_CHARS = 2_000
 # Of the numbers of a view's share in a score.
 _VIEW_BYTES = 40
 # Characters of texts at which a page ends early: it is in memory as a whole.
@@ -177,7 +179,9 @@ class IndexService:
                 texts = self._checks.texts(queries, text, options.mode)
             return self._checks.queries(texts if texts is not None and options.mode is Mode.LEXICAL else queries), texts
 
-        return await self.convert(checked, len(queries), meter)
+        # Long texts take as long as many.
+        chars = sum(map(len, queries)) if isinstance(queries, Sequence) else 0
+        return await self.convert(checked, max(len(queries), chars // _ITEM_CHARS), meter)
 
     async def explain_all(
         self,
@@ -395,10 +399,15 @@ class IndexService:
 
     async def convert(self, function: Callable[[], T], num_items: int, meter: ResponseMeter) -> T:
         """Run the function, which converts so many items, here if it is quick: in a thread, if others would wait."""
-        if num_items > _MAX_INLINE_ITEMS or meter.is_large:
-            meter.is_in_thread = True
-            return await self.read(function)
-        return function()
+        if num_items <= _MAX_INLINE_ITEMS and not meter.is_large:
+            return function()
+        meter.is_in_thread = True
+
+        def convert() -> T:
+            meter.give_way()
+            return function()
+
+        return await self.read(convert)
 
     async def read(self, function: Callable[[], T]) -> T:
         """Run the function in a reading thread."""

@@ -13,6 +13,7 @@ from typing import TypeVar
 import numpy as np
 from google.protobuf.descriptor import Descriptor
 
+from mvindex_connectors.server.fairness import SmallFirst
 from mvindex_connectors.server.response_budget import TooLarge
 
 T = TypeVar("T")
@@ -31,11 +32,16 @@ _FIXED_BYTES = {1: 8, 5: 4}
 _THREADS = ThreadPoolExecutor(2, thread_name_prefix="parse")
 
 
-async def parse_large(function: Callable[[], T], num_bytes: int) -> T:
+async def parse_large(function: Callable[[], T], num_bytes: int, turns: SmallFirst) -> T:
     """Run the function, which parses so many bytes, here if it is quick: in a thread, if others would wait."""
     if num_bytes <= INLINE_BYTES:
         return function()
-    return await asyncio.get_running_loop().run_in_executor(_THREADS, function)
+
+    def parse() -> T:
+        turns.pause()
+        return function()
+
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, parse)
 
 
 def check_json_values(content: bytes | bytearray) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
+from typing import TypeVar
 
 from mvindex.errors import LimitExceeded
 from mvindex.store.byte_limit import byte_limit
 from mvindex_connectors.server.fairness import SmallFirst
+
+ErrorT = TypeVar("ErrorT", bound=Exception)
 
 # So many responses of the largest size may be in flight. Small ones need no room: --max-calls bounds their number.
 _LARGEST_AT_ONCE = 4
@@ -127,3 +130,12 @@ def _too_large(max_bytes: int) -> TooLarge:
         f"response: expected at most {max_bytes:,} bytes (--max-response-mb), got more. Lower top_k, send fewer "
         'queries or ids at a time, or leave out texts with fields, such as ["title"]'
     )
+
+
+def without_frames(err: ErrorT) -> ErrorT:
+    """Return an error that is kept, without the frames that it and its causes came through: they hold what is large."""
+    each: BaseException | None = err
+    while each is not None:
+        each.__traceback__ = None
+        each = each.__cause__ or each.__context__
+    return err

@@ -72,7 +72,11 @@ class Servicer(MvindexServiceServicer):
             raise QueryError("queries: expected texts or vectors, got neither")
         index.check_number(len(request.texts.values))
         index.check_number(len(request.terms.values))
-        queries = list(request.texts.values) if kind == "texts" else vectors_from(request.vectors)
+        queries = (
+            await parse_large(lambda: list(request.texts.values), request.ByteSize(), self._admission.turns)
+            if kind == "texts"
+            else vectors_from(request.vectors)
+        )
         CURRENT_CALL.get().fields["queries"] = len(queries)
         options = options_from(request)
         text = list(request.terms.values) if request.HasField("terms") else None
@@ -160,7 +164,7 @@ class Servicer(MvindexServiceServicer):
             return chunk, views_from(message.views, len(chunk)) if message.HasField("views") else None
 
         with index_error_context(index):
-            chunk, views = await parse_large(read, message.ByteSize())
+            chunk, views = await parse_large(read, message.ByteSize(), self._admission.turns)
             report = await index.add(key, message.chunk, chunk, views)
         self._admission.metrics.count_written(index.name, report)
         fields = CURRENT_CALL.get().fields
@@ -185,7 +189,11 @@ class Servicer(MvindexServiceServicer):
         finally:
             reading.cancel()
             draining.cancel()
-        return None if message is grpc.aio.EOF else cast(documents.AddRequest, await parsed(message))
+        return (
+            None
+            if message is grpc.aio.EOF
+            else cast(documents.AddRequest, await parsed(message, self._admission.turns))
+        )
 
     async def Delete(self, request: documents.DeleteRequest, context: Any) -> documents.DeleteResponse:
         """Delete documents, by id, by filter, or all."""

@@ -71,6 +71,8 @@ _PAGE = {
     "icon.svg": ("icon.svg", "image/svg+xml"),
 }
 _BODY_TIMEOUT_S = 30.0
+# After so many bytes of a body a request gives way to others.
+_PACED_BYTES = 256 << 10
 
 T = TypeVar("T")
 Handler = Callable[[Request, CallContext], Awaitable[Response]]
@@ -165,15 +167,19 @@ class App:
                 content = await asyncio.wait_for(self._read(request), _BODY_TIMEOUT_S)
         except asyncio.TimeoutError as err:
             raise TimedOut(f"body: expected all of it within {_BODY_TIMEOUT_S:g} s") from err
-        return await parse_large(lambda: convert(decode(kind, content)), len(content))
+        return await parse_large(lambda: convert(decode(kind, content)), len(content), self._admission.turns)
 
     async def _read(self, request: Request) -> bytearray:
         # Grown part by part: to join them at the end would hold up all others.
         content, limit = bytearray(), self._admission.limits.message_bytes
+        pauses = 0
         try:
             async for part in request.stream():
                 self._admission.take_request_bytes(len(part))
                 content += part
+                if len(content) // _PACED_BYTES > pauses:
+                    pauses = len(content) // _PACED_BYTES
+                    await self._admission.give_way()
                 if len(content) > limit:
                     raise TooLarge(f"body: expected at most {limit} bytes, got more. Send less at a time, or "
                                         "raise --max-message-mb")  # fmt: skip
