@@ -8,10 +8,12 @@ from threading import Lock, Thread
 from typing import Protocol
 from weakref import WeakSet
 
-from mvindex.kernels.ram import available_bytes, memory_bytes
+from mvindex.kernels.ram import available_bytes, memory_bytes, private_bytes
 
 # Copies are made while this part of the memory stays available, and given back when less than that part is.
 _RESERVE, _SHORT = 1 / 8, 1 / 16
+# They do not bring the process above this part: a large engine beside them leaves them less.
+_OWN = 1 / 2
 # The memory is looked at again after so long, in seconds: during searches, and between them.
 _LOOK_EVERY_S, _WATCH_EVERY_S = 1.0, 5.0
 
@@ -36,9 +38,10 @@ class Memory:
         total: Callable[[], int] = memory_bytes,
         available: Callable[[], int | None] = available_bytes,
         clock: Callable[[], float] = time.monotonic,
+        own: Callable[[], int] = private_bytes,
     ) -> None:
-        """Take functions that return the memory of this process, what is available of it, and seconds."""
-        self._total, self._available, self._clock = total, available, clock
+        """Take functions that return the memory there is, what is available, seconds, and what this process has."""
+        self._total, self._available, self._clock, self._own = total, available, clock, own
         self._is_short, self._looked_s = False, float("-inf")
 
     def is_short(self) -> bool:
@@ -54,7 +57,10 @@ class Memory:
         available = self._available()
         if available is None:
             return most_bytes
-        return min(most_bytes, held_bytes + available - int(_RESERVE * self._total()))
+        total = self._total()
+        left_to_others = held_bytes + available - int(_RESERVE * total)
+        left_to_itself = held_bytes + int(_OWN * total) - self._own()
+        return min(most_bytes, left_to_others, left_to_itself)
 
 
 MEMORY = Memory()

@@ -32,6 +32,15 @@ def available_bytes(root: Path = Path("/")) -> int | None:
     return min([*_machine_available(root), *_groups_available(root)], default=None)
 
 
+def private_bytes(root: Path = Path("/")) -> int:
+    """Return the memory that this process has for itself, in bytes, without mapped files; 0 where it is not told."""
+    try:
+        lines = (root / "proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return 0  # not Linux, or hidden from a container
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
+
+
 def _machine_available(root: Path) -> Iterator[int]:
     try:
         lines = (root / "proc/meminfo").read_text(encoding="ascii").splitlines()

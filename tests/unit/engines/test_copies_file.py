@@ -308,7 +308,7 @@ def test_compaction_and_snapshot_take_the_file_along(path):
 
 def test_short_memory_drops_what_is_copied_and_keeps_what_is_mapped(path):
     available, now = [900 << 10], iter(range(10**6))
-    memory = Memory(lambda: 1000 << 10, lambda: available[0], lambda: next(now))
+    memory = Memory(lambda: 1000 << 10, lambda: available[0], lambda: next(now), lambda: 0)
     views = by_id(documents(0, DOCUMENTS), documents(DOCUMENTS, 300))
     with opened(path, memory) as index:
         index.add_views(*documents(DOCUMENTS, 300))

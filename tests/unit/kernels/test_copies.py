@@ -55,9 +55,16 @@ def test_available_memory_is_that_of_the_machine_and_of_its_groups(files, expect
     [(None, False, 500), (800, False, 500), (325, False, 300), (65, False, 40), (60, True, 35), (0, True, -25)],
 )
 def test_copies_leave_a_part_of_the_memory(available, is_short, room):
-    memory = Memory(lambda: 1000, lambda: available, lambda: 0.0)
+    memory = Memory(lambda: 1000, lambda: available, lambda: 0.0, lambda: 100)
     assert memory.is_short() is is_short
     assert memory.room_bytes(100, 500) == room
+
+
+@pytest.mark.parametrize(("own", "room"), [(100, 300), (350, 250), (550, 50), (700, -100)])
+def test_copies_do_not_bring_the_process_above_half_of_the_memory(own, room):
+    """Of 1,000 bytes, of which the copies have 100 and others as much as they like."""
+    memory = Memory(lambda: 1000, lambda: 900, lambda: 0.0, lambda: own)
+    assert memory.room_bytes(100, 300) == room
 
 
 def test_memory_is_looked_at_once_a_second():
@@ -81,7 +88,7 @@ def index(tmp_path):
 @pytest.mark.needs("vnni")
 def test_a_scan_without_memory_for_copies_finds_the_same(index):
     now, available = itertools.count(), [900 << 10]
-    memory = Memory(lambda: 1000 << 10, lambda: available[0], lambda: next(now))
+    memory = Memory(lambda: 1000 << 10, lambda: available[0], lambda: next(now), lambda: 0)
     scan = VnniScan(NumpyScan, VnniConfig(threads=1), memory)
     search_engine_of(index).use_scan(lambda: scan)
     queries = unit(np.random.default_rng(2).standard_normal((3, 32)))
