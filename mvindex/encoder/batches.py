@@ -38,12 +38,14 @@ class BatchShape:
 
     Steps keep the number of different shapes small: the CPU's matrix library keeps compiled code and buffers for each
     shape it has met, hundreds of MiB when every batch has its own. max_length: where the model's positions end.
+    min_spared: the share of a batch's tokens that another batch has to spare, also for the sake of few shapes.
     """
 
     max_tokens: int
     length_step: int = 1
     count_step: int = 1
     max_length: int | None = None
+    min_spared: float = 1 / 8
 
     def length(self, longest: int) -> int:
         """Return the length that windows of at most this length are padded to."""
@@ -61,7 +63,7 @@ class BatchShape:
         padded = self.length(int(lengths[0]))
         for count in range(self.count_step, len(lengths), self.count_step):
             spared = (padded - self.length(int(lengths[count]))) * (len(lengths) - count)
-            if spared >= max(_WORTH_A_BATCH, padded * len(lengths) // 8):
+            if spared >= max(_WORTH_A_BATCH, int(self.min_spared * padded * len(lengths))):
                 return count
         return len(lengths)
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 # Names of the graphs' inputs and outputs.
 IDS, MASK, STATES, ROWS, VECTORS = "ids", "mask", "states", "rows", "vectors"
-_SHAPE = BatchShape(max_tokens=4096)
+# Of any shape: ONNX Runtime compiles nothing for one.
+_SHAPE = BatchShape(max_tokens=4096, min_spared=0)
 _QUIET = 3  # errors only
 
 

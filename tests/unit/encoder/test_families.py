@@ -164,3 +164,14 @@ def test_a_few_long_windows_do_not_stretch_many_short_ones():
     # Of 6 windows in all a batch of their own is not worth it: 16 x 2 tokens.
     few = list(batches([window(length) for length in [20, 20, 20, 8, 8, 8]], np.arange(6), shape, pad_id=5))
     assert [batch.ids.shape for batch in few] == [(6, 24)]
+
+
+def test_where_any_shape_will_do_a_batch_spares_less_padding():
+    windows = [window(length) for length in [16] * 20 + [14] * 40]
+    shapes = {
+        share: [batch.ids.shape for batch in batches(windows, np.arange(60), shape, pad_id=5)]
+        for share in (1 / 8, 0)
+        for shape in [BatchShape(max_tokens=4096, min_spared=share)]
+    }
+    # Of 960 tokens with padding 80 are spared.
+    assert shapes == {1 / 8: [(60, 16)], 0: [(20, 16), (40, 14)]}
