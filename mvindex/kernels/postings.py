@@ -159,7 +159,7 @@ def merge_blocks(blocks: Blocks, last_hashes: Any, streams: Streams, bounds: Any
     return True
 
 
-@compiled_strict
+@compiled_inline
 def _merge_term(
     blocks: Blocks, lowest: Any, hashes: Any, has_terms: Any, cursors: Any, streams: Streams, ends: Any
 ) -> Any:
@@ -169,9 +169,8 @@ def _merge_term(
     for segment in range(len(num_rows)):
         if not has_terms[segment] or hashes[segment] != lowest:
             continue
-        cursor = cursors[segment]
-        end, code_at, more_at = cursor[_END], cursor[_CODE], cursor[_MORE]
-        size, cursor[_SIZE] = _read_packed(packed, cursor[_SIZE], end)
+        end, code_at, more_at = cursors[segment, _END], cursors[segment, _CODE], cursors[segment, _MORE]
+        size, cursors[segment, _SIZE] = _read_packed(packed, cursors[segment, _SIZE], end)
         if size < 1:
             return False
         row = np.int64(-1)
@@ -188,14 +187,14 @@ def _merge_term(
                     return False
                 more_end = _write_packed(more, more_end, number)
         total += size
-        cursor[_CODE], cursor[_MORE] = code_at, more_at
-        cursor[_HASH] += _HASH_BYTES
-        cursor[_LEFT] -= 1
-        if cursor[_LEFT] == 0 and not _open_block(blocks, segment, cursor):
+        cursors[segment, _CODE], cursors[segment, _MORE] = code_at, more_at
+        cursors[segment, _HASH] += _HASH_BYTES
+        cursors[segment, _LEFT] -= 1
+        if cursors[segment, _LEFT] == 0 and not _open_block(blocks, segment, cursors[segment]):
             return False
-        has_terms[segment] = cursor[_LEFT] > 0
+        has_terms[segment] = cursors[segment, _LEFT] > 0
         if has_terms[segment]:
-            hashes[segment] = word_at(packed.ctypes.data + cursor[_HASH])
+            hashes[segment] = word_at(packed.ctypes.data + cursors[segment, _HASH])
     streams.hashes[ends[0]] = lowest
     ends[0] += 1
     ends[1] = _write_packed(streams.sizes, ends[1], total)

@@ -10,12 +10,17 @@ from llvmlite import ir
 from numba import types
 
 from mvindex.kernels.compiled import compiled_inline, compiled_strict, intrinsic
-from mvindex.kernels.numbers import word_at
+from mvindex.kernels.numbers import prefetch, word_at
 
 # Odd, with bits in no order: from the golden ratio, as in Knuth's multiplicative hashing.
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _LOW, _HIGH = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 _ONE, _BYTE, _HALF, _LOW_HALF = np.uint64(1), np.uint64(8), np.uint64(32), np.uint64(0xFFFFFFFF)
+
+# Chunks that are read at a time.
+RUN = 64
+# How many chunks before it is used memory is called for.
+_AHEAD = 8
 
 
 class ChunkTable(NamedTuple):
@@ -59,39 +64,32 @@ def fold(texts: Any, folded: Any) -> None:
 
 @compiled_strict
 def find_chunks(folded: Any, text_ends: Any, seed: Any, table: ChunkTable, found: Any, state: Any) -> None:
-    """Find the numbers of the chunks of texts, until all are done or there is no room for another in the table.
+    """Find the numbers of the chunks of texts, until all are done or there is no room for RUN others in the table.
 
     folded: by fold(), with a zero between texts and eight behind the last; text i ends at text_ends[i], its zero.
     found: int32, the numbers. state: int64, the text and byte to go on with, how many were found, how many are in the
     table, and where each text's chunks end in found. The table must have room for the words of all texts.
     """
     slots, starts, words = table
-    address = folded.ctypes.data
     text, at, count, known = state[0], state[1], state[2], state[3]
-    while text < len(text_ends) and known < len(starts) - 1:
-        while at < text_ends[text] and known < len(starts) - 1:
-            if folded[at] == 0:
-                at += 1
-                continue
-            # Behind the last chunk, where it stays if it is new.
-            end = starts[known] + 1
-            digest, zeros = seed, np.uint64(0)
-            while zeros == 0:
-                word = word_at(address + at)
-                # The lowest bit is exact: it is the highest of the first byte that is 0.
-                zeros = (word - _LOW) & ~word & _HIGH
-                at += 8
-                if zeros != 0:
-                    size = _lowest_bit(zeros) >> np.uint64(3)
-                    word &= (_ONE << (_BYTE * size)) - _ONE
-                    at += np.int64(size) - 8
-                digest = (digest ^ word) * _FACTOR
-                digest ^= digest >> _HALF
-                words[end] = word
-                end += 1
-            begin = _place_of(slots, digest << _HALF, words, starts[known], end)
+    # A run of chunks is read, then looked up: by then the slots have come from memory.
+    own, ends, digests = (
+        np.empty(len(folded) // 8 + RUN, np.uint64),
+        np.zeros(RUN + 1, np.int64),
+        np.empty(RUN, np.uint64),
+    )
+    while text < len(text_ends) and known + RUN < len(starts):
+        num_read, at = _read_run(folded, at, text_ends[text], seed, slots, own, ends, digests)
+        for number in range(num_read):
+            slot = (digests[min(number + _AHEAD, num_read - 1)] >> _HALF) & np.uint64(len(slots) - 1)
+            prefetch(words.ctypes.data + 8 * np.int64(slots[slot] & _LOW_HALF))
+            begin = _place_of(slots, digests[number], words, own, ends[number], ends[number + 1], starts[known])
             if begin == starts[known]:
                 words[begin] = known
+                end = begin + 1
+                for place in range(ends[number], ends[number + 1]):
+                    words[end] = own[place]
+                    end += 1
                 known += 1
                 starts[known] = end
             found[count] = words[begin]
@@ -103,18 +101,50 @@ def find_chunks(folded: Any, text_ends: Any, seed: Any, table: ChunkTable, found
 
 
 @compiled_inline
-def _place_of(slots: Any, digest: Any, words: Any, last: Any, end: Any) -> Any:
-    """Return where a chunk equal to the last one, before `end`, begins: at `last` where it is new, which is noted."""
+def _read_run(
+    folded: Any, at: Any, text_end: Any, seed: Any, slots: Any, own: Any, ends: Any, digests: Any
+) -> tuple[Any, Any]:
+    """Write the words of the next chunks, where they end and their digests; return how many, and where to go on."""
+    address, slots_at, mask = folded.ctypes.data, slots.ctypes.data, np.uint64(len(slots) - 1)
+    num_read, end = 0, np.int64(0)
+    while num_read < RUN and at < text_end:
+        if folded[at] == 0:
+            at += 1
+            continue
+        digest, zeros = seed, np.uint64(0)
+        while zeros == 0:
+            word = word_at(address + at)
+            # The lowest bit is exact: it is the highest of the first byte that is 0.
+            zeros = (word - _LOW) & ~word & _HIGH
+            at += 8
+            if zeros != 0:
+                size = _lowest_bit(zeros) >> np.uint64(3)
+                word &= (_ONE << (_BYTE * size)) - _ONE
+                at += np.int64(size) - 8
+            digest = (digest ^ word) * _FACTOR
+            digest ^= digest >> _HALF
+            own[end] = word
+            end += 1
+        prefetch(slots_at + 8 * np.int64(digest & _LOW_HALF & mask))
+        digests[num_read] = digest << _HALF
+        num_read += 1
+        ends[num_read] = end
+    return num_read, at
+
+
+@compiled_inline
+def _place_of(slots: Any, digest: Any, words: Any, own: Any, first: Any, end: Any, last: Any) -> Any:
+    """Return where a chunk begins in words: at `last` where it is new, which is noted. It is own[first:end]."""
     mask = np.uint64(len(slots) - 1)
     slot = (digest >> _HALF) & mask
     while slots[slot] != 0:
         if slots[slot] >> _HALF == digest >> _HALF:
             begin = np.int64(slots[slot] & _LOW_HALF)
             # Chunks of other lengths differ in the word where the shorter one ends.
-            own, place = begin + 1, last + 1
-            while place < end and words[own] == words[place]:
+            known, place = begin + 1, first
+            while place < end and own[place] == words[known]:
                 place += 1
-                own += 1
+                known += 1
             if place == end:
                 return begin
         slot = (slot + _ONE) & mask
@@ -149,6 +179,7 @@ def list_terms(found: Any, found_ends: Any, term_ends: Any, numbers: Any, listed
     for text in range(len(found_ends)):
         for at in range(begin, found_ends[text]):
             chunk = found[at]
+            prefetch(numbers.ctypes.data + 4 * term_ends[found[min(at + _AHEAD, len(found) - 1)]])
             for term in range(term_ends[chunk], term_ends[chunk + 1]):
                 if numbers[term] < 0:
                     numbers[term] = num_listed

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mvindex.kernels.terms import ChunkTable, count_terms, fill_slots, find_chunks, fold, list_terms
+from mvindex.kernels.terms import RUN, ChunkTable, count_terms, fill_slots, find_chunks, fold, list_terms
 from mvindex.records import Ints
 
 SplitChunks = Callable[[Sequence[bytes]], Sequence[Sequence[int]]]
@@ -60,7 +60,7 @@ class ChunkCounter:
         found, state = np.empty(most, dtype=np.int32), np.zeros(4 + len(texts), dtype=np.int64)
         state[3] = known
         while state[0] < len(texts):
-            if self._num_chunks == len(self._starts) - 1:
+            if self._num_chunks + RUN >= len(self._starts):
                 self._add_room()
             table = ChunkTable(self._slots, self._starts, self._words)
             find_chunks(folded, text_ends, _SEED, table, found, state)
@@ -71,7 +71,7 @@ class ChunkCounter:
 
     def _add_room(self) -> None:
         """Make room for twice as many chunks."""
-        self._starts, before = _longer(self._starts, 2 * self._num_chunks + 1), self._slots
+        self._starts, before = _longer(self._starts, 2 * len(self._starts)), self._slots
         self._slots = np.zeros(2 * len(before), dtype=np.uint64)
         fill_slots(self._slots, before)
 
