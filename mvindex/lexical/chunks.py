@@ -17,7 +17,7 @@ SplitChunks = Callable[[Sequence[bytes]], Sequence[Sequence[int]]]
 
 _SEED = np.uint64(randbits(64))
 _FIRST_CHUNKS = 1 << 12
-# A counter that knows more is not used again: some 60 MB.
+# A counter that knows more is not used again: some 80 MB.
 _MOST_CHUNKS, _MOST_WORDS = 1 << 19, 1 << 22
 
 

@@ -17,6 +17,7 @@ from mvindex.records import Bools, Ints
 
 # Terms, postings, bytes of the first two streams of numbers.
 _HEADER = Struct("<IIII")
+WAY_OUT = "`mvindex build --lexical` makes the lexical index again"
 # Of a number below 2^63 in LEB128.
 _MOST_BYTES = 9
 
@@ -117,7 +118,7 @@ def merge_compiled(segments: Sequence[tuple[Sequence[bytes], int]], num_blocks: 
     )
     lasts, bounds = _last_hashes(num_blocks), np.empty((num_blocks, 5), dtype=np.int64)
     if not merge_blocks(blocks, lasts, streams, bounds) or bounds[-1, 4] != headers[:, 1].sum():
-        raise DamagedIndex("a block of the lexical index does not hold what its header says")
+        raise DamagedIndex(f"a block of the lexical index does not hold what its header says; {WAY_OUT}")
     made, begins = [], [0] * 5
     for ends in bounds.tolist():
         parts = [stream[begin:end].tobytes() for stream, begin, end in zip(streams, begins, ends[:4], strict=False)]

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvindex.errors import DamagedIndex
-from mvindex.lexical.packing import Block, Postings, encode, merge, num_postings_of
+from mvindex.lexical.packing import WAY_OUT, Block, Postings, encode, merge, num_postings_of
 from mvindex.lexical.tokenizer import Tokens
 from mvindex.records import Ints
 from mvindex.store.rows import row_checksum
@@ -30,14 +30,14 @@ CREATE TABLE lexical_blocks(key INTEGER PRIMARY KEY, num_postings INTEGER NOT NU
 TABLES = ("lexical_segments", "lexical_blocks")
 # Rows inside a segment are kept in 16 bits.
 MAX_ROWS = 1 << 16
-# A merge takes some 75 bytes for each: half a GB. Of long documents fewer rows become one segment.
+# Without compiled loops a merge takes some 75 bytes for each: half a GB. Of long documents fewer rows become one
+# segment.
 _MAX_POSTINGS = 6 << 20
 _MAX_BLOCKS = 1 << 10
 _ROWS_PER_BLOCK = 128
 # So many segments of about one size are merged: below 8 rows, 64, and so on.
 _MERGED = 8
 _SIZES = (8, 64, 512, 4096, 16_384)
-_WAY_OUT = "`mvindex build --lexical` makes the lexical index again"
 
 
 class Segment(NamedTuple):
@@ -64,7 +64,7 @@ def append_segment(connection: sqlite3.Connection, first_row: int, tokens: Token
     """
     segments = read_segments(connection)
     if (segments[-1].end if segments else 0) != first_row:
-        raise DamagedIndex(f"the lexical index does not end at row {first_row}; {_WAY_OUT}")
+        raise DamagedIndex(f"the lexical index does not end at row {first_row}; {WAY_OUT}")
     postings = Postings(tokens.hashes, tokens.starts, tokens.texts, tokens.counts)
     segment = _segment_of(first_row, len(tokens.lengths))
     _write(connection, segment, tokens.lengths, encode(postings, segment.num_blocks))
@@ -79,7 +79,7 @@ def read_segments(connection: sqlite3.Connection) -> list[Segment]:
     end = 0
     for segment in segments:
         if not all(type(number) is int for number in segment) or segment.first_row != end or segment.num_rows < 1:
-            raise DamagedIndex(f"the segments of the lexical index do not follow each other; {_WAY_OUT}")
+            raise DamagedIndex(f"the segments of the lexical index do not follow each other; {WAY_OUT}")
         end = segment.end
     return segments
 
@@ -89,7 +89,7 @@ def read_lengths(connection: sqlite3.Connection, segment: Segment) -> npt.NDArra
     query = "SELECT lengths, checksum FROM lexical_segments WHERE first_row = ?"
     blob, checksum = connection.execute(query, (segment.first_row,)).fetchone()
     if row_checksum(*segment, blob) != checksum:
-        raise DamagedIndex(f"{_describe(segment)} does not match its checksum; {_WAY_OUT}")
+        raise DamagedIndex(f"{_describe(segment)} does not match its checksum; {WAY_OUT}")
     return np.frombuffer(blob, dtype="<u4")
 
 
@@ -119,7 +119,7 @@ def read_blocks(
 def _checked(segment: Segment, block: int, found: tuple[bytes, int] | None) -> bytes:
     """Return a block that was found with its checksum; DamagedIndex when it is missing or does not match it."""
     if found is None or row_checksum(*segment, block, found[0]) != found[1]:
-        raise DamagedIndex(f"block {block} of {_describe(segment)} does not match its checksum; {_WAY_OUT}")
+        raise DamagedIndex(f"block {block} of {_describe(segment)} does not match its checksum; {WAY_OUT}")
     return found[0]
 
 
