@@ -13,6 +13,9 @@ from mvindex.errors import EncoderError
 from mvindex.ingest.pipeline import Entry
 from mvindex.records import Document, require_text
 
+# Made once: a comparison with NumPy's type would make it for every document.
+_FLOAT32 = np.dtype(np.float32)
+
 
 def text_entries(documents: Iterable[Document]) -> Iterator[Entry]:
     """Yield an entry for each document; DocumentError when one has no text, EncoderError when it is no Document."""
@@ -63,7 +66,7 @@ def _view_entry(number: int, document: Document | None, rows: npt.ArrayLike | No
         )
     if dim is not None and array.shape[1] != dim:
         raise EncoderError(f"document {document.id!r}: expected views of {dim} dims, got {array.shape[1]}")
-    if array.dtype != np.float32:
+    if array.dtype != _FLOAT32:
         with np.errstate(over="ignore"):
             array = array.astype(np.float32)
     return Entry(f"document {number}", document, np.ascontiguousarray(array))

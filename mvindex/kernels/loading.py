@@ -31,6 +31,11 @@ class Loading:
         self._error: Exception | None = None
         self._is_done = False
 
+    @property
+    def has_loaded(self) -> bool:
+        """Whether the loops are loaded; nothing is begun."""
+        return self._is_done
+
     def is_done(self, load: Callable[[], object], *, waits: bool = True) -> bool:
         """Return whether the loops are loaded, after beginning with it and waiting unless they have to be compiled.
 

@@ -1,4 +1,4 @@
-"""Inside compiled functions: fp16 decoded, memory called for in time."""
+"""Inside compiled functions: fp16 decoded, memory read and called for in time."""
 
 from __future__ import annotations
 
@@ -76,3 +76,13 @@ def prefetch(context: Any, address: Any) -> tuple[Any, Callable[..., Any]]:
         return context.get_dummy_value()
 
     return types.void(types.int64), generate
+
+
+@intrinsic
+def word_at(context: Any, address: Any) -> tuple[Any, Callable[..., Any]]:
+    """Return the eight bytes at an address, the first lowest."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load(builder.inttoptr(arguments[0], I64.as_pointer()), align=1)
+
+    return types.uint64(types.int64), generate

@@ -140,7 +140,7 @@ def check_lexical(connection: sqlite3.Connection, num_rows: int) -> None:
     for segment in segments:
         lengths = read_lengths(connection, segment).astype(np.int64)
         for number in range(segment.num_blocks):
-            found = read_block(connection, segment, number).all(0)
+            found = read_block(connection, segment, number).all()
             lengths -= np.bincount(found.rows, found.counts, minlength=segment.num_rows).astype(np.int64)
         if lengths.any():
             raise DamagedIndex(f"the lexical index of rows from {segment.first_row} on does not add up")

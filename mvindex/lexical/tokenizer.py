@@ -14,14 +14,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from enum import Enum
+from functools import partial
 from itertools import chain, count, islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
 from mvindex.errors import ConfigError, StoreError, Unsupported
+from mvindex.lexical.loops import pays_to_compile
 from mvindex.records import Bools, Ints
 from mvindex.text.unspaced import split_unspaced
 
@@ -92,9 +94,31 @@ def tokenize_in_parts(texts: Sequence[str], lexical: Lexical) -> Iterator[Tokens
 
 def tokenize(texts: Sequence[str], lexical: Lexical) -> Tokens:
     """Return the terms of the texts, a term by its 64-bit xxh3; Unsupported where SQLite was built without FTS5."""
+    read = list(_split(texts, lexical))
+    return tokenize_compiled(read, lexical) if pays_to_compile(sum(map(len, read))) else tokenize_plainly(read, lexical)
+
+
+def tokenize_compiled(texts: Sequence[str], lexical: Lexical) -> Tokens:
+    """Return the terms of texts, as FTS5 reads them, by compiled loops."""
+    from mvindex.lexical.chunks import ChunkCounter
+
+    idle: list[ChunkCounter] = _COUNTERS[lexical]
+    # Another thread that counts has taken one, or takes this one first.
+    try:
+        counter = idle.pop()
+    except IndexError:
+        counter = ChunkCounter(partial(_split_chunks, lexical=lexical))
+    tokens = Tokens(*counter.count(texts))
+    if not counter.is_full:
+        idle.append(counter)
+    return tokens
+
+
+def tokenize_plainly(texts: Sequence[str], lexical: Lexical) -> Tokens:
+    """Return the terms of texts, as FTS5 reads them, without compiled loops."""
     numbers = defaultdict[str, int](count().__next__)
     sizes, found = [], array("q")
-    for text in _split(texts, lexical):
+    for text in texts:
         chunks = _CHUNK.findall(text)
         sizes.append(len(chunks))
         found.extend(map(numbers.__getitem__, chunks))
@@ -157,7 +181,7 @@ class _Vocabulary:
         terms = [recent.get(chunk) for chunk in chunks]
         missing = [place for place, own in enumerate(terms) if own is None]
         new = [place for place in missing if chunks[place] not in older]
-        split = dict(zip(new, _split_chunks([chunks[place] for place in new], self._lexical), strict=True))
+        split = dict(zip(new, _split_chunks([chunks[place].encode() for place in new], self._lexical), strict=True))
         for place in missing:
             terms[place] = split[place] if place in split else older[chunks[place]]
         found = [own for own in terms if own is not None]
@@ -174,19 +198,26 @@ class _Vocabulary:
 
 
 _VOCABULARIES = {lexical: _Vocabulary(lexical) for lexical in Lexical}
+# Compiled loops' own, those that no thread uses now.
+_COUNTERS: dict[Lexical, list[Any]] = {lexical: [] for lexical in Lexical}
 
 
-def _split_chunks(chunks: Sequence[str], lexical: Lexical) -> list[tuple[int, ...]]:
-    """Return the hashes of each chunk's terms, split by FTS5."""
-    if not chunks:
-        return []
-    found: list[list[int]] = [[] for _ in chunks]
-    with _split_texts(chunks, lexical) as connection:
-        connection.execute("CREATE VIRTUAL TABLE terms USING fts5vocab(t, instance)")
-        # Of accents without a letter FTS5 makes a term without a character.
-        for term, number in connection.execute("SELECT term, doc FROM terms WHERE term IS NOT NULL"):
-            found[number].append(xxhash.xxh3_64_intdigest(term))
-    return [tuple(own) for own in found]
+def _split_chunks(chunks: Sequence[bytes], lexical: Lexical) -> list[tuple[int, ...]]:
+    """Return the hashes of the terms of each chunk, in UTF-8, as FTS5 splits them."""
+    digest, has_stems = xxhash.xxh3_64_intdigest, lexical is Lexical.ENGLISH
+    # Of ASCII a chunk in lower case is its only term, if FTS5 does not cut it.
+    found: list[tuple[int, ...]] = [
+        () if has_stems or len(chunk) > _MOST_CHUNK_CHARS or not chunk.isascii() else (digest(chunk.lower()),)
+        for chunk in chunks
+    ]
+    others = [number for number, own in enumerate(found) if not own]
+    if others:
+        with _split_texts([chunks[number].decode() for number in others], lexical) as connection:
+            connection.execute("CREATE VIRTUAL TABLE terms USING fts5vocab(t, instance)")
+            # Of accents without a letter FTS5 makes a term without a character.
+            for term, place in connection.execute("SELECT term, doc FROM terms WHERE term IS NOT NULL"):
+                found[others[place]] += (digest(term),)
+    return found
 
 
 def _split(texts: Sequence[str], lexical: Lexical) -> Iterable[str]:

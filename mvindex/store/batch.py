@@ -48,12 +48,10 @@ class Batch:
 
 def content_hash(document: Document, views: Floats | None = None) -> bytes:
     """Return the xxh3-128 of what makes a document's rows: title, text, view_texts, and (k, d) views where given."""
-    digest = xxhash.xxh3_128()
-    for part in (document.title.encode(), document.text.encode()):
-        digest.update(len(part).to_bytes(8, "little"))
-        digest.update(part)
-    for each in document.own_view_texts:
-        digest.update(repr((each.text, each.span)).encode())
+    title, text = document.title.encode(), document.text.encode()
+    parts = [len(title).to_bytes(8, "little"), title, len(text).to_bytes(8, "little"), text]
+    if document.view_texts:
+        parts += [repr((each.text, each.span)).encode() for each in document.own_view_texts]
     if views is not None:
-        digest.update(np.ascontiguousarray(views, dtype="<f4").tobytes())
-    return digest.digest()
+        parts.append(np.ascontiguousarray(views, dtype="<f4").tobytes())
+    return xxhash.xxh3_128_digest(b"".join(parts))

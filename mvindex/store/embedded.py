@@ -11,6 +11,7 @@ import shutil
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
@@ -451,7 +452,7 @@ def _ordinals(first: int, batch: Batch, known: Mapping[str, ExistingDocument]) -
 
 
 def _stored_rows(batch: Batch) -> list[StoredRow]:
-    bounds = zip(batch.views.starts[:-1], batch.views.starts[1:], strict=True)
+    bounds = pairwise(batch.views.starts.tolist())
     columns = zip(batch.documents, bounds, batch.content_hashes, strict=True)
     # Of given vectors no view stands for a span: looked at once, not for every document.
     has_spans = bool((batch.views.spans >= 0).any())

@@ -113,7 +113,7 @@ def deleted_checksum(doc_rows: Ints) -> int:
 
 def ids_checksum(rows: Iterable[tuple[int, str]]) -> int:
     """Return the checksum of a set of rows with their ids; that of a union of disjoint sets is the sum of theirs."""
-    return sum(int(xxhash.xxh3_64_intdigest(f"{doc_row} {doc_id}".encode())) for doc_row, doc_id in rows) % (1 << 64)
+    return sum([_digest(f"{doc_row} {doc_id}".encode()) for doc_row, doc_id in rows]) % (1 << 64)
 
 
 def pack_spans(spans: Ints) -> bytes | None:

@@ -298,14 +298,10 @@ def _insert(connection: sqlite3.Connection, first_row: int, rows: Rows, records:
     narrow = [(*row, document_checksum(row)) for row in zip(*columns, strict=True)]
     connection.executemany("INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1)", narrow)
     pairs = list(zip(numbers, documents, strict=True))
-    connection.executemany("INSERT INTO texts VALUES (?, ?, ?, ?, ?)", (_text_row(*pair) for pair in pairs))
-    connection.executemany("INSERT INTO metadata VALUES (?, ?, ?)", (_metadata_row(*pair) for pair in pairs))
-
-
-def _text_row(doc_row: int, document: StoredRow) -> tuple[Any, ...]:
-    parts = (document.title, document.text, document.spans)
-    return (doc_row, *parts, text_checksum(doc_row, document.id, *parts))
-
-
-def _metadata_row(doc_row: int, document: StoredRow) -> tuple[Any, ...]:
-    return doc_row, document.metadata, metadata_checksum(doc_row, document.metadata)
+    texts = [
+        (row, each.title, each.text, each.spans, text_checksum(row, each.id, each.title, each.text, each.spans))
+        for row, each in pairs
+    ]
+    connection.executemany("INSERT INTO texts VALUES (?, ?, ?, ?, ?)", texts)
+    metadata = [(row, each.metadata, metadata_checksum(row, each.metadata)) for row, each in pairs]
+    connection.executemany("INSERT INTO metadata VALUES (?, ?, ?)", metadata)

@@ -1,7 +1,9 @@
 """Texts are split as FTS5 splits them whole."""
 
 import sqlite3
+import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
@@ -9,9 +11,17 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mvindex.lexical import tokenizer
-from mvindex.lexical.tokenizer import _TOKENIZERS, Lexical, tokenize
+from mvindex import kernels
+from mvindex.kernels import has_numba
+from mvindex.kernels.loading import Loading
+from mvindex.lexical import loops, tokenizer
+from mvindex.lexical.tokenizer import _TOKENIZERS, Lexical, tokenize, tokenize_compiled, tokenize_plainly
 from mvindex.text.unspaced import split_unspaced
+
+if has_numba():
+    from mvindex.lexical import chunks
+
+needs_numba = pytest.mark.skipif(not has_numba(), reason="NOT RUN: needs numba (the extra native)")
 
 # Letters, separators, accents, other scripts: what decides where terms begin and end.
 TEXTS = st.text(
@@ -33,8 +43,14 @@ def split_whole(texts, lexical):
     return found
 
 
+def read_by_fts5(texts, lexical):
+    return [split_unspaced(text) if lexical is Lexical.BIGRAMS else text for text in texts]
+
+
 def check(texts, lexical):
     tokens = tokenize(texts, lexical)
+    if has_numba():
+        check_alike(tokenize_compiled(read_by_fts5(texts, lexical), lexical), tokens)
     found = [Counter() for _ in texts]
     for hashed, begin, end in zip(tokens.hashes.tolist(), tokens.starts[:-1], tokens.starts[1:], strict=True):
         assert end > begin
@@ -44,6 +60,11 @@ def check(texts, lexical):
     assert found == split_whole(texts, lexical)
     assert tokens.lengths.tolist() == [sum(own.values()) for own in found]
     assert tokens.hashes.tolist() == sorted(tokens.hashes.tolist())
+
+
+def check_alike(one, other):
+    for column, expected in zip(one, other, strict=True):
+        assert column.dtype == expected.dtype and column.tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("lexical", Lexical)
@@ -63,3 +84,63 @@ def test_terms_are_the_same_while_chunks_are_forgotten(monkeypatch):
 
 def test_accents_alone_are_no_term():
     assert tokenize(["\u0301\u0301 oil"], Lexical.UNICODE).lengths.tolist() == [1]
+
+
+# Chunks on both sides of a word of eight bytes, of two, of what is remembered, and of what FTS5 cuts.
+LENGTHS = [1, 7, 8, 9, 15, 16, 17, 64, 65, 5000, 40_000]
+
+
+@pytest.mark.parametrize("lexical", Lexical)
+@pytest.mark.parametrize("letters", ["aB9", "aéÉ", "石油", "x\u0301", "running "])
+def test_chunks_of_any_length_have_the_terms_of_fts5(lexical, letters):
+    texts = [(letters * length)[:length] for length in LENGTHS]
+    check([*texts, " ".join(texts), "\0".join(texts)], lexical)
+
+
+def test_texts_without_a_term_have_none():
+    for texts in ([], [""], ["", " \0.", ""], ["oil", ""], ["", "oil"]):
+        check(texts, Lexical.UNICODE)
+
+
+@needs_numba
+@pytest.mark.parametrize("lexical", Lexical)
+def test_many_chunks_are_told_apart_whatever_room_they_are_given_first(lexical, monkeypatch):
+    monkeypatch.setattr(chunks, "_FIRST_CHUNKS", 2)
+    monkeypatch.setitem(tokenizer._COUNTERS, lexical, [])
+    for begin in range(0, 6000, 1000):
+        texts = [
+            f"run{number} Running{number * number} {number} é{number} 石油 the" for number in range(begin, begin + 1500)
+        ]
+        read = read_by_fts5(texts, lexical)
+        check_alike(tokenize_compiled(read, lexical), tokenize_plainly(read, lexical))
+    assert len(tokenizer._COUNTERS[lexical]) == 1
+
+
+@needs_numba
+def test_a_full_counter_is_not_used_again(monkeypatch):
+    monkeypatch.setattr(chunks, "_MOST_CHUNKS", 3)
+    monkeypatch.setitem(tokenizer._COUNTERS, Lexical.UNICODE, [])
+    check(["one two three"], Lexical.UNICODE)
+    assert len(tokenizer._COUNTERS[Lexical.UNICODE]) == 1
+    check(["four"], Lexical.UNICODE)
+    assert not tokenizer._COUNTERS[Lexical.UNICODE]
+
+
+@needs_numba
+def test_threads_that_count_at_once_have_counters_of_their_own(monkeypatch):
+    monkeypatch.setitem(tokenizer._COUNTERS, Lexical.UNICODE, [])
+    texts = [[f"w{number % (7 + part)} common {number}" for number in range(4000)] for part in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda own: tokenize_compiled(own, Lexical.UNICODE), texts))
+    for own, tokens in zip(texts, found, strict=True):
+        check_alike(tokens, tokenize_plainly(own, Lexical.UNICODE))
+
+
+def test_a_few_texts_load_no_loops(monkeypatch):
+    monkeypatch.setattr(kernels, "_is_expecting", False)
+    monkeypatch.setattr(kernels, "_elements_so_far", 0)
+    monkeypatch.setattr(loops, "_LOADING", Loading())
+    monkeypatch.delitem(sys.modules, "mvindex.kernels.compiled", raising=False)
+    for _ in range(1000):
+        assert not loops.pays_to_compile(100)
+    assert not loops.pays_to_compile(500_000) and not loops.is_loaded()
