@@ -111,7 +111,7 @@ NEEDS = {
     "buildah": (
         lambda: bool(shutil.which("buildah") and os.environ.get("MVINDEX_BUILD_IMAGE")),
         "buildah and a registry of images",
-        "apt-get install buildah, and set MVINDEX_BUILD_IMAGE=1 where python:3.12-slim can be pulled",
+        "apt-get install buildah, set MVINDEX_BUILD_IMAGE=1, and run .ci/base_image.sh where no image can be pulled",
     ),
     "s3": (_has_s3_server, "s3fs, and moto as a server of S3", "install the extra frameworks-dev"),
     "slurm": (

@@ -5,12 +5,18 @@ import json
 import re
 import shlex
 import shutil
+import ssl
 import subprocess
+import urllib.request
 from pathlib import Path, PurePosixPath
 
+import numpy as np
 import pytest
+from certificates import Authority
+from serving_tools import wait_for
 from typer.main import get_command
 
+import mvindex
 from mvindex.planning.units import parse_seconds
 from mvindex_connectors.server.cli import app
 from mvindex_connectors.server.config import parse_index
@@ -169,18 +175,54 @@ def test_one_writes_two_read_and_others_follow_where_the_writer_leaves_snapshots
     assert documents()["StatefulSet mvindex"]["spec"]["replicas"] == 1
 
 
-@pytest.mark.needs("buildah")
-def test_the_image_builds_and_serves():
+def buildah(*args):
+    return subprocess.run(["buildah", *map(str, args)], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+
+
+@pytest.fixture
+def container(monkeypatch):
+    """A container of the image, which is built from the checkout."""
+    monkeypatch.setenv("BUILDAH_ISOLATION", "chroot")
+    monkeypatch.setenv("STORAGE_DRIVER", "vfs")
     tag = "localhost/mvindex-test"
-    subprocess.run(["buildah", "bud", "-t", tag, "-f", EXAMPLES / "Dockerfile", EXAMPLES.parents[1]], check=True)
-    container = subprocess.run(["buildah", "from", tag], capture_output=True, text=True, check=True).stdout.strip()
+    buildah("bud", "--network", "host", "-t", tag, "-f", EXAMPLES / "Dockerfile", EXAMPLES.parents[1])
+    made = buildah("from", tag)
+    yield made
+    buildah("rm", made)
+
+
+@pytest.mark.needs("buildah")
+def test_the_image_builds_and_serves(container, tmp_path):
+    """With its own command, as its own user, by TLS and with a token."""
+    command = docker_command()
+    port = int(command[command.index("--http") + 1])
+    server, authority, token = tmp_path / "secrets", Authority(tmp_path / "tls"), "0123456789abcdef"
+    server.mkdir()
+    for source, name in zip(authority.issue("server", hosts="DNS:localhost"), ("tls.pem", "tls.key"), strict=True):
+        (server / name).write_bytes(Path(source).read_bytes())
+    (server / "tokens").write_text(f"read-only {token} reader\n")
+    with mvindex.create(tmp_path / "data" / "corpus.mvx", dim=4) as index:
+        index.add_views([mvindex.Document("a", "the text")], np.eye(4, dtype=np.float32)[:1, None])
+    subprocess.run(["chmod", "-R", "a+rwX", tmp_path], check=True)
+    volumes = [f"--volume={tmp_path / 'data'}:/data", f"--volume={server}:/run/secrets"]
+    entry = json.loads(buildah("inspect", container))["OCIv1"]["config"]["Entrypoint"]
+    run = ["buildah", "run", "--network=host", "--user=mvindex", *volumes, container, "--", *entry, *command]
+    context = ssl.create_default_context(cafile=authority.cert)
+    address = f"https://localhost:{port}"
+    with subprocess.Popen(run) as serving:
+        try:
+            wait_for(lambda: answers(f"{address}/livez", context), seconds=60)
+            body = json.dumps({"vector": [1.0, 0.0, 0.0, 0.0]}).encode()
+            headers = {"content-type": "application/json", "authorization": f"Bearer {token}"}
+            request = urllib.request.Request(f"{address}/v1/indexes/corpus/search", body, headers)
+            found = json.load(urllib.request.urlopen(request, context=context, timeout=30))
+        finally:
+            serving.terminate()
+    assert [hit["text"] for hit in found["hits"]] == ["the text"]
+
+
+def answers(url, context):
     try:
-        done = subprocess.run(
-            ["buildah", "run", container, "--", "mvindex", "serve", "--help"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert "--follow" in done.stdout
-    finally:
-        subprocess.run(["buildah", "rm", container], check=True)
+        return urllib.request.urlopen(url, context=context, timeout=5).status == 200
+    except OSError:
+        return False
