@@ -91,7 +91,7 @@ def long_at(context: Any, address: Any) -> tuple[Any, Callable[..., Any]]:
 
 @compiled_strict
 def describe_lists(table: Any, lists: Any, scores: Any, scale: Any, out: Any) -> int:
-    """Write what scan_lists() reads of these lists to out, (n, 5) int64, and return how many codes they have.
+    """Write what scan_lists() reads of these lists to out, (n, 6) int64, and return how many codes they have.
 
     table: (nlist, 3) int64: the address of each list's codes, their number, the address of their rows. scores: (n,)
     float32, of the centroids; a list's bias is what its score is above the lowest, times the scale.
@@ -103,36 +103,37 @@ def describe_lists(table: Any, lists: Any, scores: Any, scale: Any, out: Any) ->
         codes_at, size, rows_at = table[lists[number]]
         out[number, 0], out[number, 1], out[number, 4] = codes_at, size, rows_at
         out[number, 2] = np.int64((scores[number] - lowest) * scale + 0.5)
-        out[number, 3] = place
+        out[number, 3], out[number, 5] = place, 0
         place += size
     return place
 
 
 @compiled_strict
-def scan_lists(lists: Any, tables: Any, allowed: Any, limit: Any, counts: Any, keys: Any, state: Any) -> None:
-    """Add the keys of codes that may be among the best `limit` of these lists and of those scanned before.
+def scan_lists(lists: Any, tables: Any, allowed: Any, limit: Any, counts: Any, keys: Any, states: Any) -> None:
+    """Add the keys of codes that may be among the best `limit` of a query, in these lists and those scanned before.
 
-    Codes of equal score come in the order of their places, which must rise from call to call.
+    Codes of equal score come in the order of their places, whatever the order of the lists.
 
     Args:
-        lists: (n, 5) int64: the address of each list's codes, their number, the list's bias, the place of its first
-            code, and the address of its rows.
-        tables: (m,) uint8, 64-byte aligned, of as many bytes as a block, a multiple of 64.
+        lists: (n, 6) int64: the address of a list's codes, their number, the list's bias, the place of its first code,
+            the address of its rows, and the number of the query that it is scanned for.
+        tables: (q, m) uint8, 64-byte aligned, of as many bytes as a block, a multiple of 64.
         allowed: A bit for each row, the first in the lowest of a byte; no byte where all are allowed.
         limit: At least 1.
-        counts: (MAX_SCORE + 1,) int32: how many keys each score has had; at first 0.
-        keys: (c,) uint64, c at least 4 x limit: room for the keys.
-        state: (3,) int64: the number of keys; the least score that may be among the best; how many codes had that
+        counts: (q, s) int32: how many keys each score has had; at first 0. s is above the highest score.
+        keys: (q, c) uint64, c at least 4 x limit, or all codes: room for the keys.
+        states: (q, 3) int64: the number of keys; the least score that may be among the best; how many codes had that
             score or more. At first 0, but that a least score may be known.
 
     """
-    block_bytes, steps, tables_at = len(tables), len(tables) // 64, tables.ctypes.data
+    block_bytes, steps = tables.shape[1], tables.shape[1] // 64
     words = np.empty(2 * BLOCK_CODES, dtype=np.uint16)
     skipped = (-words.ctypes.data % 64) // 2
     sums, sums_at = words[skipped:], words.ctypes.data + 2 * skipped
-    size, least, reached = state
     for number in range(len(lists)):
-        at, left, bias, place, rows_at = lists[number]
+        at, left, bias, place, rows_at, query = lists[number]
+        count, kept, tables_at = counts[query], keys[query], tables.ctypes.data + query * block_bytes
+        size, least, reached = states[query]
         end = at + (left + BLOCK_CODES - 1) // BLOCK_CODES * block_bytes
         beyond = lists[min(number + 1, len(lists) - 1), 0] - end
         while left > 0:
@@ -151,20 +152,20 @@ def scan_lists(lists: Any, tables: Any, allowed: Any, limit: Any, counts: Any, k
                 score = np.int64(sums[code]) + bias
                 if score < least or not _is_allowed(allowed, rows_at + 8 * code):
                     continue
-                if size == len(keys):
-                    size = _compact(keys, least, limit)
-                keys[size] = np.uint64((MAX_SCORE - score) << PLACE_BITS | (place + code))
+                if size == len(kept):
+                    size = _compact(kept, least, limit)
+                kept[size] = np.uint64((MAX_SCORE - score) << PLACE_BITS | (place + code))
                 size += 1
-                counts[score] += 1
+                count[score] += 1
                 reached += 1
-                while reached - counts[least] >= limit:
-                    reached -= counts[least]
+                while reached - count[least] >= limit:
+                    reached -= count[least]
                     least += 1
             at += block_bytes
             left -= BLOCK_CODES
             place += BLOCK_CODES
             rows_at += 8 * BLOCK_CODES
-    state[0], state[1], state[2] = size, least, reached
+        states[query, 0], states[query, 1], states[query, 2] = size, least, reached
 
 
 @compiled_inline
@@ -178,14 +179,15 @@ def _is_allowed(allowed: Any, row_at: Any) -> bool:
 
 @compiled_strict
 def _compact(keys: Any, least: Any, limit: Any) -> int:
-    """Keep the keys of scores above `least`, and the first `limit` of that score; return how many are left."""
-    size, ties = 0, 0
+    """Keep the keys of scores from `least` on, but the best `limit` where these are many; return how many are left."""
+    size = 0
     for key in keys:
-        score = MAX_SCORE - np.int64(key >> np.uint64(PLACE_BITS))
-        ties += score == least
-        if score > least or (score == least and ties <= limit):
+        if MAX_SCORE - np.int64(key >> np.uint64(PLACE_BITS)) >= least:
             keys[size] = key
             size += 1
+    if size > len(keys) // 2:
+        keys[:size] = np.sort(keys[:size])
+        size = min(size, limit)
     return size
 
 

@@ -8,6 +8,7 @@ come in the order in which their lists are visited: a result is the same for any
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from functools import cached_property
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -27,6 +28,8 @@ from mvindex_connectors.engines.faiss_ivf import has_groups, ivf_of
 CODES_PER_THREAD = 1 << 19
 # Of the lists of a query the nearest of so many are scanned before the rest is shared out: they hold most of the best.
 _FIRST_SHARE = 16
+# Queries of a batch that are scanned together: up to some 300 KB of memory each.
+_AT_ONCE = 128
 _NO_BITS = np.empty(0, dtype=np.uint8)
 _LOOPS = Loading()
 
@@ -45,6 +48,7 @@ class _Query(NamedTuple):
     lists: Ints
     tables: npt.NDArray[np.uint8]
     num_codes: int
+    most: int
     scale: float
     base: float
 
@@ -76,14 +80,16 @@ class FastScan:
         """
         scores = np.full((len(queries), depth.limit), -np.inf, dtype=np.float32)
         rows = np.full((len(queries), depth.limit), -1, dtype=np.int64)
-        num_threads, work = default_threads(), deque(range(len(queries)))
+        num_threads, bits = default_threads(), _NO_BITS if allowed is None else allowed
         each = self._threads_for(depth.nprobe, num_threads) if len(queries) == 1 else 1
+        work = deque(np.array_split(np.arange(len(queries)), max(num_threads, -(-len(queries) // _AT_ONCE))))
 
         def search_some() -> None:
-            for number in taken_from(work):
-                query = self._prepared(queries[number], depth, each)
-                keys = _scanned(query, depth.limit, _NO_BITS if allowed is None else allowed, each)
-                scores[number, : len(keys)], rows[number, : len(keys)] = _read(keys, query)
+            for numbers in taken_from(work):
+                prepared = [self._prepared(queries[number], depth, each) for number in numbers]
+                found = _scanned(prepared, depth.limit, bits, each) if prepared else []
+                for number, query, keys in zip(numbers, prepared, found, strict=True):
+                    scores[number, : len(keys)], rows[number, : len(keys)] = _read(keys, query)
 
         run_in_threads(search_some, min(num_threads, len(queries)))
         return scores, rows
@@ -102,14 +108,15 @@ class FastScan:
         products = np.einsum("ijk,ik->ij", self._codebook, vector.reshape(len(self._codebook), -1))
         lows = products.min(axis=1, keepdims=True)
         spans = products.max(axis=1) - lows[:, 0]
-        # The widest table takes up a byte, all of them and the lists' biases, rounded, 16 bits.
-        most = float(spans.sum() + scores.max() - scores.min())
-        scale = min(255 / max(float(spans.max()), 1e-30), (MAX_SCORE - len(spans) - 1) / max(most, 1e-30))
+        # The widest table takes up a byte; all of them and the lists' biases, each rounded, 16 bits.
+        span, slack = float(spans.sum() + scores.max() - scores.min()), len(spans) + 1
+        scale = min(255 / max(float(spans.max()), 1e-30), (MAX_SCORE - slack) / max(span, 1e-30))
         tables = aligned_bytes(products.size)
         tables[:] = np.rint((products - lows) * np.float32(scale)).ravel()
-        described = np.empty((len(lists), 5), dtype=np.int64)
+        described = np.empty((len(lists), 6), dtype=np.int64)
         num_codes = describe_lists(self._table, lists, scores, scale, described)
-        return _Query(described, tables, num_codes, scale, float(lows.sum() + scores.min()))
+        most = min(MAX_SCORE, int(span * scale) + slack)
+        return _Query(described, tables, num_codes, most, scale, float(lows.sum() + scores.min()))
 
     def _nearest(self, vector: Floats, depth: Depth, num_threads: int) -> tuple[Floats, Ints]:
         """Return the scores and numbers of the lists nearest to a rotated query, the nearest first."""
@@ -177,26 +184,53 @@ def _addresses(faiss: ModuleType, ivf: Any) -> Ints:
     return table
 
 
-def _scanned(query: _Query, limit: int, allowed: npt.NDArray[np.uint8], num_threads: int) -> npt.NDArray[np.uint64]:
-    """Return the keys of the best `limit` codes, sorted."""
-    from mvindex.kernels.fast_scan import MAX_SCORE, scan_lists
+class _Kept(NamedTuple):
+    """The best codes so far of some queries, as scan_lists() has them."""
 
-    room = max(4 * min(limit, query.num_codes), 1)
-    found: list[tuple[npt.NDArray[np.uint64], Ints]] = []
+    counts: npt.NDArray[np.int32]
+    keys: npt.NDArray[np.uint64]
+    states: Ints
 
-    def scan(lists: Ints, least: int) -> int:
-        keys, state = np.empty(room, dtype=np.uint64), np.array([0, least, 0], dtype=np.int64)
-        counts = np.zeros(MAX_SCORE + 1, dtype=np.int32)
-        scan_lists(lists, query.tables, allowed, limit, counts, keys, state)
-        found.append((keys[: state[0]], state))
-        return int(state[1])
+    def scan(self, lists: Ints, tables: npt.NDArray[np.uint8], allowed: npt.NDArray[np.uint8], limit: int) -> None:
+        """Scan the lists of these queries."""
+        from mvindex.kernels.fast_scan import scan_lists
 
-    first = len(query.lists) if num_threads == 1 else len(query.lists) // _FIRST_SHARE
-    least = scan(query.lists[:first], 0)
-    if num_threads > 1:
-        shares = deque(query.lists[first + number :: num_threads].copy() for number in range(num_threads))
-        run_in_threads(lambda: [scan(share, least) for share in taken_from(shares)], num_threads)
-    return np.sort(np.concatenate([keys for keys, _ in found]))[:limit]
+        scan_lists(lists, tables, allowed, limit, self.counts, self.keys, self.states)
+
+    def fresh(self) -> _Kept:
+        """Return the same without codes, for other lists; the least scores that may be among the best are known."""
+        return _Kept(np.zeros_like(self.counts), np.empty_like(self.keys), self.states * np.array([0, 1, 0]))
+
+
+def _scanned(
+    queries: Sequence[_Query], limit: int, allowed: npt.NDArray[np.uint8], num_threads: int
+) -> list[npt.NDArray[np.uint64]]:
+    """Return the sorted keys of the best `limit` codes of each query. Several queries are scanned in one thread."""
+    tables = aligned_bytes(len(queries) * len(queries[0].tables)).reshape(len(queries), -1)
+    for number, query in enumerate(queries):
+        tables[number], query.lists[:, 5] = query.tables, number
+    room = max(1, min(4 * limit, max(query.num_codes for query in queries)))
+    counts = np.zeros((len(queries), max(query.most for query in queries) + 1), dtype=np.int32)
+    keys = np.empty((len(queries), room), dtype=np.uint64)
+    kept = [_Kept(counts, keys, np.zeros((len(queries), 3), dtype=np.int64))]
+    firsts = [len(query.lists) // _FIRST_SHARE for query in queries]
+    first, rest = (
+        np.concatenate(parts)
+        for parts in zip(*(np.split(query.lists, [at]) for query, at in zip(queries, firsts, strict=True)), strict=True)
+    )
+    kept[0].scan(first, tables, allowed, limit)
+    if len(queries) > 1:
+        # A list's codes stay in the processor's cache for all that look at it.
+        rest = rest[np.argsort(rest[:, 0], kind="stable")]
+    kept += [kept[0].fresh() for _ in range(num_threads - 1)]
+    shares = deque((each, rest[number::num_threads].copy()) for number, each in enumerate(kept))
+    run_in_threads(
+        lambda: [each.scan(share, tables, allowed, limit) for each, share in taken_from(shares)], num_threads
+    )
+    return [
+        np.sort(np.concatenate([each.keys[number, : each.states[number, 0]] for each in kept]))[:limit]
+        for number in range(len(queries))
+    ]
 
 
 def _read(keys: npt.NDArray[np.uint64], query: _Query) -> tuple[Floats, Ints]:
@@ -211,12 +245,12 @@ def _read(keys: npt.NDArray[np.uint64], query: _Query) -> tuple[Floats, Ints]:
 def _load() -> None:
     """Call the loops for next to nothing, which loads or compiles them."""
     from mvindex.kernels.centroids import score_groups
-    from mvindex.kernels.fast_scan import MAX_SCORE, describe_lists, read_keys, scan_lists
+    from mvindex.kernels.fast_scan import describe_lists, read_keys, scan_lists
 
     none, floats = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)
     score_groups(np.empty((0, 4), dtype=np.int64), floats, floats, none)
-    lists = np.empty((0, 5), dtype=np.int64)
+    lists, keys = np.empty((0, 6), dtype=np.int64), np.empty((1, 1), dtype=np.uint64)
     describe_lists(np.empty((0, 3), dtype=np.int64), none, floats, 1.0, lists)
-    keys, counts = np.empty(1, dtype=np.uint64), np.zeros(MAX_SCORE + 1, dtype=np.int32)
-    scan_lists(lists, aligned_bytes(64), _NO_BITS, 1, counts, keys, np.zeros(3, dtype=np.int64))
-    read_keys(keys[:0], lists, none, none)
+    counts, states = np.zeros((1, 1), dtype=np.int32), np.zeros((1, 3), dtype=np.int64)
+    scan_lists(lists, aligned_bytes(64).reshape(1, -1), _NO_BITS, 1, counts, keys, states)
+    read_keys(keys[0, :0], lists, none, none)
