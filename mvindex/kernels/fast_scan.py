@@ -121,7 +121,7 @@ def scan_lists(lists: Any, tables: Any, allowed: Any, limit: Any, counts: Any, k
         allowed: A bit for each row, the first in the lowest of a byte; no byte where all are allowed.
         limit: At least 1.
         counts: (q, s) int32: how many keys each score has had; at first 0. s is above the highest score.
-        keys: (q, c) uint64, c at least 4 x limit, or all codes: room for the keys.
+        keys: (q, c) uint64, c at least 2 x limit, or all codes: room for the keys.
         states: (q, 3) int64: the number of keys; the least score that may be among the best; how many codes had that
             score or more. At first 0, but that a least score may be known.
 

@@ -209,7 +209,7 @@ def _scanned(
     tables = aligned_bytes(len(queries) * len(queries[0].tables)).reshape(len(queries), -1)
     for number, query in enumerate(queries):
         tables[number], query.lists[:, 5] = query.tables, number
-    room = max(1, min(4 * limit, max(query.num_codes for query in queries)))
+    room = max(1, min(2 * limit, max(query.num_codes for query in queries)))
     counts = np.zeros((len(queries), max(query.most for query in queries) + 1), dtype=np.int32)
     keys = np.empty((len(queries), room), dtype=np.uint64)
     kept = [_Kept(counts, keys, np.zeros((len(queries), 3), dtype=np.int64))]
