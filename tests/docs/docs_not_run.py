@@ -84,6 +84,7 @@ NOT_RUN = [
     NotRun("docs/how-to/scale.md", "python bench/scale.py --documents 200000", BENCH),
     NotRun("docs/how-to/scale.md", "OMP_NUM_THREADS=1 python bench/latency.py", BENCH),
     NotRun("docs/how-to/scale.md", "OMP_NUM_THREADS=1 python bench/lists.py", BENCH),
+    NotRun("docs/how-to/scale.md", "python bench/fast_scan.py", BENCH),
     NotRun("docs/how-to/scale.md", "python bench/full_count.py", BENCH),
     NotRun("docs/how-to/scale.md", "python -m tests.helpers.memory_steps", BENCH),
     NotRun("docs/how-to/scale.md", "python bench/scale.py --documents 1250 ", BENCH),

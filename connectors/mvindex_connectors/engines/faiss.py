@@ -29,6 +29,7 @@ from mvindex.plugins import require_faiss
 from mvindex.records import Bools, Doubles, Floats, Ints
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import row_norms
+from mvindex_connectors.engines.faiss_fast_scan import Depth, FastScan
 from mvindex_connectors.engines.faiss_files import INDEX_NAME, blocks, read_index, translated, write_index
 from mvindex_connectors.engines.faiss_gpu import GpuCopy, gpu_copy
 from mvindex_connectors.engines.faiss_ivf import has_groups, searches
@@ -50,10 +51,11 @@ _PROBE_GROWTH = 4
 
 
 class Held(NamedTuple):
-    """A Faiss index, whose row i is view row i of the store, and its copy on a GPU, if there is one."""
+    """A Faiss index, whose row i is view row i of the store; its copy on a GPU, if there is one; its compiled scan."""
 
     index: Any
     on_gpu: GpuCopy | None = None
+    fast_scan: FastScan | None = None
 
 
 class FaissRanking:
@@ -105,9 +107,11 @@ class FaissRanking:
             scores, rows = copy.search(queries, limit, self._nprobe(limit, turn))
             scores[rows < 0] = -np.inf
             return scores, rows
-        selector = None
-        if allowed_views is not None:
-            selector = self._faiss.IDSelectorBitmap(self._bitmap(allowed_views))
+        bitmap = None if allowed_views is None else self._bitmap(allowed_views)
+        scan = self._held.fast_scan
+        if scan is not None and scan.is_ready(self._nprobe(limit, turn)):
+            return scan.search(queries, self._depth(limit, turn), bitmap)
+        selector = None if bitmap is None else self._faiss.IDSelectorBitmap(bitmap)
         is_split = len(queries) == 1 and self._kind == "ivf-pq"
         num_threads = self._threads_for(self._nprobe(limit, turn)) if is_split else 1
         if num_threads > 1:
@@ -143,6 +147,10 @@ class FaissRanking:
     def _nprobe(self, limit: int, turn: int) -> int:
         """Return nprobe of a round for so many view hits."""
         return min(self._nlist, nprobe_for_hits(self._search, self._nlist, limit) * int(_PROBE_GROWTH**turn))
+
+    def _depth(self, limit: int, turn: int) -> Depth:
+        nprobe = self._nprobe(limit, turn)
+        return Depth(limit, nprobe, groups_for(nprobe, self._nlist))
 
     def _parameters(self, limit: int, selector: Any, turn: int) -> Any:
         if self._kind in IVF_KINDS:
@@ -199,7 +207,8 @@ def _empty_index(faiss: ModuleType, name: str, dim: int, parameters: Mapping[str
 def _open(name: str, directory: Path, settings: Mapping[str, Any], device: str | None) -> FaissRanking:
     faiss = require_faiss()
     index = read_index(faiss, directory / INDEX_NAME)
-    return FaissRanking(faiss, name, Held(index, gpu_copy(faiss, name, index, device)), settings)
+    fast_scan = FastScan(faiss, index) if name == "ivf-pq" else None
+    return FaissRanking(faiss, name, Held(index, gpu_copy(faiss, name, index, device), fast_scan), settings)
 
 
 def _hnsw_bytes(dim: int) -> ViewBytes:

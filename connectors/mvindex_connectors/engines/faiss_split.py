@@ -1,6 +1,7 @@
 """One query over inverted lists in several threads: Faiss itself searches the lists of one query in one thread.
 
-Its own ways to share out lists (`implem` 14 and 15) take twice the CPU time, and were slower at every load tried.
+Where compiled loops can read the lists, they do instead (faiss_fast_scan.py). Faiss' own ways to share out lists
+(`implem` 14 and 15) take twice the CPU time, and were slower at every load tried.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from mvindex.index import embedded_store_of
 from mvindex.search.rescore import Best
 from mvindex.testing import unit
 from mvindex_connectors.engines import faiss_ivf, faiss_lists
+from mvindex_connectors.engines.faiss_fast_scan import FastScan
 
 DIM, COUNT, VIEWS = 32, 3000, 4
 # What recall may lose from one step to the next: of 1-bit codes more, as more wrong ones come into the same number.
@@ -79,15 +80,16 @@ def test_codes_of_differences_from_centroids_rank_views_better_than_codes_of_vie
 def test_the_lists_of_one_query_in_several_threads_hold_what_they_hold_in_one(path, num_threads, monkeypatch):
     queries = np.random.default_rng(9).standard_normal((20, DIM)).astype(np.float32)
     allowed = np.random.default_rng(4).random(COUNT * VIEWS) < 0.7
+    monkeypatch.setattr(FastScan, "fits", False)
     with mvindex.open(path) as index:
         index.build("ivf-pq", nlist=64)
         engine = EngineCache().open(embedded_store_of(index).snapshot)
         engine = engine.with_search({"nprobe": 24, "k_factor": 15})
         for mask in (None, allowed):
             whole = [engine.search(query[None], 200, mask) for query in queries]
-            monkeypatch.setattr(type(engine), "_threads_for", lambda self, nprobe: num_threads)
-            split = [engine.search(query[None], 200, mask) for query in queries]
-            monkeypatch.undo()
+            with monkeypatch.context() as patch:
+                patch.setattr(type(engine), "_threads_for", lambda self, nprobe: num_threads)
+                split = [engine.search(query[None], 200, mask) for query in queries]
             for (scores, rows), (others, other_rows) in zip(whole, split, strict=True):
                 assert np.array_equal(np.sort(scores), np.sort(others))
                 # Codes that tie with the last may be others.
