@@ -26,7 +26,7 @@ from mvindex.records import ProgressCallback, no_progress
 from mvindex.store.copies_file import UNFINISHED, copies_faults, copies_path
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.files import check_directory, check_regular
-from mvindex.store.fsync import audit_step, flush_to_disk, remove_entry
+from mvindex.store.fsync import DIRECTORY_MODE, audit_step, flush_to_disk, remove_entry
 from mvindex.store.segments import file_checksum
 from mvindex.store.snapshot import Snapshot
 
@@ -227,7 +227,7 @@ def build_files(
     )
     try:
         remove_entry(directory)
-        directory.mkdir()
+        directory.mkdir(DIRECTORY_MODE)
         with audit_step("write", directory):
             settings = engines.find_kind(choice.kind).build(snapshot, directory, options)
         checksums = {file.name: _sealed(file) for file in sorted(directory.iterdir())}

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # A quoted phrase, which may have a sign, or what stands between spaces.
 _PARTS = re.compile(r'(?<!\S)(?P<sign>[+-]?)"(?P<phrase>[^"]+)"|(?P<word>\S+)')
+# Each of them looks at all documents, and at the texts of those that have its words.
+_MAX_OPERATORS = 64
 # Documents whose texts are searched for a phrase at once: bounds memory.
 _TEXTS_AT_ONCE = 1024
 
@@ -62,6 +64,8 @@ def parse_operators(text: str) -> Operators:
         else:
             required.append(expression)
             words.append(expression)
+    if (count := len(required) + len(excluded)) > _MAX_OPERATORS:
+        raise QueryError(f"query {text!r:.60}: expected at most {_MAX_OPERATORS} operators, got {count:,}")
     if not words:
         raise QueryError(f"query {text!r:.60}: expected a word beside the excluded ones")
     return Operators(" ".join(words), tuple(required), tuple(excluded))

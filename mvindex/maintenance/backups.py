@@ -26,7 +26,7 @@ from mvindex.records import CountCallback, no_progress
 from mvindex.store.create import atomic_directory, remove_leftovers, scratch_directory
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.files import CURRENT, check_path
-from mvindex.store.fsync import flush_to_disk
+from mvindex.store.fsync import DIRECTORY_MODE, flush_to_disk
 from mvindex.store.network_fs import refuse_network
 from mvindex.store.segments import file_checksum
 from mvindex.store.shard_layout import SHARDS, is_sharded
@@ -104,7 +104,7 @@ def take_backup(
     name = now.strftime(_NAME)
     target = place / name if isinstance(place, Path) else f"{place}/{name}"
     if isinstance(target, Path):
-        target.parent.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
         remove_leftovers(target.parent, "*Z")
     report = write_snapshot(write, target, on_progress)
     removed = names[: max(0, len(names) + 1 - keep)] if keep is not None else []
@@ -246,7 +246,7 @@ def _download(system: Any, path: str, new: Path, on_progress: CountCallback) -> 
     with atomic_directory(new) as building:
         for name, size, checksum in files:
             file = building / name
-            file.parent.mkdir(parents=True, exist_ok=True)
+            file.parent.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
             _fetch(system, f"{path}/{name}", file, f"{shown}/{name}")
             if file.stat().st_size != size or file_checksum(file) != checksum:
                 raise DamagedIndex(f"{shown}/{name}: expected {size} bytes of checksum {checksum}, got others")

@@ -21,6 +21,7 @@ from mvindex.records import CountCallback, Ints, no_progress
 from mvindex.store import catalog
 from mvindex.store.create import atomic_directory, start_generation
 from mvindex.store.files import KEPT_SETTINGS, Current, check_path, read_acknowledged, read_kept_settings, write_current
+from mvindex.store.fsync import DIRECTORY_MODE
 from mvindex.store.generation import Generation, generation_name, lock_generation
 from mvindex.store.rows import FORMAT_VERSION
 from mvindex.store.settings import check_kept, read_checked
@@ -78,7 +79,7 @@ def salvage(path: str | Path, target: str | Path, on_progress: CountCallback = n
         chosen = damaged.choose(on_progress)
         with atomic_directory(new) as building:
             directory = building / generation_name(1)
-            directory.mkdir()
+            directory.mkdir(DIRECTORY_MODE)
             index_id = secrets.token_hex(16)
             kept = (*KEPT_SETTINGS, catalog.LEXICAL_KEY, catalog.FUSION_KEY)
             settings = {name: damaged.settings.get(name) for name in kept}

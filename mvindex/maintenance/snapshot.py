@@ -21,7 +21,7 @@ from mvindex.store.copies_file import copies_faults, copies_path
 from mvindex.store.create import atomic_directory
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.files import Current, check_regular, write_acknowledged, write_current
-from mvindex.store.fsync import audit_step, flush_to_disk
+from mvindex.store.fsync import DIRECTORY_MODE, audit_step, flush_to_disk
 from mvindex.store.generation import generation_name
 from mvindex.store.reader import check_ids
 from mvindex.store.rows import FORMAT_VERSION
@@ -78,7 +78,7 @@ def _copy(store: EmbeddedStore, target: Path, on_progress: CountCallback) -> Sna
         index_id, version = str(state.settings["index_id"]), int(state.settings["version"])
         with atomic_directory(target) as building:
             directory = building / generation_name(source.number)
-            directory.mkdir()
+            directory.mkdir(DIRECTORY_MODE)
             _copy_engine(state, directory, on_progress)
             for segment in state.segments:
                 _copy_segment(segment, directory, on_progress)
@@ -99,7 +99,7 @@ def _copy_engine(state: Snapshot, directory: Path, on_progress: CountCallback) -
     if record is None:
         return
     copied = directory / record["directory"]
-    copied.mkdir()
+    copied.mkdir(DIRECTORY_MODE)
     for name, checksum in record["checksums"].items():
         origin = state.directory / record["directory"] / name
         check_regular(origin)

@@ -12,6 +12,7 @@ import os
 import queue
 import sqlite3
 import stat
+import sys
 import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,6 +41,8 @@ _WAL_BYTES = 64 << 20
 _LITTLE_ROOM_BYTES = 128 << 10
 # How long the schema may take to read, and the instructions of SQLite between two looks at the clock.
 _SCHEMA_TIMEOUT_S, _STEPS = 5.0, 100_000
+# No text of the schema is as long, and there are not so many settings.
+_MAX_SCHEMA_BYTES, _MAX_SETTINGS = 1 << 20, 1_000
 # The smallest page size: SQLite's header is in the first page.
 _LEAST_BYTES = 512
 CHECKSUM_KEY = "checksum"
@@ -275,7 +278,11 @@ def _expected_tables(has_lexical: bool, has_columns: bool) -> list[tuple[str, st
 
 def read_settings(connection: sqlite3.Connection) -> dict[str, Any]:
     """Return all settings, decoded from JSON; DamagedIndex when they do not match their checksum."""
-    stored = dict(connection.execute("SELECT key, value FROM settings"))
+    # No more at once: a table whose pages lead back to themselves has no end.
+    rows = connection.execute("SELECT key, value FROM settings").fetchmany(_MAX_SETTINGS + 1)
+    if len(rows) > _MAX_SETTINGS:
+        raise DamagedIndex(f"{_path_of(connection)}: expected at most {_MAX_SETTINGS:,} settings, got more")
+    stored = dict(rows)
     checksum = stored.pop(CHECKSUM_KEY, None)
     try:
         settings = {key: json.loads(value) for key, value in stored.items()}
@@ -416,6 +423,7 @@ def _refuse_other_schema(connection: sqlite3.Connection, path: Path) -> None:
     check_schema() to name, and for salvage to do without; so is a single character that is not as it was written.
     """
     # An expression of the schema may call only functions without effects.
+    max_bytes = _limit_texts(connection, _MAX_SCHEMA_BYTES)
     connection.execute("PRAGMA trusted_schema=OFF")
     ends = time.monotonic() + _SCHEMA_TIMEOUT_S
     connection.set_progress_handler(lambda: time.monotonic() > ends, _STEPS)
@@ -427,9 +435,19 @@ def _refuse_other_schema(connection: sqlite3.Connection, path: Path) -> None:
                 check_application(connection, path)
                 kind, name, _ = row
                 raise DamagedIndex(f"{path}: expected the tables of an index only, got a {kind!s:.20} {name!r:.60}")
+    except sqlite3.DataError as err:
+        raise DamagedIndex(f"{path}: expected the tables of an index only, got a schema of long texts") from err
     finally:
+        _limit_texts(connection, max_bytes)
         connection.set_progress_handler(None, 0)
         connection.text_factory = str
+
+
+def _limit_texts(connection: sqlite3.Connection, max_bytes: int) -> int:
+    """Set how many bytes a row or a text may have; return the limit before. Python has a way to do so since 3.11."""
+    if sys.version_info < (3, 11):
+        return max_bytes
+    return connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max_bytes)
 
 
 def _is_one_character_off(row: tuple[object, ...], expected: tuple[object, ...]) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 from mvindex.errors import ConfigError, StoreError
 from mvindex.store import catalog
 from mvindex.store.files import Current, write_acknowledged, write_current
-from mvindex.store.fsync import flush_to_disk, make_directories, rename
+from mvindex.store.fsync import DIRECTORY_MODE, flush_to_disk, make_directories, rename
 from mvindex.store.generation import generation_name
 from mvindex.store.network_fs import refuse_network
 from mvindex.store.rows import FORMAT_VERSION
@@ -38,7 +38,7 @@ def create_store(directory: Path, settings: Mapping[str, Any]) -> None:
     try:
         with atomic_directory(directory) as building:
             generation = building / generation_name(1)
-            generation.mkdir()
+            generation.mkdir(DIRECTORY_MODE)
             start_generation(generation, {"next_ordinal": 0, "version": 0, **settings}, number=1, index_id=index_id)
             write_current(building, Current(format_version=FORMAT_VERSION, generation=1, index_id=index_id), settings)
     except StoreError as err:
@@ -105,7 +105,7 @@ def scratch_directory(name: str) -> Iterator[Path]:
 
 
 @contextmanager
-def _locked_aside(directory: Path, mode: int = 0o777) -> Iterator[Path]:
+def _locked_aside(directory: Path, mode: int = DIRECTORY_MODE) -> Iterator[Path]:
     """Yield a new directory beside this one, locked while it is being filled, and removed after an error."""
     building = _name_aside(directory)
     handle: int | None = None

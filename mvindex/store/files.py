@@ -42,9 +42,14 @@ class Current:
 
 
 def check_path(path: str | os.PathLike[str]) -> None:
-    """Check that a path is one that a file can have; raise ConfigError for one with a NUL."""
-    if "\0" in os.fspath(path):
-        raise ConfigError(f"{os.fspath(path)!r:.80}: expected a path without NUL")
+    """Check that a path is one that a file can have; raise ConfigError for one with a NUL, or of broken Unicode."""
+    text = os.fspath(path)
+    if "\0" in text:
+        raise ConfigError(f"{text!r:.80}: expected a path without NUL")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError as err:
+        raise ConfigError(f"{text!r:.80}: expected a path of valid Unicode") from err
 
 
 @dataclass(frozen=True, slots=True)

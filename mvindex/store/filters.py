@@ -60,9 +60,10 @@ class _Field(NamedTuple):
 
 def parse_filter(condition: Filter) -> Sql:
     """Return the SQL of a filter; QueryError names the part that is not understood."""
+    _check_size(condition)
     sql = _parse(condition, 0)
     if sql.size > _MAX_CONDITIONS:
-        raise QueryError(f"filter has {sql.size:,} conditions; at most {_MAX_CONDITIONS:,}: use in with a list")
+        raise _too_many()
     return sql
 
 
@@ -110,7 +111,37 @@ def _is_member_always(name: str, member: Any, value: bool) -> bool:
         return _is_always(member, not value)
     if name in ("and", "or"):
         return (all if (name == "and") == value else any)(_is_always(part, value) for part in member)
-    return False
+    return (all if value else any)(_is_operator_always(name, *each, value) for each in operators_of(member))
+
+
+def _is_operator_always(name: str, operator: str, operand: Any, value: bool) -> bool:
+    """Return whether an operator has this value for every document: one of an empty list, or of ids, which all have."""
+    if operator in ("in", "nin") and not operand:
+        return value == (operator == "nin")
+    if name == "id" and operator == "exists":
+        return bool(value == operand)
+    return name == "id" and operand is None and value == (operator == "ne")
+
+
+def _check_size(condition: Filter) -> None:
+    """Raise QueryError for more conditions than SQLite takes, as soon as so many were counted."""
+    parts: list[object] = [condition]
+    count = 0
+    while parts:
+        part = parts.pop()
+        members = part if isinstance(part, Mapping) else {}
+        count += len(members.keys() - {"and", "or", "not"})
+        for inner in (members.get("and"), members.get("or")):
+            if isinstance(inner, Sequence) and not isinstance(inner, _NO_LISTS):
+                parts += inner[: _MAX_CONDITIONS + 1]
+        if "not" in members:
+            parts.append(members["not"])
+        if count + len(parts) > _MAX_CONDITIONS:
+            raise _too_many()
+
+
+def _too_many() -> QueryError:
+    return QueryError(f"filter: expected at most {_MAX_CONDITIONS:,} conditions, got more; use in with a list")
 
 
 def _parse(condition: object, depth: int) -> Sql:

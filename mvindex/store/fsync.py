@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 EVENT = "mvindex.durable"
 UNFINISHED = ".unfinished"
+# Of new directories and files, less what the umask takes away: nobody else may write, whatever the umask is.
+DIRECTORY_MODE, _FILE_MODE = 0o775, 0o664
 
 
 @contextmanager
@@ -31,20 +33,28 @@ def audit_step(step: str, path: Path) -> Iterator[None]:
 
 
 def flush_to_disk(path: Path) -> None:
-    """Flush a file's content, or a directory's entries, to disk."""
+    """Flush a file's content, or a directory's entries, to disk. An own file that all may write is theirs no more."""
     handle = os.open(path, os.O_RDONLY)
     try:
+        found = os.fstat(handle)
+        if stat.S_ISREG(found.st_mode) and found.st_mode & stat.S_IWOTH and found.st_uid == os.geteuid():
+            os.fchmod(handle, stat.S_IMODE(found.st_mode) & ~stat.S_IWOTH)
         with audit_step("fsync", path):
             os.fsync(handle)
     finally:
         os.close(handle)
 
 
+def open_unshared(path: str, flags: int) -> int:
+    """Open a file as open() does, which takes it as opener; all may not write a new one."""
+    return os.open(path, flags | os.O_CLOEXEC, _FILE_MODE)
+
+
 def make_directories(path: Path) -> None:
     """Make the directory and those above it, durably."""
     missing = [entry for entry in (path, *path.parents) if not entry.exists()]
     for directory in reversed(missing):
-        directory.mkdir(exist_ok=True)
+        directory.mkdir(DIRECTORY_MODE, exist_ok=True)
         flush_to_disk(directory.parent)
 
 
@@ -72,7 +82,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
     """Yield a new folder; it becomes `path`, which must not exist, when the block ends without an error."""
     temporary = path.with_name(path.name + UNFINISHED)
     shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
+    temporary.mkdir(DIRECTORY_MODE, parents=True)
     yield temporary
     for entry in sorted(temporary.rglob("*"), reverse=True):
         flush_to_disk(entry)

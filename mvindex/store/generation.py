@@ -21,7 +21,7 @@ from mvindex.lexical.cache import PostingsCache
 from mvindex.store import catalog
 from mvindex.store.catalog import Catalog
 from mvindex.store.files import Current, read_current, write_current
-from mvindex.store.fsync import audit_step, flush_to_disk, remove_entry, rename
+from mvindex.store.fsync import DIRECTORY_MODE, audit_step, flush_to_disk, remove_entry, rename
 from mvindex.store.recent import RecentDocuments
 from mvindex.store.rows import FORMAT_VERSION
 from mvindex.store.verified import VerifiedRows
@@ -127,7 +127,7 @@ def lock_generation(number: int, directory: Path) -> Generation:
 def unfinished(index: Path, number: int) -> Path:
     """Make a new directory in which a generation may be written; nobody reads it before publish()."""
     directory = index / f"{_UNFINISHED}{generation_name(number)}-{secrets.token_hex(4)}"
-    directory.mkdir()
+    directory.mkdir(DIRECTORY_MODE)
     return directory
 
 

@@ -18,7 +18,7 @@ import xxhash
 
 from mvindex.errors import DamagedIndex, StoreError
 from mvindex.store.files import MappedFile, check_length, check_regular
-from mvindex.store.fsync import audit_step, flush_to_disk
+from mvindex.store.fsync import audit_step, flush_to_disk, open_unshared
 
 BLOCK_BYTES = 1 << 20
 _COPY_BYTES = 1 << 20
@@ -45,7 +45,7 @@ def append(directory: Path, before: CommittedSegment, parts: Iterable[npt.NDArra
     is_new = before.size_bytes == 0
     check_regular(path)
     try:
-        with open(path, "w+b" if is_new else "r+b") as file:
+        with open(path, "w+b" if is_new else "r+b", opener=open_unshared) as file:
             check_length(path, file.seek(0, os.SEEK_END), before.size_bytes)
             _check_last_block(file, path, before)
             file.truncate(before.size_bytes)

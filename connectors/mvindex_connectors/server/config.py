@@ -10,6 +10,8 @@ from pathlib import Path
 from mvindex.errors import ConfigError
 from mvindex_connectors.remote.address import is_loopback, read_file
 
+# What gRPC can send and receive.
+_MAX_MESSAGE_BYTES = 1 << 31
 _NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
 
 
@@ -48,6 +50,9 @@ class Limits:
         for name in counts:
             if getattr(self, name) < 1:
                 raise ConfigError(f"limit {name}: expected a whole number >= 1, got {getattr(self, name)}")
+        for flag, num_bytes in (("--max-message-mb", self.message_bytes), ("--max-response-mb", self.response_bytes)):
+            if num_bytes >= _MAX_MESSAGE_BYTES:
+                raise ConfigError(f"{flag}: expected less than {_MAX_MESSAGE_BYTES >> 20:,}, got {num_bytes >> 20:,}")
         if not self.idle_s > 0:
             raise ConfigError(f"limit idle_s: expected seconds > 0, got {self.idle_s}")
 
@@ -145,6 +150,8 @@ class ServerConfig:
         for name, port in (("--port", self.port), ("--http", self.http_port)):
             if port is not None and not 0 <= port < 65536:
                 raise ConfigError(f"{name}: expected a port from 0 (any free one) to 65535, got {port}")
+        if not 0 <= self.drain_s < 1e6:
+            raise ConfigError(f"--drain: expected seconds from 0 on, got {self.drain_s}")
         if self.batch < 1:
             raise ConfigError(f"--batch: expected a whole number >= 1, got {self.batch}")
         if not 0 < self.compact_at <= 1:

@@ -38,7 +38,7 @@ _MAX_INLINE_ITEMS = 100
 _ITEM_CHARS = 2_000
 # Of the numbers of a view's share in a score.
 _VIEW_BYTES = 40
-# Characters of texts at which a page ends early: it is in memory as a whole.
+# Characters of texts beyond which a page ends early: it is in memory as a whole.
 _PAGE_CHARS = 4_000_000
 
 
@@ -238,12 +238,12 @@ class IndexService:
 
     def _page(self, condition: Filter | None, limit: int, after: str | None) -> Page:
         documents: list[Document] = []
-        num_chars = 0
+        num_chars, most = 0, min(_PAGE_CHARS, self._limits.response_bytes * 3 // 4)
         for document in self.index.scan(condition, limit + 1, after):
-            if len(documents) == limit or num_chars >= _PAGE_CHARS:
+            num_chars += num_chars_of(document)
+            if documents and (len(documents) == limit or num_chars > most):
                 return Page(documents, documents[-1].id)
             documents.append(document)
-            num_chars += num_chars_of(document)
         return Page(documents, None)
 
     async def info(self) -> IndexInfo:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import grpc
 
@@ -43,11 +43,13 @@ from mvindex_connectors.server.idempotency import check_idempotency_key
 from mvindex_connectors.server.index_service import IndexService
 from mvindex_connectors.server.job_messages import job_message, work_from
 from mvindex_connectors.server.jobs import Jobs
-from mvindex_connectors.server.large_requests import parse_large
+from mvindex_connectors.server.large_requests import check_json_values, parse_large
 from mvindex_connectors.server.response_budget import ResponseMeter
 from mvindex_connectors.server.tenants import ServedIndex, TenantIndex, use_index, visible_names
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class Servicer(MvindexServiceServicer):
@@ -64,6 +66,19 @@ class Servicer(MvindexServiceServicer):
             call.caller.check_may_write()
         return use_index(self._services, call)
 
+    async def _parse(self, read: Callable[[], T], text: str) -> T:
+        """Return what the function reads of JSON; TooLarge where that has too many values."""
+
+        def checked() -> T:
+            check_json_values(text.encode())
+            return read()
+
+        return await parse_large(checked, len(text), self._admission.turns)
+
+    async def _filter(self, request: documents.DeleteRequest | documents.ListRequest) -> Any:
+        """Return the filter of a request."""
+        return await self._parse(lambda: filter_from(request.filter_json), request.filter_json)
+
     async def Search(self, request: search.SearchRequest, context: Any) -> bytes:
         """Search with one query or several."""
         index = self._index(request.index)
@@ -78,7 +93,7 @@ class Servicer(MvindexServiceServicer):
             else vectors_from(request.vectors)
         )
         CURRENT_CALL.get().fields["queries"] = len(queries)
-        options = options_from(request)
+        options = await self._parse(lambda: options_from(request), request.filter_json)
         text = list(request.terms.values) if request.HasField("terms") else None
         meter = CURRENT_CALL.get().meter
 
@@ -159,6 +174,8 @@ class Servicer(MvindexServiceServicer):
         def read() -> tuple[list[Document], list[Floats] | None]:
             if len(message.documents) > CHUNK_DOCUMENTS:
                 raise too_many_documents(len(message.documents))
+            for each in message.documents:
+                check_json_values(each.metadata_json.encode())
             chunk = [document_from(each) for each in message.documents]
             check_chunk(chunk)
             return chunk, views_from(message.views, len(chunk)) if message.HasField("views") else None
@@ -201,7 +218,7 @@ class Servicer(MvindexServiceServicer):
         has_filter = request.HasField("filter_json")
         if request.ids and (has_filter or request.all):
             raise QueryError("Delete: expected one of ids, a filter and all, got several")
-        condition = filter_from(request.filter_json) if has_filter else None
+        condition = await self._filter(request) if has_filter else None
         key = check_idempotency_key(request.idempotency_key)
         with index_error_context(index):
             ids = None if has_filter or request.all else list(request.ids)
@@ -212,7 +229,9 @@ class Servicer(MvindexServiceServicer):
         """Replace the metadata of a document."""
         index = self._index(request.index, writes=True)
         with index_error_context(index):
-            await index.update(request.id, metadata_from(request.metadata_json, request.id))
+            given = request.metadata_json
+            metadata = await self._parse(lambda: metadata_from(given, request.id), given)
+            await index.update(request.id, metadata)
         return documents.UpdateResponse()
 
     async def Get(self, request: documents.GetRequest, context: Any) -> bytes:
@@ -226,7 +245,7 @@ class Servicer(MvindexServiceServicer):
     async def List(self, request: documents.ListRequest, context: Any) -> None:
         """Stream documents, as fast as the client reads them."""
         index = self._index(request.index)
-        condition = filter_from(request.filter_json) if request.HasField("filter_json") else None
+        condition = await self._filter(request) if request.HasField("filter_json") else None
         limit = request.limit if request.HasField("limit") else None
         after: str | int | None = request.after if request.HasField("after") else None
         if request.HasField("after_ordinal"):

@@ -162,6 +162,8 @@ class App:
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             # Which also keeps out the forms of other sites' pages.
             raise QueryError("body: expected JSON with the header 'content-type: application/json', got another type")
+        # Before its client is told to go on, where it waits for that.
+        self._check_body(int(request.headers.get("content-length", "0")))
         try:
             with self._admission.reading():
                 content = await asyncio.wait_for(self._read(request), _BODY_TIMEOUT_S)
@@ -169,10 +171,16 @@ class App:
             raise TimedOut(f"body: expected all of it within {_BODY_TIMEOUT_S:g} s") from err
         return await parse_large(lambda: convert(decode(kind, content)), len(content), self._admission.turns)
 
+    def _check_body(self, num_bytes: int) -> None:
+        """Raise TooLarge for a body of more bytes than a request may have."""
+        limit = self._admission.limits.message_bytes
+        if num_bytes > limit:
+            raise TooLarge(f"body: expected at most {limit} bytes, got more. Send less at a time, or "
+                           "raise --max-message-mb")  # fmt: skip
+
     async def _read(self, request: Request) -> bytearray:
         # Grown part by part: to join them at the end would hold up all others.
-        content, limit = bytearray(), self._admission.limits.message_bytes
-        pauses = 0
+        content, pauses = bytearray(), 0
         try:
             async for part in request.stream():
                 self._admission.take_request_bytes(len(part))
@@ -180,9 +188,7 @@ class App:
                 if len(content) // _PACED_BYTES > pauses:
                     pauses = len(content) // _PACED_BYTES
                     await self._admission.give_way()
-                if len(content) > limit:
-                    raise TooLarge(f"body: expected at most {limit} bytes, got more. Send less at a time, or "
-                                        "raise --max-message-mb")  # fmt: skip
+                self._check_body(len(content))
         except ClientDisconnect as err:
             raise asyncio.CancelledError from err
         finally:
@@ -310,7 +316,9 @@ class App:
             if after is not None and not await index.has(after):
                 return _missing(after, call)
             page = await index.page(condition, chosen.limit, after)
-        return json_response(schemas.DocumentPage([document_response(each) for each in page.documents], page.next))
+        parts = await index.convert(lambda: _documents(page.documents, call), len(page.documents), call.meter)
+        tail = b'],"next":' + msgspec.json.encode(page.next) + b"}"
+        return PartsResponse(joined(b'{"documents":[', parts, tail), call.meter)
 
     async def _info(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call)

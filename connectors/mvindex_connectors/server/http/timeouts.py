@@ -1,23 +1,31 @@
-"""A timeout for the head of an HTTP request, which uvicorn lacks."""
+"""Limits of HTTP requests that uvicorn lacks: a timeout for the head, and a number of small chunks of a body."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 _HEAD_TIMEOUT_S = 10.0
+# The size of a chunk of less than 4 KiB. To parse it takes the event loop longer than to receive a kilobyte.
+_SMALL_CHUNK = re.compile(rb"\r\n[0-9A-Fa-f]{1,3}\r\n")
+_SMALL_CHUNKS, _BYTES_A_CHUNK = 1_000, 64
+# What a client may send of a body whose request was answered before its end, such as one that is too large.
+_MAX_UNREAD_BYTES = 64 << 20
 
 
 class HeaderTimeoutProtocol(H11Protocol):
-    """Uvicorn's protocol; closes a connection if the head of a request is not complete in time."""
+    """Uvicorn's protocol; closes connections whose head is not complete in time, or whose body is all small chunks."""
 
     # Called when the connection begins a request, and when it has ended.
     on_active: Callable[[], None] = staticmethod(lambda: None)
     on_lost: Callable[[], None] = staticmethod(lambda: None)
     _timer: asyncio.TimerHandle | None = None
+    _num_bytes = _num_chunks = _num_unread = 0
 
     @property
     def is_busy(self) -> bool:
@@ -32,8 +40,20 @@ class HeaderTimeoutProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Stop the timer at the end of a head; restart it with the first part of the next."""
         before = self.cycle
+        self._num_bytes += len(data)
+        self._num_chunks += len(_SMALL_CHUNK.findall(data))
+        if self._num_chunks > _SMALL_CHUNKS + self._num_bytes // _BYTES_A_CHUNK:
+            if not self.transport.is_closing():
+                self.send_400_response("Too many small chunks in the body.")
+            return
+        if self.cycle is not None and self.cycle.response_complete and self.conn.their_state is h11.SEND_BODY:
+            self._num_unread += len(data)
+            if self._num_unread > _MAX_UNREAD_BYTES:
+                self.transport.abort()
+                return
         super().data_received(data)
         if self.cycle is not before:
+            self._num_bytes = self._num_chunks = self._num_unread = 0
             # Bytes of a head or of a body are no sign of life: a slow client sends them for ever.
             self.on_active()
         if not self._awaits_head():
