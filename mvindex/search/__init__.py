@@ -6,10 +6,10 @@ one order; exact only where the candidates provably hold the top_k.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -46,8 +46,11 @@ class DocumentSearch(Protocol):
     def first_limit(self) -> int:
         """How many view hits one index of all shards would first look at; 0 where nothing is proposed."""
 
-    def propose(self, queries: Floats) -> Floats:
-        """Return the scores of the view hits that this shard has among the first_limit of all, (q, m) float32."""
+    def propose(self, queries: Floats, found: dict[Hashable, Any]) -> Floats:
+        """Return the scores of the view hits that this shard has among the first_limit of all, (q, m) float32.
+
+        found: see OneOfShards.
+        """
 
     def run(self, queries: Floats, floors: Floats | None = None) -> list[Ranking]:
         """Return the best documents of each query, of those that were proposed without those below the floors, (q,)."""
@@ -60,7 +63,7 @@ class _FullSearch:
     search: Callable[[Floats], Iterable[Ranking]]
     first_limit: int = 0
 
-    def propose(self, queries: Floats) -> Floats:
+    def propose(self, queries: Floats, found: dict[Hashable, Any]) -> Floats:
         return np.empty((len(queries), 0), dtype=np.float32)
 
     def run(self, queries: Floats, floors: Floats | None = None) -> list[Ranking]:
@@ -127,9 +130,10 @@ def _search_shares(
     all parts are scored. A part that may have more of them than its share is searched in full afterwards.
     """
     proposed, found = [], []
+    in_common: dict[Hashable, Any] = {}
     for search, error in zip(searches, errors, strict=True):
         with error():
-            proposed.append(search.propose(queries))
+            proposed.append(search.propose(queries, in_common))
     floors = floors_of(proposed, [search.first_limit for search in searches], parts[0].request.scoring)
     for search, error in zip(searches, errors, strict=True):
         with error():

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from mvindex.engines.protocol import ranks_documents
+from mvindex.engines.protocol import OneOfShards, ranks_documents
 from mvindex.records import Bools, Doubles, Floats, Ints
 from mvindex.scoring.aggregate import Aggregate
 from mvindex.search.exact import add_tail, rankings_of, scanned
@@ -77,14 +77,14 @@ class RankedSearch:
             is_ranked = self._num_documents > 0 and self._first_limit() <= self._last_limit()
             self.first_limit = self._first_limit() if is_ranked else 0
 
-    def propose(self, queries: Floats) -> Floats:
+    def propose(self, queries: Floats, found: dict[Hashable, Any] | None = None) -> Floats:
         """Search the engine once; return the scores of the first view hits of this shard's share, (q, m) float32.
 
-        run() of the same queries goes on from there. m is 0 where the first limit is.
+        run() of the same queries goes on from there. m is 0 where the first limit is. found: see OneOfShards.
         """
         if not self.first_limit:
             return np.empty((len(queries), 0), dtype=np.float32)
-        self._proposed = self._view_ranking(queries, self.first_limit, 0)
+        self._proposed = self._view_ranking(queries, self.first_limit, 0, found)
         return self._proposed[0]
 
     def run(self, queries: Floats, floors: Floats | None = None) -> list[Ranking]:
@@ -140,7 +140,9 @@ class RankedSearch:
     def _is_settled(self, best: Best, tile: Ints, hits: _Hits, errors: Doubles) -> Bools:
         """Return whether no unseen document reaches the top_k-th score, (len(tile),)."""
         unseen = hits.lowest + errors[tile] if self._is_exact else hits.lowest
-        thresholds = best.thresholds if self._share is None else best.scores_at(self._share.of(self._share.top_k))
+        thresholds = best.thresholds
+        if self._share is not None and self._request.scoring.aggregate is not Aggregate.MAX:
+            thresholds = best.scores_at(self._share.of(self._share.top_k))
         is_settled: Bools = unseen.astype(np.float32) < thresholds[tile]
         is_settled |= hits.lowest == -np.inf
         return is_settled
@@ -183,13 +185,15 @@ class RankedSearch:
             # What an approximate engine, or a fixed depth, has found is scored whatever its best hit says.
             best.add(pairs)
 
-    def _view_ranking(self, queries: Floats, limit: int, turn: int) -> tuple[Floats, Ints]:
+    def _view_ranking(
+        self, queries: Floats, limit: int, turn: int, found: dict[Hashable, Any] | None = None
+    ) -> tuple[Floats, Ints]:
         """Return scores and rows of the best `limit` views of each query, or of this shard's share of them."""
-        scores, rows = self._ranking.search(queries, limit, self._allowed_views, turn)
         if self._share is None:
-            return scores, rows
-        most = self._share.of(limit, self._snapshot.views.max_views)
-        return scores[:, :most], rows[:, :most]
+            return self._ranking.search(queries, limit, self._allowed_views, turn)
+        keep = self._share.of(limit, self._snapshot.views.max_views)
+        shards = OneOfShards(keep, {} if found is None else found)
+        return self._ranking.search(queries, limit, self._allowed_views, turn, shards)
 
     def _hits(self, queries: Floats, tile: Ints, limit: int, turn: int) -> _Hits:
         """Return the best `limit` views of those of the queries that are in the tile, by document."""
