@@ -17,8 +17,9 @@ import shutil
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -161,18 +162,18 @@ class Steps:
         return row | self._changes(before, self._results(path))
 
     def _results(self, path):
-        """Return approximate and exact results of the questions."""
-        vectors, _ = self.passages.questions(QUESTIONS)
-        with mvindex.open(path) as index:
-            return index.search(vectors, top_k=10), index.search(vectors, top_k=10, exact=True)
+        """Return approximate and exact results of the questions, from another process than the one measured."""
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            return pool.submit(results, path, self.passages.questions(QUESTIONS)[0]).result()
 
     def _watched(self, path, work):
-        with mvindex.open(path) as index, Peak() as peak, DiskPeak(self.options.folder) as disk:
+        with mvindex.open(path) as index, DiskPeak(self.options.folder) as disk:
             row = self._timed(work, index)
-        return {**row, "work_peak_bytes": peak.bytes, "disk": [disk.before, disk.bytes], "disk_after": disk_bytes(path)}
+        return {**row, "disk": [disk.before, disk.bytes], "disk_after": disk_bytes(path)}
 
     def _changes(self, before, after):
-        recalls = [np.mean([_share(*pair, 10) for pair in zip(*each, strict=True)]) for each in (before, after)]
+        recalls = [np.mean([len(set(one) & set(two)) / 10 for one, two in zip(*each, strict=True)])
+                   for each in (before, after)]  # fmt: skip
         return {
             "exact results are equal": before[1] == after[1],
             "approximate results are equal": before[0] == after[0],
@@ -193,6 +194,13 @@ class Steps:
         clock = Clock()
         clock(call, *args)
         return clock.row()
+
+
+def results(path, vectors):
+    """Return ids and scores of the first ten documents of each query, found as by default, and exactly."""
+    with mvindex.open(path) as index:
+        found = [index.search(vectors, top_k=10, exact=exact) for exact in (False, True)]
+    return [[[(hit.id, hit.score) for hit in result] for result in each] for each in found]
 
 
 def _share(result, truth, depth):
