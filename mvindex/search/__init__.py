@@ -6,7 +6,6 @@ one order; exact only where the candidates provably hold the top_k.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -15,7 +14,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from mvindex.engines.protocol import Engine, ranks_documents
-from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
 from mvindex.records import Floats
 from mvindex.search.ann import HITS_AT_ONCE, RankedSearch
 from mvindex.search.exact import scanned, scanned_to_depth
@@ -39,9 +37,6 @@ __all__ = [
 # lose rows under tight filters, and a scan of few documents is the faster of the two.
 _SCAN_DOCUMENTS = 10_000
 _SCAN_SHARE = 0.05
-# From so many views on in all shards, several are searched for one query at once: of 10 million their lists take 10 ms,
-# where starting a thread takes .1.
-_THREADED_VIEWS = 1 << 21
 
 
 class DocumentSearch(Protocol):
@@ -134,10 +129,11 @@ def _search_shares(
     Approximate engines propose what one engine of all views would: each its share of the view hits, and the best of
     all parts are scored. A part that may have more of them than its share is searched in full afterwards.
     """
-    num_views = sum(part.snapshot.views.num_views for part in parts)
-    is_threaded = len(queries) == 1 and num_views >= _THREADED_VIEWS
-    proposed = _proposed(searches, queries, errors, default_threads() if is_threaded else 1)
-    found = []
+    proposed, found = [], []
+    in_common: dict[Hashable, Any] = {}
+    for search, error in zip(searches, errors, strict=True):
+        with error():
+            proposed.append(search.propose(queries, in_common))
     floors = floors_of(proposed, [search.first_limit for search in searches], parts[0].request.scoring)
     for search, error in zip(searches, errors, strict=True):
         with error():
@@ -152,26 +148,6 @@ def _search_shares(
         for query, ranking in zip(which.tolist(), again, strict=True):
             own[query] = ranking.after(own[query])
     return merge_rankings(parts, found)
-
-
-def _proposed(
-    searches: Sequence[DocumentSearch],
-    queries: Floats,
-    errors: Sequence[Callable[[], AbstractContextManager[None]]],
-    num_threads: int,
-) -> list[Floats]:
-    """Return what each of the searches proposes, some at once."""
-    proposed = [np.empty((len(queries), 0), dtype=np.float32)] * len(searches)
-    in_common: dict[Hashable, Any] = {}
-    work = deque(range(len(searches)))
-
-    def propose_some() -> None:
-        for number in taken_from(work):
-            with errors[number]():
-                proposed[number] = searches[number].propose(queries, in_common)
-
-    run_in_threads(propose_some, min(num_threads, len(searches)))
-    return proposed
 
 
 def _is_better_scanned(snapshot: Snapshot, ranking: Engine, request: Request) -> bool:

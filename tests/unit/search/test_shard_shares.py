@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import mvindex
-from mvindex import search
 from mvindex.engines.build import EngineChoice, build_engine, save_search_params
 from mvindex.index import embedded_store_of, search_engine_of, store_of
 from mvindex.scoring.aggregate import Aggregate, Scoring
@@ -173,13 +172,6 @@ def test_tuned_settings_find_what_tune_has_measured(both, queries, tmp_path):
         settings = [store.snapshot.settings["engine"]["settings"] for store in store_of(index).sharding.stores.values()]
         assert all(each["search"] == report.chosen.search for each in settings)
         assert recall(index, queries, top_k=report.top_k) == pytest.approx(report.chosen.recall, abs=0.005)
-
-
-def test_shards_that_are_searched_at_once_give_the_same_results(both, queries, monkeypatch):
-    expected = [both[1].search(query, top_k=10) for query in queries[:20]]
-    monkeypatch.setattr(search, "_THREADED_VIEWS", 0)
-    monkeypatch.setattr(search, "default_threads", lambda: 3)
-    assert [both[1].search(query, top_k=10) for query in queries[:20]] == expected
 
 
 def test_exact_results_are_those_of_one_index(both, queries):
