@@ -6,7 +6,9 @@ Documents of 8 views of 96 dimensions, as in full_count.py, whose views are made
 index, filled and built by one process. Each shard is filled by a process that reads the whole corpus, and built by one,
 --at-once at a time; lists and codes are trained once, on views of all shards. Times are wall-clock and CPU seconds
 inside mvindex, of all processes together. `compare` searches both: exact results have to be equal, to the last bit;
-recall is against them. Prints a line of JSON a step, and removes everything afterwards.
+recall is against them, `scored` are the documents that a query reads. Then each is copied by `snapshot`, and by
+`compact` after every tenth document was deleted: `disk` is what the folder takes before and at most, in bytes. Exact
+results have to be those of before. Prints a line of JSON a step, and removes everything afterwards.
 """
 
 import argparse
@@ -14,8 +16,10 @@ import json
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -27,13 +31,42 @@ from scale_parts.passages import Passages
 import mvindex
 from mvindex.engines.build import EngineChoice
 from mvindex.engines.build_shards import build_one_shard, train_shards
+from mvindex.index import search_engine_of
 from mvindex.index.factory import create_shard_index
 from mvindex.ingest.assemble import assemble
 from mvindex.records import no_progress
+from mvindex.search.local import rankings
+from mvindex.search.options import SearchOptions
 from mvindex.store.shard_layout import ShardPlace
 from mvindex.store.sharded import open_sharded_store
 
 CHOICE = EngineChoice(kind="ivf-pq")
+STEPS = ("corpus", "fill_one", "build_one", "fill", "assemble", "train", "build", "compare")
+COPIES = ("snapshot_one", "snapshot_apart", "compact_one", "compact_apart")
+
+
+class DiskPeak:
+    """The most bytes of the files in a folder, looked at five times a second."""
+
+    def __init__(self, folder):
+        self._folder, self._done = folder, threading.Event()
+        self.before = self.bytes = disk_bytes(folder)
+
+    def __enter__(self):
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error):
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self):
+        while not self._done.wait(0.2):
+            try:
+                self.bytes = max(self.bytes, disk_bytes(self._folder))
+            except FileNotFoundError:
+                continue  # a file was removed while they were counted
 
 
 class Steps:
@@ -87,6 +120,9 @@ class Steps:
                     for vector in vectors:
                         clocks.append(Clock())
                         found[name, depth].append(clocks[-1](index.search, vector, top_k=depth))
+                    with search_engine_of(index).opened(SearchOptions(top_k=depth)) as parts:
+                        scored = np.mean([ranking.num_scored for ranking in rankings(parts, vectors)])
+                    figures[f"{name} {depth} scored"] = round(float(scored), 1)
                     figures[f"{name} {depth} ms"] = percentiles([clock.wall_s for clock in clocks])
                     figures[f"{name} {depth} cpu_ms"] = percentiles([clock.cpu_s for clock in clocks])
         for depth in (10, 100):
@@ -97,6 +133,52 @@ class Steps:
             figures[f"apart - one @{depth}"] = round(float(gain.mean()), 4)
             figures[f"standard error @{depth}"] = round(float(gain.std(ddof=1) / np.sqrt(len(gain))), 4)
         return figures | {"one_bytes": disk_bytes(self.one), "apart_bytes": disk_bytes(self.apart)}
+
+    def snapshot_one(self):
+        return self._snapshot(self.one)
+
+    def snapshot_apart(self):
+        return self._snapshot(self.apart)
+
+    def compact_one(self):
+        return self._compact(self.one)
+
+    def compact_apart(self):
+        return self._compact(self.apart)
+
+    def _snapshot(self, path):
+        copy = path.with_name("copy.mvx")
+        before = self._results(path)
+        row = self._watched(path, lambda index: index.snapshot(copy))
+        row |= self._changes(before, self._results(copy))
+        shutil.rmtree(copy)
+        return row
+
+    def _compact(self, path):
+        with mvindex.open(path) as index:
+            index.delete(ids=[str(number) for number in range(0, self.options.documents, 10)])
+        before = self._results(path)
+        row = self._watched(path, lambda index: index.compact())
+        return row | self._changes(before, self._results(path))
+
+    def _results(self, path):
+        """Return approximate and exact results of the questions, from another process than the one measured."""
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            return pool.submit(results, path, self.passages.questions(QUESTIONS)[0]).result()
+
+    def _watched(self, path, work):
+        with mvindex.open(path) as index, DiskPeak(self.options.folder) as disk:
+            row = self._timed(work, index)
+        return {**row, "disk": [disk.before, disk.bytes], "disk_after": disk_bytes(path)}
+
+    def _changes(self, before, after):
+        recalls = [np.mean([len(set(one) & set(two)) / 10 for one, two in zip(*each, strict=True)])
+                   for each in (before, after)]  # fmt: skip
+        return {
+            "exact results are equal": before[1] == after[1],
+            "approximate results are equal": before[0] == after[0],
+            "recall@10 before, after": [round(float(recall), 4) for recall in recalls],
+        }
 
     def _filled(self, index):
         shape = (self.options.documents, self.options.views, self.options.dim)
@@ -112,6 +194,13 @@ class Steps:
         clock = Clock()
         clock(call, *args)
         return clock.row()
+
+
+def results(path, vectors):
+    """Return ids and scores of the first ten documents of each query, found as by default, and exactly."""
+    with mvindex.open(path) as index:
+        found = [index.search(vectors, top_k=10, exact=exact) for exact in (False, True)]
+    return [[[(hit.id, hit.score) for hit in result] for result in each] for each in found]
 
 
 def _share(result, truth, depth):
@@ -156,7 +245,7 @@ def main():
         print(json.dumps({**figures, "peak_bytes": peak.bytes}))
         return
     options.folder.mkdir(parents=True, exist_ok=True)
-    for step in ("corpus", "fill_one", "build_one", "fill", "assemble", "train", "build", "compare"):
+    for step in (*STEPS, *COPIES):
         figures = run_all(step, options) if step in ("fill", "build") else run(step, options)
         print(json.dumps({"step": step, "documents": options.documents, **figures}), flush=True)
     for path in (options.folder / "one.mvx", options.folder / "apart.mvx"):

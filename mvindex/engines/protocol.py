@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
@@ -191,15 +191,35 @@ class TunedEngine(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class OneOfShards:
+    """How an approximate engine of one shard is searched beside those of others.
+
+    keep: the rows that it returns at most, where the limit is that of all shards. found: what engines find for these
+    queries that others can use, under keys of their own.
+    """
+
+    keep: int
+    found: dict[Hashable, Any]
+
+
 class RankingEngine(TunedEngine, Protocol):
     """Ranks all views by score; the search loop makes documents of them."""
 
-    def search(self, queries: Floats, limit: int, allowed_views: Bools | None, turn: int = 0) -> tuple[Floats, Ints]:
+    def search(  # noqa: PLR0913 - of these each has its own default or none
+        self,
+        queries: Floats,
+        limit: int,
+        allowed_views: Bools | None,
+        turn: int = 0,
+        shards: OneOfShards | None = None,
+    ) -> tuple[Floats, Ints]:
         """Return the best views of each query: scores (q, m) float32, descending, rows (q, m); -inf and -1 if missing.
 
         m <= limit. allowed_views: (views of those documents,) bool, or None for all. An exact ranking gives fewer than
         limit rows only where it holds no more that are allowed. turn: how often the same queries were searched before
-        with a lower limit, and gave too few documents: an approximate engine looks further each time.
+        with a lower limit, and gave too few documents: an approximate engine looks further each time. shards: given to
+        an approximate engine of one shard of several.
         """
         ...
 

@@ -19,7 +19,7 @@ from mvindex.errors import QueryError, StaleReader
 from mvindex.lexical.bm25 import LexicalSearch, LexicalShard, TermCounts
 from mvindex.records import ALL_FIELDS, Bools, Cite, Combine, Doubles, Field, Floats, Hit, Ints, SearchResult
 from mvindex.scoring.fusion import Fusion, Mode
-from mvindex.search import Part, Ranking, merge_rankings, owners, search_documents
+from mvindex.search import Part, Ranking, owners, search_parts
 from mvindex.search.citation import cites_of, view_scores_of_hits
 from mvindex.search.group import GroupSearch, PartsScorer
 from mvindex.search.hybrid import (
@@ -33,7 +33,7 @@ from mvindex.search.hybrid import (
 )
 from mvindex.search.options import SearchOptions
 from mvindex.search.queries import QUERY_BATCH, TextQueries
-from mvindex.search.request import Engines, Request
+from mvindex.search.request import Engines, Request, Share
 from mvindex.search.result_merge import ShardResult
 from mvindex.search.results import hits_of
 from mvindex.store.embedded import EmbeddedStore
@@ -176,6 +176,7 @@ class LocalSearch:
             mode.value,
             ordinals=tuple(source.ordinals(ranking.rows).tolist()),
             num_allowed=source.num_allowed,
+            view_hits=ranking.view_hits,
         )
 
     def _hybrid(
@@ -256,7 +257,13 @@ class LocalSearch:
                 logger.info("%s; scanning instead", err)
         reader = stack.enter_context(source.store.reading(snapshot))
         allowed = _allowed(reader, snapshot, options)
-        request = Request(top_k=options.top_k, allowed=allowed, scoring=options.scoring, depth=options.candidates)
+        request = Request(
+            top_k=options.top_k,
+            allowed=allowed,
+            scoring=options.scoring,
+            depth=options.candidates,
+            share=_share_of(options),
+        )
         return OpenPart(Part(snapshot, self._engines_of(kept, ranking, share), request), reader, source)
 
     @contextmanager
@@ -325,12 +332,7 @@ def _judged(found: Candidates, gains: Mapping[int, float], ideal: Doubles) -> Ju
 
 def rankings(parts: Sequence[OpenPart], queries: Floats) -> list[Ranking]:
     """Return the dense rankings of a batch of queries over all parts together."""
-    found: list[list[Ranking]] = []
-    for part in parts:
-        with part.source.errors():
-            search = part.search
-            found.append(search_documents(search.snapshot, search.engines, queries, search.request))
-    return merge_rankings([part.search for part in parts], found)
+    return search_parts([part.search for part in parts], queries, [part.source.errors for part in parts])
 
 
 def _group_ranking(parts: Sequence[OpenPart], queries: Floats, combine: Combine) -> Ranking:
@@ -338,7 +340,7 @@ def _group_ranking(parts: Sequence[OpenPart], queries: Floats, combine: Combine)
 
     def search(top_k: int) -> list[Ranking]:
         deeper = [
-            part._replace(search=part.search._replace(request=replace(part.search.request, top_k=top_k)))
+            part._replace(search=part.search._replace(request=replace(part.search.request, top_k=top_k, share=None)))
             for part in parts
         ]
         begins = range(0, len(queries), QUERY_BATCH)
@@ -393,6 +395,13 @@ class _PartsSource:
 def _hybrid_of(options: SearchOptions, combine: Combine = Combine.MAX) -> Hybrid:
     every = options.shard is not None and options.shard.all_candidates
     return Hybrid(options.scoring, options.fusion, options.top_k, combine, every)
+
+
+def _share_of(options: SearchOptions) -> Share | None:
+    """Return the share of one served shard of several."""
+    if options.shard is None or options.shard.num_shards == 1:
+        return None
+    return Share(num_shards=options.shard.num_shards, top_k=options.top_k)
 
 
 def _counts_of(options: SearchOptions) -> TermCounts | None:

@@ -49,11 +49,14 @@ class ShardSearch:
     Attributes:
         counts: The counts of all shards for the terms of the queries; None for a dense search.
         all_candidates: Whether a hybrid search returns every document that one of both lists proposes.
+        num_shards: Number of shards over which documents are spread by chance: an approximate search looks at this
+            shard's share of the view hits, see Share; with 1 at all of them.
 
     """
 
     counts: TermCounts | None = None
     all_candidates: bool = False
+    num_shards: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

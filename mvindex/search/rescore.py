@@ -240,6 +240,14 @@ class Best:
         begin, end = np.searchsorted(self._found.which, [query, query + 1])
         return self._found.rows[begin:end], self._found.scores[begin:end], self._found.slots[begin:end]
 
+    def scores_at(self, rank: int) -> Floats:
+        """Return the score of the rank-th best document of each query, from 1; -inf where there are fewer, (q,)."""
+        at = np.searchsorted(self._found.which, np.arange(len(self._queries))) + rank - 1
+        is_there = at < np.searchsorted(self._found.which, np.arange(len(self._queries)), side="right")
+        scores: Floats = np.full(len(self._queries), -np.inf, dtype=np.float32)
+        scores[is_there] = self._found.scores[at[is_there]]
+        return scores
+
     def counts(self) -> Ints:
         """Return how many documents each query has, (q,)."""
         return np.bincount(self._found.which, minlength=len(self._queries))

@@ -13,18 +13,30 @@ import numpy as np
 
 from mvindex.errors import StoreError
 from mvindex.records import Component, Hit, Ints, SearchResult
+from mvindex.scoring.aggregate import Scoring
 from mvindex.scoring.fusion import Fusion, Mode, RankedList, fuse
+from mvindex.search.request import ViewHits
+from mvindex.search.shard_merge import is_cut_short
 
 
 @dataclass(frozen=True, slots=True)
 class ShardResult(SearchResult):
     """The result of one shard.
 
-    ordinals: of each hit. num_allowed: documents of the shard that the filter and the operators allow.
+    ordinals: of each hit. num_allowed: documents of the shard that the filter and the operators allow. view_hits: what
+    a dense or hybrid search for its share has looked at; None where it was searched in full.
     """
 
     ordinals: tuple[int, ...] = ()
     num_allowed: int = 0
+    view_hits: ViewHits | None = None
+
+    @property
+    def dense_scores(self) -> list[float]:
+        """The scores of the documents that the search by views has found."""
+        if self.mode == Mode.DENSE.value:
+            return [hit.score for hit in self.hits]
+        return [hit.components[0].score for hit in self.hits if hit.components[0].rank is not None]
 
 
 class FusedHit(NamedTuple):
@@ -74,6 +86,17 @@ def merge_results(results: Sequence[ShardResult], top_k: int, missing: tuple[int
         missing,
         mode,
     )
+
+
+def which_cut_short(results: Sequence[ShardResult], depth: int, scoring: Scoring) -> list[bool]:
+    """Return which shards must be searched in full for a query, after they were for their share.
+
+    depth: number of documents that are wanted of the search by views.
+    """
+    scores = np.array([score for result in results for score in result.dense_scores], dtype=np.float32)
+    depth = min(depth, sum(result.num_allowed for result in results))
+    view_hits = [result.view_hits for result in results]
+    return is_cut_short(view_hits, -np.sort(-scores)[:depth], depth - min(depth, len(scores)), scoring)
 
 
 def fuse_results(results: Sequence[ShardResult], fusion: Fusion, top_k: int) -> FusedRanking:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mvindex.engines.protocol import RankingEngine
+from mvindex.engines.protocol import OneOfShards, RankingEngine
 from mvindex.errors import QueryError, Unsupported
 from mvindex.index import IndexProtocol
 from mvindex.records import Bools, Document, Floats, QueryGroup
@@ -547,6 +547,16 @@ class EngineContract:
         assert (np.diff(scores, axis=1) <= 0).all()
         true = np.take_along_axis(queries @ views.T, rows, axis=1)
         assert np.abs(scores - true).max() <= max(engine.error(queries).max(), 1e-6)
+
+    def test_one_of_several_shards_returns_its_share(self, views: Floats, tmp_path: Path) -> None:
+        engine = self.build(views, tmp_path)
+        if engine.capabilities.is_exact:
+            pytest.skip("the engine is exact: it is not searched for a share")
+        queries = unit(np.random.default_rng(4).standard_normal((6, self.dim)))
+        scores, rows = engine.search(queries, 50, None, 0, OneOfShards(10, {}))
+        assert scores.shape == rows.shape == (6, 10)
+        whole, _ = engine.search(queries, 50, None)
+        assert scores.sum() >= 0.9 * whole[:, :10].sum()
 
     def test_an_exact_ranking_is_that_of_all_rows(self, views: Floats, tmp_path: Path) -> None:
         engine = self.build(views, tmp_path)

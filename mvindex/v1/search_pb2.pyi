@@ -109,12 +109,14 @@ class SearchRequest(_message.Message):
     def __init__(self, index: _Optional[str] = ..., texts: _Optional[_Union[Texts, _Mapping]] = ..., vectors: _Optional[_Union[_documents_pb2.Vectors, _Mapping]] = ..., top_k: _Optional[int] = ..., filter_json: _Optional[str] = ..., scoring: _Optional[_Union[Scoring, str]] = ..., temperature: _Optional[float] = ..., exact: _Optional[bool] = ..., candidates: _Optional[int] = ..., mode: _Optional[_Union[Mode, str]] = ..., fusion: _Optional[_Union[Fusion, str]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., terms: _Optional[_Union[Texts, _Mapping]] = ..., fields: _Optional[_Union[Fields, _Mapping]] = ..., operators: _Optional[bool] = ..., combine: _Optional[_Union[Combine, str]] = ..., shard: _Optional[_Union[ShardSearch, _Mapping]] = ...) -> None: ...
 
 class ShardSearch(_message.Message):
-    __slots__ = ("counts", "all_candidates")
+    __slots__ = ("counts", "all_candidates", "num_shards")
     COUNTS_FIELD_NUMBER: _ClassVar[int]
     ALL_CANDIDATES_FIELD_NUMBER: _ClassVar[int]
+    NUM_SHARDS_FIELD_NUMBER: _ClassVar[int]
     counts: TermCounts
     all_candidates: bool
-    def __init__(self, counts: _Optional[_Union[TermCounts, _Mapping]] = ..., all_candidates: _Optional[bool] = ...) -> None: ...
+    num_shards: int
+    def __init__(self, counts: _Optional[_Union[TermCounts, _Mapping]] = ..., all_candidates: _Optional[bool] = ..., num_shards: _Optional[int] = ...) -> None: ...
 
 class TermCounts(_message.Message):
     __slots__ = ("documents", "terms", "hashes", "documents_with")
@@ -153,7 +155,7 @@ class SearchResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[SearchResult, _Mapping]]] = ...) -> None: ...
 
 class SearchResult(_message.Message):
-    __slots__ = ("hits", "exact", "short_by", "rounds", "missing_shards", "mode", "ordinals", "allowed")
+    __slots__ = ("hits", "exact", "short_by", "rounds", "missing_shards", "mode", "ordinals", "allowed", "view_hits")
     HITS_FIELD_NUMBER: _ClassVar[int]
     EXACT_FIELD_NUMBER: _ClassVar[int]
     SHORT_BY_FIELD_NUMBER: _ClassVar[int]
@@ -162,6 +164,7 @@ class SearchResult(_message.Message):
     MODE_FIELD_NUMBER: _ClassVar[int]
     ORDINALS_FIELD_NUMBER: _ClassVar[int]
     ALLOWED_FIELD_NUMBER: _ClassVar[int]
+    VIEW_HITS_FIELD_NUMBER: _ClassVar[int]
     hits: _containers.RepeatedCompositeFieldContainer[Hit]
     exact: bool
     short_by: int
@@ -170,7 +173,18 @@ class SearchResult(_message.Message):
     mode: Mode
     ordinals: _containers.RepeatedScalarFieldContainer[int]
     allowed: int
-    def __init__(self, hits: _Optional[_Iterable[_Union[Hit, _Mapping]]] = ..., exact: _Optional[bool] = ..., short_by: _Optional[int] = ..., rounds: _Optional[int] = ..., missing_shards: _Optional[_Iterable[int]] = ..., mode: _Optional[_Union[Mode, str]] = ..., ordinals: _Optional[_Iterable[int]] = ..., allowed: _Optional[int] = ...) -> None: ...
+    view_hits: ViewHits
+    def __init__(self, hits: _Optional[_Iterable[_Union[Hit, _Mapping]]] = ..., exact: _Optional[bool] = ..., short_by: _Optional[int] = ..., rounds: _Optional[int] = ..., missing_shards: _Optional[_Iterable[int]] = ..., mode: _Optional[_Union[Mode, str]] = ..., ordinals: _Optional[_Iterable[int]] = ..., allowed: _Optional[int] = ..., view_hits: _Optional[_Union[ViewHits, _Mapping]] = ...) -> None: ...
+
+class ViewHits(_message.Message):
+    __slots__ = ("scores", "lowest", "limit")
+    SCORES_FIELD_NUMBER: _ClassVar[int]
+    LOWEST_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    scores: _containers.RepeatedScalarFieldContainer[float]
+    lowest: float
+    limit: int
+    def __init__(self, scores: _Optional[_Iterable[float]] = ..., lowest: _Optional[float] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class Span(_message.Message):
     __slots__ = ("begin", "end")

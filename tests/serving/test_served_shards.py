@@ -167,6 +167,70 @@ def test_approximate_kinds_answer_as_the_shards_do_in_one_process(tmp_path):
         assert shards.info().kind == "ivf-flat"
 
 
+def subject_in_one_shard(count):
+    """Return documents and views: 300 about one subject, all in shard 0, 1,500 about anything, and the subject."""
+    rng = np.random.default_rng(8)
+    subject = vectors(1, DIM, seed=9)[0]
+    own = [doc_id for doc_id in (f"s{n}" for n in range(300 * count * 2)) if shard_of(doc_id, count) == 0][:300]
+    near = subject + 0.1 * rng.standard_normal((300, 2, DIM)).astype(np.float32)
+    others = vectors(3000, DIM, seed=10).reshape(1500, 2, DIM)
+    ids = own + [f"d{n}" for n in range(1500)]
+    documents = [Document(doc_id, f"oil {n}", metadata={"n": n}) for n, doc_id in enumerate(ids)]
+    return documents, np.concatenate([near, others]), subject
+
+
+@pytest.fixture(scope="module")
+def approximate(tmp_path_factory):
+    """Three shards with kind ivf-pq, in one process and behind servers, and queries near what one shard has."""
+    path = tmp_path_factory.mktemp("approximate") / "x.mvx"
+    documents, views, subject = subject_in_one_shard(3)
+    with ExitStack() as stack:
+        here = stack.enter_context(mvindex.create(path, dim=DIM, lexical="english", shards=3))
+        here.add_views(documents, views)
+        here.build("ivf-pq")
+        servers = [stack.enter_context(served(f"--index=s={directory(path, n, 3)}")) for n in range(3)]
+        rng = np.random.default_rng(11)
+        near = (subject + 0.1 * rng.standard_normal((20, DIM))).astype(np.float32)
+        queries = np.concatenate([near, vectors(20, DIM, seed=12)])
+        yield here, stack.enter_context(mvindex.open([server.url("s") for server in servers])), queries
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"top_k": 1},
+        {"top_k": 60},
+        {"top_k": 1000},
+        {"filter": {"n": {"lt": 1000}}},
+        {"filter": {"n": {"lt": 4}}},
+        {"scoring": "drpq", "temperature": 0.3},
+        {"mode": "hybrid"},
+        {"mode": "hybrid", "scoring": "drpq", "temperature": 0.3},
+    ],
+    ids=str,
+)
+def test_servers_find_no_less_than_the_shards_in_one_process(approximate, options):
+    here, shards, queries = approximate
+    texts = {"text": ["oil"] * len(queries)} if options.get("mode") == "hybrid" else {}
+    expected, found = (index.search(queries, **options, **texts) for index in (here, shards))
+    for one, two in zip(expected, found, strict=True):
+        assert (len(two), two.short_by) == (len(one), one.short_by)
+        assert len({hit.id for hit in two}) == len(two)
+        if not texts:  # Fused scores depend on those of the other candidates.
+            assert all(b.score >= a.score for a, b in zip(one, two, strict=True))
+
+
+def test_a_shard_that_has_all_the_best_is_searched_for_more_than_its_share(approximate):
+    _, shards, queries = approximate
+    found, exact = (shards.search(queries[:20], top_k=60, exact=exact) for exact in (False, True))
+    assert all(result.rounds == 2 for result in found)
+    shared = [len({hit.id for hit in a} & {hit.id for hit in b}) / 60 for a, b in zip(found, exact, strict=True)]
+    assert np.mean(shared) > 0.95
+    alone = shards.search(queries[0], top_k=60)
+    assert alone == found[0]
+
+
 def test_documents_are_got_scanned_and_explained(both):
     one, shards = both
     assert len(shards) == COUNT and "d7" in shards and "not there" not in shards

@@ -5,7 +5,7 @@ Deleted documents stay in the index until it is built again; the search loop mas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -23,7 +23,16 @@ from mvindex.engines.params import (
     groups_for,
     nprobe_for_hits,
 )
-from mvindex.engines.protocol import BuildOptions, Capabilities, EngineKind, Parameter, Search, ViewBytes, flat_error
+from mvindex.engines.protocol import (
+    BuildOptions,
+    Capabilities,
+    EngineKind,
+    OneOfShards,
+    Parameter,
+    Search,
+    ViewBytes,
+    flat_error,
+)
 from mvindex.kernels.threads import default_threads
 from mvindex.plugins import require_faiss
 from mvindex.records import Bools, Doubles, Floats, Ints
@@ -34,7 +43,7 @@ from mvindex_connectors.engines.faiss_files import INDEX_NAME, blocks, read_inde
 from mvindex_connectors.engines.faiss_gpu import GpuCopy, gpu_copy
 from mvindex_connectors.engines.faiss_ivf import has_groups, searches
 from mvindex_connectors.engines.faiss_lists import build_lists, trained_lists
-from mvindex_connectors.engines.faiss_split import CODES_PER_THREAD, search_split
+from mvindex_connectors.engines.faiss_split import CODES_PER_THREAD, NearestLists, nearest_lists, search_lists
 
 _HNSW_PARAMETERS = (
     Parameter(name="M", help="Links of a view; twice as many at the bottom.", default=32, least=2, most=512),
@@ -99,29 +108,53 @@ class FaissRanking:
         """See TunedEngine."""
         return FaissRanking(self._faiss, self._kind, self._held, {**self._settings, "search": dict(search)})
 
-    def search(self, queries: Floats, limit: int, allowed_views: Bools | None, turn: int = 0) -> tuple[Floats, Ints]:
+    def search(  # noqa: PLR0913 - as the protocol has them
+        self,
+        queries: Floats,
+        limit: int,
+        allowed_views: Bools | None,
+        turn: int = 0,
+        shards: OneOfShards | None = None,
+    ) -> tuple[Floats, Ints]:
         """See RankingEngine. Faiss pads with row -1 and the lowest float; padding leaves here as -1 and -inf."""
-        limit = min(limit, int(self._index.ntotal))
+        nprobe = self._nprobe(limit, turn)
+        limit = min(limit if shards is None else shards.keep, int(self._index.ntotal))
         copy = self._held.on_gpu
-        if copy is not None and copy.takes(limit, self._nprobe(limit, turn), allowed_views is not None):
-            scores, rows = copy.search(queries, limit, self._nprobe(limit, turn))
+        if copy is not None and copy.takes(limit, nprobe, allowed_views is not None):
+            scores, rows = copy.search(queries, limit, nprobe)
             scores[rows < 0] = -np.inf
             return scores, rows
         bitmap = None if allowed_views is None else self._bitmap(allowed_views)
         scan = self._held.fast_scan
-        if scan is not None and scan.is_ready(self._nprobe(limit, turn)):
-            return scan.search(queries, self._depth(limit, turn), bitmap)
+        found = shards.found if shards is not None and self._kind == "ivf-pq" and "trained" in self._settings else None
+        if scan is not None and scan.is_ready(nprobe):
+            depth = Depth(limit, nprobe, groups_for(nprobe, self._nlist))
+            return scan.search(queries, depth, bitmap, None if found is None else self._found_by(found, nprobe))
         selector = None if bitmap is None else self._faiss.IDSelectorBitmap(bitmap)
         is_split = len(queries) == 1 and self._kind == "ivf-pq"
-        num_threads = self._threads_for(self._nprobe(limit, turn)) if is_split else 1
-        if num_threads > 1:
-            parameters = self._ivf_parameters(self._nprobe(limit, turn), selector)
-            scores, rows = translated(search_split, self._index, queries, limit, parameters, num_threads)
+        num_threads = self._threads_for(nprobe) if is_split else 1
+        if num_threads > 1 or found is not None:
+            parameters = self._ivf_parameters(nprobe, selector)
+            nearest = self._nearest_lists(queries, parameters, {} if found is None else found)
+            scores, rows = translated(search_lists, self._faiss, self._index, nearest, limit, parameters, num_threads)
         else:
-            parameters = self._parameters(limit, selector, turn)
+            parameters = self._parameters(limit, nprobe, selector)
             scores, rows = translated(self._index.search, queries, limit, params=parameters)
         scores[rows < 0] = -np.inf
         return scores, rows
+
+    def _found_by(self, found: dict[Hashable, Any], nprobe: int) -> dict[int, NearestLists]:
+        """Return where the lists of each query are kept that the compiled loops find, for engines trained together."""
+        kept: dict[int, NearestLists] = found.setdefault(("compiled", self._settings.get("trained"), nprobe), {})
+        return kept
+
+    def _nearest_lists(self, queries: Floats, parameters: Any, found: dict[Hashable, Any]) -> NearestLists:
+        """Return the lists to be searched; engines that were trained together have the same, and find them once."""
+        key = "ivf-pq", self._settings.get("trained"), parameters.nprobe
+        if key not in found:
+            found[key] = translated(nearest_lists, self._faiss, self._index, queries, parameters)
+        nearest: NearestLists = found[key]
+        return nearest
 
     def error(self, queries: Floats) -> Doubles:
         """See RankingEngine. Infinite for codes, which estimate scores."""
@@ -145,16 +178,14 @@ class FaissRanking:
         return max(1, min(default_threads(), codes // CODES_PER_THREAD))
 
     def _nprobe(self, limit: int, turn: int) -> int:
-        """Return nprobe of a round for so many view hits."""
+        """Return nprobe of a round for so many view hits; 0 for kinds without lists."""
+        if not self._nlist:
+            return 0
         return min(self._nlist, nprobe_for_hits(self._search, self._nlist, limit) * int(_PROBE_GROWTH**turn))
 
-    def _depth(self, limit: int, turn: int) -> Depth:
-        nprobe = self._nprobe(limit, turn)
-        return Depth(limit, nprobe, groups_for(nprobe, self._nlist))
-
-    def _parameters(self, limit: int, selector: Any, turn: int) -> Any:
+    def _parameters(self, limit: int, nprobe: int, selector: Any) -> Any:
         if self._kind in IVF_KINDS:
-            parameters = self._ivf_parameters(self._nprobe(limit, turn), selector)
+            parameters = self._ivf_parameters(nprobe, selector)
             if isinstance(self._index, self._faiss.IndexPreTransform):
                 return self._faiss.SearchParametersPreTransform(index_params=parameters)
             return parameters

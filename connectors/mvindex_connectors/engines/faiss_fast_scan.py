@@ -23,6 +23,7 @@ from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
 from mvindex.records import Floats, Ints
 from mvindex_connectors.engines.faiss_files import translated
 from mvindex_connectors.engines.faiss_ivf import has_groups, ivf_of
+from mvindex_connectors.engines.faiss_split import NearestLists
 
 # Codes that a thread must have to search: of 96 dimensions .6 ms, where starting a thread takes .1.
 CODES_PER_THREAD = 1 << 19
@@ -73,11 +74,19 @@ class FastScan:
         work = self._ivf.ntotal * nprobe // self._ivf.nlist * self._ivf.pq.M
         return self.fits and pays_to_load(work) and _LOOPS.is_done(_load, waits=pays_to_wait(work))
 
-    def search(self, queries: Floats, depth: Depth, allowed: npt.NDArray[np.uint8] | None) -> tuple[Floats, Ints]:
+    def search(
+        self,
+        queries: Floats,
+        depth: Depth,
+        allowed: npt.NDArray[np.uint8] | None,
+        found: dict[int, NearestLists] | None = None,
+    ) -> tuple[Floats, Ints]:
         """Return scores and rows, (q, limit), best first, -inf and -1 where there are no more.
 
-        allowed: a bit for each row, as IDSelectorBitmap has them; None where all are.
+        allowed: a bit for each row, as IDSelectorBitmap has them; None where all are. found: the lists nearest to a
+        query by its number, for as many lists; those that are not there are added.
         """
+        nearest = {} if found is None else found
         scores = np.full((len(queries), depth.limit), -np.inf, dtype=np.float32)
         rows = np.full((len(queries), depth.limit), -1, dtype=np.int64)
         num_threads, bits = default_threads(), _NO_BITS if allowed is None else allowed
@@ -86,9 +95,12 @@ class FastScan:
 
         def search_some() -> None:
             for numbers in taken_from(work):
-                prepared = [self._prepared(queries[number], depth, each) for number in numbers]
-                found = _scanned(prepared, depth.limit, bits, each) if prepared else []
-                for number, query, keys in zip(numbers, prepared, found, strict=True):
+                for number in numbers.tolist():
+                    if number not in nearest:
+                        nearest[number] = self._nearest(queries[number], depth, each)
+                prepared = [self._prepared(nearest[number]) for number in numbers.tolist()]
+                best = _scanned(prepared, depth.limit, bits, each) if prepared else []
+                for number, query, keys in zip(numbers, prepared, best, strict=True):
                     scores[number, : len(keys)], rows[number, : len(keys)] = _read(keys, query)
 
         run_in_threads(search_some, min(num_threads, len(queries)))
@@ -99,12 +111,10 @@ class FastScan:
         codes = int(self._ivf.ntotal) * nprobe // int(self._ivf.nlist)
         return max(1, min(num_threads, codes // CODES_PER_THREAD))
 
-    def _prepared(self, vector: Floats, depth: Depth, num_threads: int) -> _Query:
+    def _prepared(self, nearest: NearestLists) -> _Query:
         from mvindex.kernels.fast_scan import MAX_SCORE, describe_lists
 
-        # Not by a matrix product: its threads may wait for cores, and its sums depend on how many queries there are.
-        vector = np.einsum("ij,j->i", self._rotation, vector)
-        scores, lists = self._nearest(vector, depth, num_threads)
+        vector, scores, lists = (each[0] for each in nearest)
         products = np.einsum("ijk,ik->ij", self._codebook, vector.reshape(len(self._codebook), -1))
         lows = products.min(axis=1, keepdims=True)
         spans = products.max(axis=1) - lows[:, 0]
@@ -118,7 +128,14 @@ class FastScan:
         most = min(MAX_SCORE, int(span * scale) + slack)
         return _Query(described, tables, num_codes, most, scale, float(lows.sum() + scores.min()))
 
-    def _nearest(self, vector: Floats, depth: Depth, num_threads: int) -> tuple[Floats, Ints]:
+    def _nearest(self, query: Floats, depth: Depth, num_threads: int) -> NearestLists:
+        """Return the lists nearest to a query, the nearest first."""
+        # Not by a matrix product: its threads may wait for cores, and its sums depend on how many queries there are.
+        vector = np.einsum("ij,j->i", self._rotation, query)
+        scores, lists = self._scored_lists(vector, depth, num_threads)
+        return NearestLists(vector[None], scores[None], lists[None])
+
+    def _scored_lists(self, vector: Floats, depth: Depth, num_threads: int) -> tuple[Floats, Ints]:
         """Return the scores and numbers of the lists nearest to a rotated query, the nearest first."""
         from mvindex.kernels.centroids import score_groups
 

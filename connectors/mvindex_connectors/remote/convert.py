@@ -31,8 +31,10 @@ from mvindex.records import (
 from mvindex.scoring.aggregate import Aggregate
 from mvindex.scoring.fusion import Method, Mode
 from mvindex.search.options import ScoringName, SearchOptions, ShardSearch
+from mvindex.search.request import ViewHits
 from mvindex.search.result_merge import ShardResult
 from mvindex.store.dates import date_as_json
+from mvindex.store.shard_layout import MAX_SHARDS
 from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1 import search_pb2 as search
 from mvindex.v1 import service_pb2 as service
@@ -218,11 +220,14 @@ def options_from(message: search.SearchRequest) -> SearchOptions:
 
 def _shard_message(shard: ShardSearch) -> search.ShardSearch:
     counts = None if shard.counts is None else counts_message(shard.counts)
-    return search.ShardSearch(counts=counts, all_candidates=shard.all_candidates)
+    return search.ShardSearch(counts=counts, all_candidates=shard.all_candidates, num_shards=shard.num_shards)
 
 
 def _shard_from(message: search.ShardSearch) -> ShardSearch:
-    return ShardSearch(counts_from(message.counts) if message.HasField("counts") else None, message.all_candidates)
+    counts = counts_from(message.counts) if message.HasField("counts") else None
+    if message.num_shards > MAX_SHARDS:
+        raise QueryError(f"num_shards: expected a number up to {MAX_SHARDS}, got {message.num_shards}")
+    return ShardSearch(counts, message.all_candidates, message.num_shards or 1)
 
 
 def counts_message(counts: TermCounts) -> search.TermCounts:
@@ -269,10 +274,24 @@ def results_message(results: Sequence[SearchResult]) -> search.SearchResponse:
         if isinstance(result, ShardResult):
             message.ordinals.extend(result.ordinals)
             message.allowed = result.num_allowed
+            if result.view_hits is not None:
+                _fill_view_hits(message.view_hits, result.view_hits)
         add = message.hits.add
         for hit in result.hits:
             _fill_hit(add(score=hit.score, slot=hit.slot, snippet=hit.snippet), hit)
     return response
+
+
+def _fill_view_hits(message: search.ViewHits, view_hits: ViewHits) -> None:
+    message.scores.extend(view_hits.scores.tolist())
+    message.limit = view_hits.limit
+    if view_hits.lowest > -np.inf:
+        message.lowest = view_hits.lowest
+
+
+def _view_hits_from(message: search.ViewHits) -> ViewHits:
+    lowest = message.lowest if message.HasField("lowest") else -np.inf
+    return ViewHits(np.array(message.scores, dtype=np.float32), lowest, message.limit)
 
 
 def _fill_hit(message: search.Hit, hit: Hit) -> None:
@@ -321,6 +340,7 @@ def shard_result_from(message: search.SearchResult) -> ShardResult:
         result.mode,
         ordinals=tuple(message.ordinals),
         num_allowed=message.allowed,
+        view_hits=_view_hits_from(message.view_hits) if message.HasField("view_hits") else None,
     )
 
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from mvindex.errors import DamagedIndex, QueryError, StaleReader, StoreError
 from mvindex.lexical.bm25 import TermCounts
 from mvindex.lexical.operators import parse_operators
@@ -18,7 +20,7 @@ from mvindex.records import Combine, Floats, Hit, QueryGroup, SearchResult
 from mvindex.scoring.fusion import Fusion, Mode, parse_setting
 from mvindex.search.options import SearchOptions, ShardSearch
 from mvindex.search.queries import as_groups, as_vectors, check_query_text, group_texts, is_texts, query_texts
-from mvindex.search.result_merge import FusedRanking, ShardResult, fuse_results, merge_results
+from mvindex.search.result_merge import FusedRanking, ShardResult, fuse_results, merge_results, which_cut_short
 from mvindex.store.protocol import Operation
 from mvindex.v1 import search_pb2 as messages
 from mvindex_connectors.remote.base import capabilities_of
@@ -52,6 +54,16 @@ class _Queries:
         """Return what makes the request of all queries."""
         is_lexical = options.mode is Mode.LEXICAL and self.texts is not None
         return _request(self.sent if not is_lexical else self.texts, options, None if is_lexical else self.texts)
+
+    def some(self, numbers: Sequence[int]) -> _Queries:
+        """Return those of the queries that have these numbers."""
+        if len(numbers) == len(self):
+            return self
+        sent = self.sent[numbers] if isinstance(self.sent, np.ndarray) else [self.sent[number] for number in numbers]
+        texts, terms = (
+            None if each is None else [each[number] for number in numbers] for each in (self.texts, self.terms)
+        )
+        return _Queries(sent, texts, terms)
 
     def one(self, number: int, options: SearchOptions) -> Callable[[str], Any]:
         """Return what makes the request of one of the queries, its operators not read again."""
@@ -163,9 +175,34 @@ class ShardedSearch:
         return [merge_results(own, options.top_k, attempt.missing) for own in zip(*found, strict=True)]
 
     def _found(self, attempt: Attempt, queries: _Queries, options: SearchOptions) -> list[list[ShardResult]]:
-        """Return the results of each shard, one for each query."""
-        responses = attempt.ask_all("Search", queries.request(options), len(queries))
-        return [[shard_result_from(result) for result in response.results] for response in responses]
+        """Return the results of each shard, one for each query.
+
+        Each of several is searched for its share first, and in full where it may have more of the best than that.
+        """
+        shared = self._for_share(attempt, queries, options)
+        responses = attempt.ask_all("Search", queries.request(shared), len(queries))
+        found = [[shard_result_from(result) for result in response.results] for response in responses]
+        depth = options.depth if options.mode is Mode.HYBRID else options.top_k
+        cut_short = [which_cut_short(own, depth, options.scoring) for own in zip(*found, strict=True)]
+        calls: list[ShardCall] = []
+        again: list[tuple[int, list[int]]] = []
+        for place, shard in enumerate(attempt.shards):
+            numbers = [number for number, shards in enumerate(cut_short) if shards[place]]
+            if numbers:
+                calls.append(ShardCall(shard, queries.some(numbers).request(options), len(numbers)))
+                again.append((place, numbers))
+        for (place, numbers), response in zip(again, attempt.ask("Search", calls) if calls else [], strict=True):
+            for number, result in zip(numbers, response.results, strict=True):
+                full, before = shard_result_from(result), found[place][number]
+                found[place][number] = replace(full, rounds=full.rounds + before.rounds)
+        return found
+
+    def _for_share(self, attempt: Attempt, queries: _Queries, options: SearchOptions) -> SearchOptions:
+        """Return the options of a search of each shard for its share, where ids determine the shards."""
+        is_shared = self._calls.placement.is_by_id and not isinstance(queries.sent, QueryGroup)
+        if options.shard is None or not is_shared:
+            return options
+        return replace(options, shard=replace(options.shard, num_shards=len(attempt.shards)))
 
     def _by_terms(self, attempt: Attempt, queries: _Queries, options: SearchOptions) -> list[SearchResult]:
         """Return the lexical or hybrid results."""

@@ -257,7 +257,7 @@ def test_one_document_of_thousands_of_views_hides_no_other(crowd, tmp_path):
 @pytest.mark.needs("faiss")
 @pytest.mark.parametrize("hits_at_once", [1, 500])
 def test_hits_taken_a_few_queries_at_a_time_are_the_same(clusters, hits_at_once, monkeypatch):
-    monkeypatch.setattr(ranked, "_HITS_AT_ONCE", hits_at_once)
+    monkeypatch.setattr(ranked, "HITS_AT_ONCE", hits_at_once)
     clusters.check(near_queries(clusters, 12), 10, Scoring(Aggregate.DRPQ, 0.1))
 
 
