@@ -133,6 +133,11 @@ def test_a_closed_index_refuses_every_call(path):
         assert len(index) == 5
 
 
+def test_broken_unicode_in_a_path_is_our_error():
+    with pytest.raises(ConfigError, match="valid Unicode"):
+        mvindex.open("a\ud800b")
+
+
 def test_a_nul_in_a_path_is_our_error(path):
     calls = (
         lambda wrong: mvindex.open(wrong), lambda wrong: mvindex.create(wrong, dim=4), mvindex.verify, mvindex.repair,
@@ -171,6 +176,33 @@ def test_files_of_a_program_without_umask_are_not_for_everyone_to_write(tmp_path
     assert done.returncode == 0, done.stderr
     made = [tmp_path / "c.mvx", *(tmp_path / "c.mvx").rglob("*")]
     assert len(made) > 3 and not [each for each in made if each.stat().st_mode & stat.S_IWOTH]
+
+
+def test_files_that_a_program_without_umask_makes_in_python_are_not_for_everyone_to_write(tmp_path):
+    code = (
+        "import os, mvindex, numpy as np; os.umask(0); i = mvindex.create('a.mvx', dim=4, lexical='unicode'); "
+        "i.add_views([mvindex.Document('d', 'text')], np.eye(4)[:1, None]); i.build('graph'); i.snapshot('copy'); "
+        "i.close(); mvindex.restore('copy', 'restored')"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
+    entries = [entry for entry in tmp_path.rglob("*") if entry.lstat().st_mode & stat.S_IWOTH]
+    assert entries == []
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        ("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 1001) "
+         "INSERT INTO settings SELECT 'more' || i, '1' FROM n;", "1,000 settings"),
+        pytest.param(f"CREATE TABLE more(x DEFAULT '{'x' * (2 << 20)}');", "a schema of long texts",
+                     marks=pytest.mark.skipif(sys.version_info < (3, 11), reason="no way to limit texts of SQLite")),
+    ],
+    ids=["settings", "schema"],
+)  # fmt: skip
+def test_no_more_of_a_catalog_is_read_than_an_index_has(path, script, problem):
+    """A table whose pages lead back to themselves has no end, and a text of the schema may fill the memory."""
+    with pytest.raises(DamagedIndex, match=problem):
+        mvindex.open(harmed(path, script))
 
 
 def test_what_was_harmed_elsewhere_is_left_alone(path, tmp_path):

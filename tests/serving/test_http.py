@@ -198,8 +198,20 @@ def test_a_page_of_long_documents_ends_early(tmp_path):
     with mvindex.create(tmp_path / "a.mvx", dim=16) as index:
         index.add_views([Document(f"d{n}", "word " * 200_000) for n in range(9)], vectors(9))
     with served(f"--index=a={tmp_path / 'a.mvx'}", "--http", "0") as serving:
-        # A page ends with the document that brings it to 4,000,000 characters.
-        assert [len(page) for page in pages(serving)] == [4, 4, 1]
+        # A page has at most 4,000,000 characters, those of metadata included.
+        assert [len(page) for page in pages(serving)] == [3, 3, 3]
+
+
+def test_a_page_has_no_more_bytes_than_a_response(tmp_path):
+    """Signs that JSON writes with six characters: a document of which two fit, and one that does not by itself."""
+    with mvindex.create(tmp_path / "a.mvx", dim=16) as index:
+        texts = ["word " * 60_000] * 4 + ["\x01" * 400_000]
+        index.add_views([Document(f"d{n}", text) for n, text in enumerate(texts)], vectors(5))
+    with served(f"--index=a={tmp_path / 'a.mvx'}", "--http", "0", "--max-response-mb", "1") as serving:
+        status, _, answer = ask(serving, "GET", f"{DOCUMENTS}?limit=4", token=None)
+        assert status == 200 and [row["id"] for row in answer["documents"]] == ["d0", "d1"]
+        status, _, answer = ask(serving, "GET", f"{DOCUMENTS}?limit=4&after=d3", token=None)
+        assert status == 413 and "--max-response-mb" in answer["error"]["message"]
 
 
 def test_a_repeated_idempotency_key_changes_nothing(serving):

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import http.client
 import json
+import socket
 import weakref
 
 import grpc
@@ -11,10 +12,11 @@ import numpy as np
 import pytest
 from serving_tools import fill, served, vectors
 
+from mvindex.errors import ConfigError
 from mvindex.v1 import documents_pb2, search_pb2
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote import IndexClient
-from mvindex_connectors.server.config import ServerConfig, parse_index
+from mvindex_connectors.server.config import Limits, ServerConfig, parse_index
 from mvindex_connectors.server.grpc_middleware import LargeMessage
 from mvindex_connectors.server.large_requests import check_fields, check_json_values
 from mvindex_connectors.server.lifecycle import Server
@@ -101,6 +103,71 @@ def test_wrong_large_requests_have_the_errors_of_small_ones(serving):
     with grpc.insecure_channel(serving.target) as channel, pytest.raises(grpc.RpcError) as failed:
         list(MvindexServiceStub(channel).Add(iter([many])))
     assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+@pytest.mark.parametrize("text", ['{"or":[' + "{}," * 600_000 + "{}]}", '{"n":{"in":[' + "1," * 2_000_001 + "1]}}"])
+def test_json_in_messages_is_counted_before_it_is_parsed(serving, text):
+    requests = {
+        "Search": search_pb2.SearchRequest(
+            index="a", vectors=documents_pb2.Vectors(dim=16, values=np.ones(16, "<f4").tobytes()), filter_json=text
+        ),
+        "Delete": documents_pb2.DeleteRequest(index="a", filter_json=text),
+        "Update": documents_pb2.UpdateRequest(index="a", id="d0", metadata_json=text),
+    }
+    with grpc.insecure_channel(serving.target) as channel:
+        for name, request in requests.items():
+            with pytest.raises(grpc.RpcError) as failed:
+                getattr(MvindexServiceStub(channel), name)(request)
+            assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED, name
+            assert "objects and lists" in failed.value.details()
+
+
+def sent(serving, *parts):
+    """Return the beginning of what the server answers to parts of a request."""
+    host, port = serving.http.partition("://")[2].rsplit(":", 1)
+    with socket.create_connection((host, int(port)), timeout=30) as client:
+        try:
+            for part in parts:
+                client.sendall(part)
+            return client.recv(1000)
+        except OSError as err:
+            return type(err).__name__.encode()
+
+
+HEAD = b"POST /v1/indexes/a/search HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
+
+
+def test_a_body_in_chunks_is_read_and_one_of_too_small_chunks_is_refused(serving):
+    body = json.dumps({"vector": vectors(1)[0].tolist(), "top_k": 1}).encode()
+    chunks = [b"%x\r\n%s\r\n" % (1, body[at : at + 1]) for at in range(len(body))]
+    assert sent(serving, CHUNKED, *chunks, b"0\r\n\r\n").startswith(b"HTTP/1.1 200 ")
+    assert sent(serving, CHUNKED, b"1\r\n \r\n" * 40_000).partition(b"\r\n")[0] in (
+        b"HTTP/1.1 400 Bad Request", b"ConnectionResetError", b"BrokenPipeError",
+    )  # fmt: skip
+
+
+def test_a_client_that_waits_before_too_large_a_body_is_not_told_to_go_on(serving):
+    head = HEAD + b"expect: 100-continue\r\ncontent-length: 200000000\r\n\r\n"
+    assert sent(serving, head).startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_body_that_does_not_end_is_cut(serving):
+    chunk = b"10000\r\n" + b" " * 65536 + b"\r\n"
+    got = sent(serving, CHUNKED, *[chunk] * 2_000)
+    assert got in (b"ConnectionResetError", b"BrokenPipeError") or got.startswith(b"HTTP/1.1 413 ")
+
+
+@pytest.mark.parametrize(
+    ("options", "flag"),
+    [({"drain_s": float("nan")}, "--drain"), ({"drain_s": -1.0}, "--drain"),
+     ({"limits": {"message_bytes": 1 << 31}}, "--max-message-mb"),
+     ({"limits": {"response_bytes": 1 << 40}}, "--max-response-mb")],
+)  # fmt: skip
+def test_what_no_server_can_do_is_refused_before_it_starts(options, flag):
+    with pytest.raises(ConfigError, match=flag):
+        limits = Limits(**options.get("limits", {}))
+        ServerConfig(indexes=[("a", "a.mvx")], limits=limits, drain_s=options.get("drain_s", 1.0))
 
 
 class Messages:

@@ -25,7 +25,11 @@ def count(folder):
         return len(index)
 
 
-@pytest.mark.parametrize("condition", ["{}", '{"and": []}', '{"or": [{}]}'])
+@pytest.mark.parametrize(
+    "condition",
+    ["{}", '{"and": []}', '{"or": [{}]}', '{"n": {"nin": []}}', '{"not": {"n": {"in": []}}}',
+     '{"id": {"exists": true}}', '{"or": [{"n": 1}, {"id": {"ne": null}}]}'],
+)  # fmt: skip
 def test_a_filter_that_matches_everything_is_refused(folder, condition):
     done = cli.mvindex("delete", "--filter", condition, "--yes", cwd=folder)
     assert done.returncode == 1 and "--all" in done.stderr

@@ -20,6 +20,12 @@ TEXTS = {
 TITLES = {"d": "An oil shock"}
 
 
+def test_a_query_has_no_more_operators_than_are_looked_for_at_once():
+    assert len(parse_operators(" ".join(f"+w{n}" for n in range(64))).required) == 64
+    with pytest.raises(QueryError, match="at most 64 operators, got 3,000"):
+        parse_operators(" ".join(f'"a{n} b"' for n in range(3000)))
+
+
 def fill(path, lexical="unicode", **options):
     rng = np.random.default_rng(1)
     index = mvindex.create(path, dim=4, lexical=lexical, **options)

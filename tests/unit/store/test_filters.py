@@ -1,6 +1,7 @@
 """The filter grammar against a plain evaluation in Python, on SQLite."""
 
 import sqlite3
+import time
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 import mvindex
 from mvindex.errors import QueryError
 from mvindex.store.filter_match import FilterMatcher
-from mvindex.store.filters import parse_filter
+from mvindex.store.filters import matches_everything, parse_filter
 from tests.helpers.filter_oracle import holds
 
 DATES = ["2024-05-01", "2024-05-01T12:30:00Z", "2024-05-01T00:30:00+02:00", "2024-05-02T00:00:00", "2024-02-30"]
@@ -101,3 +102,20 @@ def test_a_list_of_a_hundred_thousand_ids_is_one_parameter(tmp_path: Path):
         index.add_views([mvindex.Document(str(n), "t") for n in range(50)], np.ones((50, 1, 2)))
         wanted = {"id": {"in": [str(n) for n in range(40, 100_000)]}}
         assert len(index.search(np.ones(2), top_k=50, filter=wanted).hits) == 10
+
+
+@pytest.mark.parametrize(
+    "condition", [{"or": [{"n": 1}] * 5_001}, {"or": [{}] * 5_000_000}, {"not": {"and": [{"a": 1, "b": 2}] * 2_501}}]
+)
+def test_more_conditions_than_sqlite_takes_are_refused_before_all_are_read(condition):
+    begun = time.perf_counter()
+    with pytest.raises(QueryError, match="at most 5,000 conditions"):
+        parse_filter(condition)
+    assert time.perf_counter() - begun < 1
+    assert parse_filter({"or": [{"n": 1}] * 5_000}).size == 5_000
+
+
+@settings(max_examples=600)
+@given(conditions(), rows)
+def test_a_filter_that_is_said_to_match_everything_does(condition, row):
+    assert holds(condition, row, "doc") or not matches_everything(condition)
