@@ -1,8 +1,11 @@
 """Draw what an index takes from 10,000 to 168 million views, from rows of bench/full_count.py.
 
     python bench/ladder.py docs/figures/full_count.jsonl --plot docs/plots/ladder.png
+    python bench/ladder.py docs/figures/peers_by_size.jsonl --peers --plot docs/plots/ladder_peers.png
 
-Of each size the last row of a step counts. Prints the values as JSON, a row for each panel.
+Of each size the last row of a step counts. Prints the values as JSON, a row for each panel. --peers: of rows of
+bench/peers.py at several sizes; of each peer the cheapest setting counts that finds .97 of the first ten documents
+and is never short of them, or else the one that finds most.
 """
 
 import argparse
@@ -25,6 +28,51 @@ PANELS = (
     ("certified batch, CPU ms a query", {"of": "certified batch"}, "cpu_us_each", MS),
     ("filter to a thousandth, CPU ms", {"of": "filter of a thousandth"}, "warm_cpu_ms", 1),
 )
+
+PEER_PANELS = (
+    ("first 10, CPU ms of a single query", "cpu_ms@10"),
+    ("recall@10", "recall@10"),
+    ("build, CPU s", "build_cpu_s"),
+    ("disk, bytes a document", "disk_B_doc"),
+)
+AIM = 0.97
+
+
+def chosen(rows):
+    """Return the row of each peer and size that counts, by peer."""
+    found = {}
+    for row in rows:
+        if "not read" not in row["setting"]:
+            found.setdefault(f"{row['peer']} {row['variant']}", {}).setdefault(row["documents"] * VIEWS, []).append(row)
+
+    def best(settings):
+        reached = [row for row in settings if row["recall@10"] >= AIM and not row["short@10"]]
+        return (
+            min(reached, key=lambda row: row["cpu_ms@10"])
+            if reached
+            else max(settings, key=lambda row: row["recall@10"])
+        )
+
+    return {peer: {size: best(settings) for size, settings in sorted(sizes.items())} for peer, sizes in found.items()}
+
+
+def draw_peers(by_peer, file):
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, 4, figsize=(13, 3.4), layout="constrained", sharex=True)
+    for axis, (title, name) in zip(axes.flat, PEER_PANELS, strict=True):
+        for peer, sizes in by_peer.items():
+            axis.plot(list(sizes), [row[name] for row in sizes.values()], "o-", label=peer)
+        axis.set_title(title, fontsize=9)
+        axis.set_xscale("log")
+        axis.set_yscale("linear" if name.startswith("recall") else "log")
+    axes.flat[0].legend(fontsize=7)
+    figure.supxlabel("views")
+    figure.savefig(file, dpi=110)
+    plt.close(figure)
 
 
 def values(rows, found_by, name, unit):
@@ -61,10 +109,22 @@ def draw(lines, file):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("rows", type=Path, help="of bench/full_count.py")
+    parser.add_argument("rows", type=Path, help="of bench/full_count.py, or of bench/peers.py")
+    parser.add_argument("--peers", action="store_true", help="draw peers at several sizes")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="write the plot there (needs matplotlib)")
     options = tiny.parse(parser, rows=ROOT / "docs/figures/full_count.jsonl", plot=None)
     rows = [json.loads(line) for line in options.rows.read_text(encoding="utf-8").splitlines()]
+    if options.peers:
+        by_peer = chosen(rows)
+        for peer, sizes in by_peer.items():
+            print(
+                json.dumps(
+                    {"peer": peer} | {size: [row[name] for _, name in PEER_PANELS] for size, row in sizes.items()}
+                )
+            )
+        if options.plot is not None:
+            draw_peers(by_peer, options.plot)
+        return
     lines = {title: values(rows, *panel) for title, *panel in PANELS}
     for title, points in lines.items():
         print(json.dumps({"of": title, "by_views": dict(points)}))
