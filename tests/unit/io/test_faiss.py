@@ -109,7 +109,8 @@ def test_codes_are_reconstructed_only_where_that_is_accepted(tmp_path, kind):
     _, _, rows = imported(tmp_path, index, IDS, accept_reconstructions=True)
     if kind.startswith("IVF"):
         index.make_direct_map()
-    assert rows.tobytes() == index.reconstruct_n(0, 300).tobytes()
+    # A rotation is a matrix product, whose last digits depend on how many rows it has.
+    np.testing.assert_allclose(rows, index.reconstruct_n(0, 300), rtol=0, atol=1e-6 if "OPQ" in kind else 0)
     assert rows.tobytes() != VECTORS.tobytes()
 
 

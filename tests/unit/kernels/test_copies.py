@@ -62,7 +62,7 @@ def test_copies_leave_a_part_of_the_memory(available, is_short, room):
 
 @pytest.mark.parametrize(("own", "room"), [(100, 300), (350, 250), (550, 50), (700, -100)])
 def test_copies_do_not_bring_the_process_above_half_of_the_memory(own, room):
-    """Of 1,000 bytes, of which the copies have 100 and others as much as they like."""
+    # Of 1,000 bytes, of which the copies have 100.
     memory = Memory(lambda: 1000, lambda: 900, lambda: 0.0, lambda: own)
     assert memory.room_bytes(100, 300) == room
 
