@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from mvindex.corpus.options import MSMARCO, CorpusOptions
 from mvindex.corpus.roles import Roles
 from mvindex.records import Document
+
+# Of many columns so many are named.
+_NAMES_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,12 @@ class Source:
             return f"{self.path}: {self.format} ({how})"
         text = " + ".join((self.text_field, *self.more_text_fields))
         fields = f"id = {self.id_field or '(from the content)'}, text = {text}, title = {self.title_field or '(none)'}"
-        metadata = f", metadata = {', '.join(self.metadata_columns)}" if self.metadata_columns else ""
-        numbers = f", numbers = {', '.join(self.numbers)}" if self.numbers else ""
-        left_out = f", left out = {', '.join(self.left_out)}" if self.left_out else ""
-        return f"{self.path}: {self.format} ({how}): {fields}{metadata}{numbers}{left_out}"
+        columns = {"metadata": self.metadata_columns, "numbers": self.numbers, "left out": self.left_out}
+        more = "".join(f", {name} = {_some(names)}" for name, names in columns.items() if names)
+        return f"{self.path}: {self.format} ({how}): {fields}{more}"
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return the names, the first of them where there are too many to read."""
+    more = f", ... ({len(names):,} in all)" if len(names) > _NAMES_SHOWN else ""
+    return ", ".join(names[:_NAMES_SHOWN]) + more

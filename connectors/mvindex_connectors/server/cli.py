@@ -61,11 +61,19 @@ def _read_toml(file: Path, flags: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in options.items():
         if name not in flags:
             raise ConfigError(f"{file}: {name}: expected an option of mvindex serve, such as {', '.join(flags)}")
-        if isinstance(value, list) != bool(flags[name].multiple) or isinstance(value, dict):
-            raise ConfigError(
-                f"{file}: {name}: expected {'a list' if flags[name].multiple else 'one value'}, got {value!r:.60}"
+        if not _is_value_of(flags[name], value):
+            kind = (
+                "a list of texts" if flags[name].multiple else "true or false" if flags[name].is_flag else "one value"
             )
+            raise ConfigError(f"{file}: {name}: expected {kind}, got {value!r:.60}")
     return {flags[name].name: value for name, value in options.items()}
+
+
+def _is_value_of(option: Any, value: object) -> bool:
+    """Return whether a value of a file is one of an option: it would be made one otherwise, true the port 1."""
+    if option.multiple:
+        return isinstance(value, list) and all(isinstance(each, str) for each in value)
+    return isinstance(value, bool) == option.is_flag and isinstance(value, bool | int | float | str)
 
 
 @app.command()

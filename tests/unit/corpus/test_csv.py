@@ -134,6 +134,12 @@ class TestColumns:
         assert (source.id_field, source.text_field, source.metadata_columns) == (None, "answer", ("question", "link"))
         assert "id = (from the content), text = answer, title = (none), metadata = question, link" in str(source)
 
+    def test_of_many_columns_only_the_first_are_named(self, tmp_path):
+        names = [f"k{n}" for n in range(1200)]
+        rows = f"id,text,{','.join(names)}\n1,a text,{','.join(names)}\n".encode()
+        shown = str(source_of(tmp_path, rows))
+        assert "metadata = k0, k1, " in shown and shown.endswith("k19, ... (1,200 in all)")
+
     def test_two_columns_of_similar_length_are_ambiguous(self, tmp_path):
         message = error_of(tmp_path, b"front,back\nWhat is this thing?,It is a small thing.\n")
         assert '"back" and "front" hold texts of similar length' in message
