@@ -74,6 +74,7 @@ NOT_RUN = [
     NotRun("docs/how-to/milvus.md", "python bench/milvus_bulk.py", BENCH),
     NotRun("docs/how-to/milvus.md", "python bench/milvus_kills.py", BENCH),
     NotRun("docs/explanation/peers.md", "python bench/peers.py", BENCH),
+    NotRun("docs/how-to/scale.md", "python bench/peers.py", BENCH),
     NotRun("docs/how-to/pruning.md", "python bench/pruning.py", BENCH),
     NotRun("docs/tutorials/first-index.md", "pip install", INSTALLS),
     NotRun(
