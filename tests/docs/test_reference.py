@@ -9,6 +9,7 @@ from docs_pages import ROOT
 
 import mvindex
 import mvindex.testing
+from mvindex.errors import ExtraMissing
 
 DIRECTIVE = re.compile(r"^::: (\S+)$", re.MULTILINE)
 # Written by hand; the others are made from docstrings.
@@ -34,10 +35,11 @@ def find(path):
     module, _, name = path.rpartition(".")
     try:
         return getattr(importlib.import_module(module), name)
-    except ImportError as err:
-        if err.name is None or err.name.split(".")[0] not in FRAMEWORKS:
+    except (ImportError, ExtraMissing) as err:
+        missing = getattr(err if isinstance(err, ImportError) else err.__cause__, "name", None) or ""
+        if missing.split(".")[0] not in FRAMEWORKS:
             raise
-        pytest.skip(f"NOT RUN: needs the package {err.name}")
+        pytest.skip(f"NOT RUN: needs the package {missing}")
 
 
 def test_every_public_name_is_in_the_reference_once():

@@ -15,8 +15,11 @@ import mvindex
 from mvindex.errors import StoreError
 from mvindex.maintenance.backups import backup_names
 from tests.durability.processes import KILLED, ROOT
-from tests.helpers.file_server import serve_folder
-from tests.helpers.s3_server import s3_bucket
+
+pytest.importorskip("aiohttp", reason="NOT RUN: needs aiohttp (the extra remote)")
+
+from tests.helpers.file_server import serve_folder  # noqa: E402 - needs aiohttp
+from tests.helpers.s3_server import s3_bucket  # noqa: E402 - as the line before
 
 IS_LONG = os.environ.get("MVINDEX_LONG") == "1"
 

@@ -246,6 +246,7 @@ def test_damage_before_the_upload_is_found_by_the_index_itself(tmp_path):
 
 
 def test_secrets_of_an_address_are_in_no_message(tmp_path):
+    pytest.importorskip("aiohttp", reason="NOT RUN: needs aiohttp (the extra remote)")
     with pytest.raises(StoreError) as told:
         restore("http://someone:hidden@127.0.0.1:1/one", tmp_path / "again.mvx")
     assert "hidden" not in str(told.value) and "http://127.0.0.1:1/one" in str(told.value)
