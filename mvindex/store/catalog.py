@@ -422,8 +422,8 @@ def _refuse_other_schema(connection: sqlite3.Connection, path: Path) -> None:
     A view in place of a table may never end; a trigger writes what nobody asked for. Missing tables are for
     check_schema() to name, and for salvage to do without; so is a single character that is not as it was written.
     """
-    # An expression of the schema may call only functions without effects.
     max_bytes = _limit_texts(connection, _MAX_SCHEMA_BYTES)
+    # An expression of the schema may call only functions without effects.
     connection.execute("PRAGMA trusted_schema=OFF")
     ends = time.monotonic() + _SCHEMA_TIMEOUT_S
     connection.set_progress_handler(lambda: time.monotonic() > ends, _STEPS)

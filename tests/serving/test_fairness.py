@@ -11,14 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from serving_tools import NoObserver, fill, served, vectors
 
+import mvindex
 from mvindex.errors import LimitExceeded
 from mvindex.records import SearchResult
 from mvindex.search.options import SearchOptions
 from mvindex_connectors.remote import Access, CallSettings, IndexClient
 from mvindex_connectors.server.admission import Admission, CallContext
 from mvindex_connectors.server.batching import Batcher
-from mvindex_connectors.server.config import Limits
+from mvindex_connectors.server.config import Limits, ServerConfig
 from mvindex_connectors.server.fairness import FairQueue, SmallFirst, has_room, query_costs
+from mvindex_connectors.server.index_service import IndexService
 from mvindex_connectors.server.response_budget import ResponseBudget, ResponseMeter
 from mvindex_connectors.server.telemetry import Metrics
 from mvindex_connectors.server.tokens import Tokens
@@ -126,6 +128,22 @@ def test_a_large_request_is_searched_in_finer_parts_while_small_ones_come(has_sm
         return len(found), index.sizes
 
     assert asyncio.run(search()) == (200, sizes)
+
+
+def test_what_is_converted_in_the_event_loop_does_not_pause_there(tmp_path):
+    """Its results may come from the lane of large requests, where it would: nobody could end the small ones then."""
+    fill(tmp_path / "a.mvx")
+
+    async def convert():
+        with mvindex.open(tmp_path / "a.mvx") as index:
+            service = IndexService("a", index, ServerConfig(indexes=[("a", index.where)]), NoObserver())
+            meter = ResponseMeter(ResponseBudget(1 << 20))
+            meter.is_in_thread = True
+            found = [await service.convert(lambda: meter.is_in_thread, count, meter) for count in (1, 1000, 1)]
+            service.close()
+        return found
+
+    assert asyncio.run(convert()) == [False, True, False]
 
 
 def test_large_work_waits_for_small_but_keeps_a_share():

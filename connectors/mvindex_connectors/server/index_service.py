@@ -399,9 +399,9 @@ class IndexService:
 
     async def convert(self, function: Callable[[], T], num_items: int, meter: ResponseMeter) -> T:
         """Run the function, which converts so many items, here if it is quick: in a thread, if others would wait."""
-        if num_items <= _MAX_INLINE_ITEMS and not meter.is_large:
+        meter.is_in_thread = num_items > _MAX_INLINE_ITEMS or meter.is_large
+        if not meter.is_in_thread:
             return function()
-        meter.is_in_thread = True
 
         def convert() -> T:
             meter.give_way()

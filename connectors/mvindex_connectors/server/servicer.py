@@ -15,6 +15,7 @@ from mvindex.errors import LimitExceeded, MvindexError, QueryError, StoreError, 
 from mvindex.ingest import CHUNK_CHARS, CHUNK_DOCUMENTS, Entry
 from mvindex.ingest.pipeline import read_chunks
 from mvindex.records import Document, Floats, SearchResult
+from mvindex.search.options import SearchOptions
 from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1 import jobs_pb2 as jobs
 from mvindex.v1 import search_pb2 as search
@@ -66,35 +67,28 @@ class Servicer(MvindexServiceServicer):
             call.caller.check_may_write()
         return use_index(self._services, call)
 
-    async def _parse(self, read: Callable[[], T], text: str) -> T:
-        """Return what the function reads of JSON; TooLarge where that has too many values."""
+    async def _parse(self, request: Any, text: str, read: Callable[[], T]) -> T:
+        """Return what the function reads of a request; TooLarge where its JSON text has too many values."""
 
         def checked() -> T:
             check_json_values(text.encode())
             return read()
 
-        return await parse_large(checked, len(text), self._admission.turns)
+        return await parse_large(checked, request.ByteSize(), self._admission.turns)
 
     async def _filter(self, request: documents.DeleteRequest | documents.ListRequest) -> Any:
         """Return the filter of a request."""
-        return await self._parse(lambda: filter_from(request.filter_json), request.filter_json)
+        return await self._parse(request, request.filter_json, lambda: filter_from(request.filter_json))
 
     async def Search(self, request: search.SearchRequest, context: Any) -> bytes:
         """Search with one query or several."""
         index = self._index(request.index)
-        kind = request.WhichOneof("queries")
-        if kind is None:
+        if request.WhichOneof("queries") is None:
             raise QueryError("queries: expected texts or vectors, got neither")
         index.check_number(len(request.texts.values))
         index.check_number(len(request.terms.values))
-        queries = (
-            await parse_large(lambda: list(request.texts.values), request.ByteSize(), self._admission.turns)
-            if kind == "texts"
-            else vectors_from(request.vectors)
-        )
+        queries, text, options = await self._parse(request, request.filter_json, lambda: _search_of(request))
         CURRENT_CALL.get().fields["queries"] = len(queries)
-        options = await self._parse(lambda: options_from(request), request.filter_json)
-        text = list(request.terms.values) if request.HasField("terms") else None
         meter = CURRENT_CALL.get().meter
 
         def content(results: list[SearchResult]) -> list[bytes]:
@@ -206,11 +200,9 @@ class Servicer(MvindexServiceServicer):
         finally:
             reading.cancel()
             draining.cancel()
-        return (
-            None
-            if message is grpc.aio.EOF
-            else cast(documents.AddRequest, await parsed(message, self._admission.turns))
-        )
+        if message is grpc.aio.EOF:
+            return None
+        return cast(documents.AddRequest, await parsed(message, self._admission.turns))
 
     async def Delete(self, request: documents.DeleteRequest, context: Any) -> documents.DeleteResponse:
         """Delete documents, by id, by filter, or all."""
@@ -230,7 +222,7 @@ class Servicer(MvindexServiceServicer):
         index = self._index(request.index, writes=True)
         with index_error_context(index):
             given = request.metadata_json
-            metadata = await self._parse(lambda: metadata_from(given, request.id), given)
+            metadata = await self._parse(request, given, lambda: metadata_from(given, request.id))
             await index.update(request.id, metadata)
         return documents.UpdateResponse()
 
@@ -297,6 +289,13 @@ class Servicer(MvindexServiceServicer):
     async def CancelJob(self, request: jobs.JobRequest, context: Any) -> jobs.Job:
         """Ask a job to stop, and return it at once."""
         return job_message(self._jobs.cancel(request.id, CURRENT_CALL.get().caller))
+
+
+def _search_of(request: search.SearchRequest) -> tuple[list[str] | Floats, list[str] | None, SearchOptions]:
+    """Return the queries of a search, their texts for terms, and its options."""
+    is_texts = request.WhichOneof("queries") == "texts"
+    queries = list(request.texts.values) if is_texts else vectors_from(request.vectors)
+    return queries, list(request.terms.values) if request.HasField("terms") else None, options_from(request)
 
 
 def results_bytes(results: Sequence[SearchResult], meter: ResponseMeter) -> bytes:

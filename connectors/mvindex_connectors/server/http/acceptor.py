@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mvindex_connectors.server.connections import ConnectionCaps
-from mvindex_connectors.server.http.timeouts import HeaderTimeoutProtocol
+from mvindex_connectors.server.http.protocol import LimitedProtocol
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class _Connection:
 
     sock: socket.socket
     address: str
-    protocol: HeaderTimeoutProtocol | None = None
+    protocol: LimitedProtocol | None = None
     task: asyncio.Task[None] | None = None
 
     @property
@@ -69,7 +69,7 @@ class Acceptor:
     def __init__(
         self,
         listener: socket.socket,
-        make: Callable[[], HeaderTimeoutProtocol],
+        make: Callable[[], LimitedProtocol],
         context: ssl.SSLContext | None,
         caps: ConnectionCaps,
     ) -> None:
@@ -151,7 +151,7 @@ class Acceptor:
         return bool(end) and (length is None or len(body) >= int(length[1]))
 
     async def _connect(self, connection: _Connection) -> None:
-        def made() -> HeaderTimeoutProtocol:
+        def made() -> LimitedProtocol:
             protocol = connection.protocol = self._make()
             protocol.on_active = lambda: self._use(connection)
             protocol.on_lost = lambda: self._forget(connection)

@@ -54,7 +54,7 @@ async def start_http(
 
     from mvindex_connectors.server.http.acceptor import Acceptor
     from mvindex_connectors.server.http.app import make_app
-    from mvindex_connectors.server.http.timeouts import HeaderTimeoutProtocol
+    from mvindex_connectors.server.http.protocol import LimitedProtocol
 
     class Server(uvicorn.Server):
         """Uvicorn's server, which leaves signals to this program."""
@@ -78,7 +78,7 @@ async def start_http(
         timeout_graceful_shutdown=int(config.drain_s) + 1,
         h11_max_incomplete_event_size=32 << 10,
         ws="none",
-        http=HeaderTimeoutProtocol,
+        http=LimitedProtocol,
     )
     if config.tls is not None:
         settings.ssl_certfile, settings.ssl_keyfile = str(config.tls.cert), str(config.tls.key)
@@ -93,7 +93,7 @@ async def start_http(
         certificates.use_for(settings.ssl)
     acceptor = Acceptor(
         listener,
-        lambda: HeaderTimeoutProtocol(settings, server.server_state, server.lifespan.state),
+        lambda: LimitedProtocol(settings, server.server_state, server.lifespan.state),
         settings.ssl,
         connection_caps(),
     )

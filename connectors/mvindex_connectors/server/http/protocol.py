@@ -1,4 +1,4 @@
-"""Limits of HTTP requests that uvicorn lacks: a timeout for the head, and a number of small chunks of a body."""
+"""HTTP connections with limits that uvicorn lacks: a time for the head, the number of small chunks, unread bytes."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 _HEAD_TIMEOUT_S = 10.0
-# The size of a chunk of less than 4 KiB. To parse it takes the event loop longer than to receive a kilobyte.
-_SMALL_CHUNK = re.compile(rb"\r\n[0-9A-Fa-f]{1,3}\r\n")
+# The line before a chunk of less than 4 KiB. To parse it takes the event loop longer than to receive a kilobyte.
+_SMALL_CHUNK = re.compile(rb"\r\n0*[0-9A-Fa-f]{1,3}[ \t]*(?:;[^\r\n]*)?\r\n")
 _SMALL_CHUNKS, _BYTES_A_CHUNK = 1_000, 64
 # What a client may send of a body whose request was answered before its end, such as one that is too large.
 _MAX_UNREAD_BYTES = 64 << 20
 
 
-class HeaderTimeoutProtocol(H11Protocol):
-    """Uvicorn's protocol; closes connections whose head is not complete in time, or whose body is all small chunks."""
+class LimitedProtocol(H11Protocol):
+    """Uvicorn's protocol; ends connections that are beyond these limits."""
 
     # Called when the connection begins a request, and when it has ended.
     on_active: Callable[[], None] = staticmethod(lambda: None)
@@ -39,18 +39,9 @@ class HeaderTimeoutProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Stop the timer at the end of a head; restart it with the first part of the next."""
-        before = self.cycle
-        self._num_bytes += len(data)
-        self._num_chunks += len(_SMALL_CHUNK.findall(data))
-        if self._num_chunks > _SMALL_CHUNKS + self._num_bytes // _BYTES_A_CHUNK:
-            if not self.transport.is_closing():
-                self.send_400_response("Too many small chunks in the body.")
+        if self._is_beyond(data):
             return
-        if self.cycle is not None and self.cycle.response_complete and self.conn.their_state is h11.SEND_BODY:
-            self._num_unread += len(data)
-            if self._num_unread > _MAX_UNREAD_BYTES:
-                self.transport.abort()
-                return
+        before = self.cycle
         super().data_received(data)
         if self.cycle is not before:
             self._num_bytes = self._num_chunks = self._num_unread = 0
@@ -60,6 +51,21 @@ class HeaderTimeoutProtocol(H11Protocol):
             self._stop_timer()
         elif self._timer is None:
             self._timer = self.loop.call_later(_HEAD_TIMEOUT_S, self._close)
+
+    def _is_beyond(self, data: bytes) -> bool:
+        """Count what was received; end the connection and return True where it is more than a request may have."""
+        self._num_bytes += len(data)
+        self._num_chunks += len(_SMALL_CHUNK.findall(data))
+        if self._num_chunks > _SMALL_CHUNKS + self._num_bytes // _BYTES_A_CHUNK:
+            if not self.transport.is_closing():
+                self.send_400_response("Too many small chunks in the body.")
+            return True
+        if self.cycle is not None and self.cycle.response_complete and self.conn.their_state is h11.SEND_BODY:
+            self._num_unread += len(data)
+            if self._num_unread > _MAX_UNREAD_BYTES:
+                self.transport.abort()
+                return True
+        return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timer."""
