@@ -16,7 +16,6 @@ import json
 import shutil
 import subprocess
 import sys
-import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing
 from multiprocessing import get_context
@@ -45,28 +44,12 @@ STEPS = ("corpus", "fill_one", "build_one", "fill", "assemble", "train", "build"
 COPIES = ("snapshot_one", "snapshot_apart", "compact_one", "compact_apart")
 
 
-class DiskPeak:
-    """The most bytes of the files in a folder, looked at five times a second."""
-
-    def __init__(self, folder):
-        self._folder, self._done = folder, threading.Event()
-        self.before = self.bytes = disk_bytes(folder)
-
-    def __enter__(self):
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error):
-        self._done.set()
-        self._thread.join()
-
-    def _watch(self):
-        while not self._done.wait(0.2):
-            try:
-                self.bytes = max(self.bytes, disk_bytes(self._folder))
-            except FileNotFoundError:
-                continue  # a file was removed while they were counted
+def disk_now(folder):
+    """Return the bytes of the files in a folder; 0 where one is removed while they are counted."""
+    try:
+        return disk_bytes(folder)
+    except FileNotFoundError:
+        return 0
 
 
 class Steps:
@@ -167,9 +150,10 @@ class Steps:
             return pool.submit(results, path, self.passages.questions(QUESTIONS)[0]).result()
 
     def _watched(self, path, work):
-        with mvindex.open(path) as index, DiskPeak(self.options.folder) as disk:
+        before = disk_bytes(self.options.folder)
+        with mvindex.open(path) as index, Peak(lambda: disk_now(self.options.folder)) as disk:
             row = self._timed(work, index)
-        return {**row, "disk": [disk.before, disk.bytes], "disk_after": disk_bytes(path)}
+        return {**row, "disk": [before, disk.bytes], "disk_after": disk_bytes(path)}
 
     def _changes(self, before, after):
         recalls = [np.mean([len(set(one) & set(two)) / 10 for one, two in zip(*each, strict=True)])

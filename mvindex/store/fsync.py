@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 EVENT = "mvindex.durable"
 UNFINISHED = ".unfinished"
-# Of new directories and files, less what the umask takes away: nobody else may write, whatever the umask is.
+# Of new directories and files, less what the umask takes away: others cannot write to them, whatever the umask is.
 DIRECTORY_MODE, _FILE_MODE = 0o775, 0o664
 
 
@@ -33,7 +33,7 @@ def audit_step(step: str, path: Path) -> Iterator[None]:
 
 
 def flush_to_disk(path: Path) -> None:
-    """Flush a file's content, or a directory's entries, to disk. An own file that all may write is theirs no more."""
+    """Flush a file's content, or a directory's entries, to disk; others cannot write to an own file from then on."""
     handle = os.open(path, os.O_RDONLY)
     try:
         found = os.fstat(handle)
@@ -46,7 +46,7 @@ def flush_to_disk(path: Path) -> None:
 
 
 def open_unshared(path: str, flags: int) -> int:
-    """Open a file as open() does, which takes it as opener; all may not write a new one."""
+    """Open a file, as an opener of open() does; others cannot write to a new one."""
     return os.open(path, flags | os.O_CLOEXEC, _FILE_MODE)
 
 

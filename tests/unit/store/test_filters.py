@@ -1,7 +1,7 @@
 """The filter grammar against a plain evaluation in Python, on SQLite."""
 
 import sqlite3
-import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -104,14 +104,22 @@ def test_a_list_of_a_hundred_thousand_ids_is_one_parameter(tmp_path: Path):
         assert len(index.search(np.ones(2), top_k=50, filter=wanted).hits) == 10
 
 
+class Endless(Sequence):
+    """A list of so many filters that nobody reads them all."""
+
+    def __len__(self):
+        return 1 << 60
+
+    def __getitem__(self, place):
+        return [{}] * len(range(*place.indices(len(self)))) if isinstance(place, slice) else {}
+
+
 @pytest.mark.parametrize(
-    "condition", [{"or": [{"n": 1}] * 5_001}, {"or": [{}] * 5_000_000}, {"not": {"and": [{"a": 1, "b": 2}] * 2_501}}]
+    "condition", [{"or": [{"n": 1}] * 5_001}, {"or": Endless()}, {"not": {"and": [{"a": 1, "b": 2}] * 2_501}}]
 )
 def test_more_conditions_than_sqlite_takes_are_refused_before_all_are_read(condition):
-    begun = time.perf_counter()
     with pytest.raises(QueryError, match="at most 5,000 conditions"):
         parse_filter(condition)
-    assert time.perf_counter() - begun < 1
     assert parse_filter({"or": [{"n": 1}] * 5_000}).size == 5_000
 
 
