@@ -30,10 +30,11 @@ from mvindex.corpus import read_documents
 from mvindex.encoder import load_encoder
 from mvindex.eval.answers import AnswerMatcher
 from mvindex.eval.questions import read_questions
-from mvindex.text.citation import FEATURES, Citer, ScoredViews, parted_text
+from mvindex.text.citation import WEIGHTS, Citer, ScoredViews, parted_text
 
 MODES = ("dense", "hybrid")
 STEPS, RATE, MOMENTUM, PENALTY = 3000, 1.0, 0.9, 1e-4
+FEATURES = [name for weights in WEIGHTS.values() for name in weights]
 
 
 class Shares:
@@ -105,7 +106,8 @@ def training_rows(index, questions):
             views = sorted(index.explain(question.text, document.id))
             spans = np.array([view.span or (-1, -1) for view in views])
             scored = ScoredViews(spans, np.array([view.score for view in views], dtype=np.float32))
-            features.append(Citer(question.text).features(parted, scored))
+            found, zeros = Citer(question.text).features(parted, scored), [0.0] * len(parted.units)
+            features.append(np.array([found.get(name, zeros) for name in FEATURES]).T)
             answers += is_answer
             owners += [number] * len(parted.units)
     _, owners = np.unique(owners, return_inverse=True)
@@ -124,7 +126,7 @@ def fitted(features, answers, owners):
         slope = features.T @ (any_sentence - right_sentence) / len(starts) + 2 * PENALTY * weights
         speed = MOMENTUM * speed - RATE * slope
         weights = weights + speed
-    return dict(zip((name for _, name in FEATURES), weights.tolist(), strict=True))
+    return dict(zip(FEATURES, weights.tolist(), strict=True))
 
 
 def shown(row):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from enum import Enum
 from functools import cached_property, lru_cache
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from mvindex.records import Citation, Doubles
+from mvindex.records import Citation
 from mvindex.text.units import split_units
 
 if TYPE_CHECKING:
@@ -32,15 +31,12 @@ WEIGHTS: Mapping[str, Mapping[str, float]] = {
     "context": {"before": 2.3, "title": -0.8},
     "cues": {"date": 2.3, "number": 1.8, "name": 2.0},
 }
-FEATURES = [(part, name) for part, weights in WEIGHTS.items() for name in weights]
-_VALUES = np.array([WEIGHTS[part][name] for part, name in FEATURES])
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?(?:[.,][0-9]+)*")
 # Of longer texts nothing is kept: 256 of this length take some 50 MB.
 _KEPT_CHARS = 8_000
 # Views whose scores differ by less say nothing.
 _SAME = 1e-9
-# Scripts written without spaces: Thai, Japanese, Chinese. Their terms are pairs of letters.
 # Of these no answer is made: articles, pronouns, auxiliary verbs, question words.
 _COMMON = frozenset(
     "a an the of in on at to for by with from and or but as is are was were be been being do does did has have had it "
@@ -115,19 +111,31 @@ class Citer:
         parted = parted_text(text, title)
         if not parted.units:
             return None
-        weighted = self.features(parted, views) * _VALUES
-        best = int(np.argmax(weighted.sum(axis=1)))
+        features = self.features(parted, views)
+        weighted = [
+            (part, [weight * value for value in features[name]])
+            for part, weights in WEIGHTS.items()
+            for name, weight in weights.items()
+            if name in features
+        ]
+        totals = [sum(values) for values in zip(*(values for _, values in weighted), strict=True)]
+        best = totals.index(max(totals)) if totals else 0
         start, end = parted.units[best]
         why = dict.fromkeys(WEIGHTS, 0.0)
-        for (part, _), value in zip(FEATURES, weighted[best].tolist(), strict=True):
-            why[part] += value
+        for part, values in weighted:
+            why[part] += values[best]
         return Citation(text[start:end], start, end, why)
 
-    def features(self, parted: PartedText, views: ScoredViews | None) -> Doubles:
-        """Return the features of each part, (n, f), in the order of FEATURES."""
-        found = {"title": parted.titled, **self._term_features(parted), **self._cue_features(parted.parts)}
-        found["view"] = _view_feature(parted, views)
-        return np.array([found[name] for _, name in FEATURES], dtype=np.float64).T
+    def features(self, parted: PartedText, views: ScoredViews | None) -> dict[str, Sequence[float]]:
+        """Return the features of the parts by name, one value for each part; those that are 0 for all are left out."""
+        found: dict[str, Sequence[float]] = {"title": parted.titled} if parted.titled else {}
+        if viewed := _view_feature(parted, views):
+            found["view"] = viewed
+        found |= self._term_features(parted)
+        if self._sought in _CUES:
+            cue = _CUES[self._sought]
+            found[self._sought.value] = [cue(part.new_words(self._all_terms)) for part in parted.parts]
+        return found
 
     @cached_property
     def _terms(self) -> list[str]:
@@ -145,56 +153,48 @@ class Citer:
 
     def _term_features(self, parted: PartedText) -> dict[str, Sequence[float]]:
         """Return the features of terms in common, of this part and of the one before."""
-        parts, counts = parted.parts, parted.counts
-        rarity = {
-            term: math.log1p((len(parts) - counts[term] + 0.5) / (counts[term] + 0.5))
-            for term in self._terms
-            if term in counts
-        }
-        total = sum(rarity.values()) or 1.0
-        present = len(rarity) or 1
-        near = [terms for stem in self._stems_but(rarity) if (terms := parted.terms_that_begin(stem))]
-        found: dict[str, list[float]] = {name: [] for name in ("terms", "stems", "before")}
-        previous: frozenset[str] = frozenset()
-        for part in parts:
-            common = [term for term in rarity if term in part.terms]
-            before = sum(term in previous and term not in part.terms for term in rarity)
-            found["terms"].append(sum(rarity[term] for term in common) / total)
-            found["stems"].append(sum(not terms.isdisjoint(part.terms) for terms in near) / len(self._terms or "-"))
-            found["before"].append(before / present)
-            previous = part.terms
-        return dict(found)
+        present = {term: parted.found[term] for term in self._terms if term in parted.found}
+        found: dict[str, Sequence[float]] = {}
+        if present:
+            total = sum(rarity for rarity, _ in present.values())
+            common, before = [0.0] * len(parted.parts), [0] * len(parted.parts)
+            for rarity, places in present.values():
+                for place in places:
+                    common[place] += rarity
+                    if place + 1 < len(before) and place + 1 not in places:
+                        before[place + 1] += 1
+            found["terms"] = [value / total for value in common]
+            found["before"] = [value / len(present) for value in before]
+        near = [places for stem in self._stems_but(present) if (places := parted.parts_with_stem(stem))]
+        if near:
+            stems = [0] * len(parted.parts)
+            for places in near:
+                for place in places:
+                    stems[place] += 1
+            found["stems"] = [value / len(self._terms) for value in stems]
+        return found
 
     def _stems_but(self, present: Container[str]) -> list[str]:
         """Return the beginnings of the long terms that are not present."""
         return [term[: max(4, int(0.7 * len(term)))] for term in self._terms if term not in present and len(term) >= 4]
 
-    def _cue_features(self, parts: Sequence[_Part]) -> dict[str, Sequence[float]]:
-        """Return the features of things of the kind that is sought, which the question does not have itself."""
-        found: dict[str, Sequence[float]] = {
-            kind.value: [0.0] * len(parts) for kind in Sought if kind is not Sought.OTHER
-        }
-        if self._sought in _CUES:
-            cue = _CUES[self._sought]
-            found[self._sought.value] = [cue(part.new_words(self._all_terms)) for part in parts]
-        return found
-
 
 class _Part(NamedTuple):
-    """A part of a text: its words, their terms, in order, and the set of terms."""
+    """A part of a text: its words and their terms, in order."""
 
     words: list[str]
-    in_order: list[str]
-    terms: frozenset[str]
-
-    @classmethod
-    def of(cls, text: str) -> _Part:
-        words, terms = _terms_of(text)
-        return cls(words, terms, frozenset(terms))
+    terms: list[str]
 
     def new_words(self, asked: frozenset[str]) -> list[str]:
         """Return the words that the question does not have."""
-        return [word for word, term in zip(self.words, self.in_order, strict=True) if term not in asked]
+        return [word for word, term in zip(self.words, self.terms, strict=True) if term not in asked]
+
+
+class _Found(NamedTuple):
+    """Where a term is: its rarity, and the numbers of the parts that have it."""
+
+    rarity: float
+    places: frozenset[int]
 
 
 class PartedText:
@@ -203,30 +203,38 @@ class PartedText:
     Attributes:
         units: The character range of each part.
         parts: The words of each.
-        counts: The number of parts that have a term, by term.
-        titled: The share of the title's terms that each part has.
+        found: Where each term is, by term.
+        titled: The share of the title's terms that each part has; empty for a title without terms.
 
     """
 
     def __init__(self, text: str, title: str) -> None:
         self.units = split_units(text)
-        self.parts = [_Part.of(text[start:end]) for start, end in self.units]
-        self.counts = Counter(term for part in self.parts for term in part.terms)
-        title_terms = frozenset(_terms_of(title)[1])
-        self.titled = [len(title_terms & part.terms) / (len(title_terms) or 1) for part in self.parts]
+        self.parts = [_Part(*_terms_of(text[start:end])) for start, end in self.units]
+        places: dict[str, set[int]] = {}
+        for place, part in enumerate(self.parts):
+            for term in part.terms:
+                places.setdefault(term, set()).add(place)
+        count = len(self.parts)
+        self.found = {
+            term: _Found(math.log1p((count - len(own) + 0.5) / (len(own) + 0.5)), frozenset(own))
+            for term, own in places.items()
+        }
+        titles = frozenset(_terms_of(title)[1])
+        self.titled = [len(titles.intersection(part.terms)) / len(titles) for part in self.parts] if titles else []
         # One search in it tells that no term begins so, which is the rule.
-        self._joined = "\n" + "\n".join(self.counts)
+        self._joined = "\n" + "\n".join(self.found)
         # Threads share it: spans and what was made of them are one object.
-        self._viewed: tuple[bytes, Ints] | None = None
+        self._viewed: tuple[bytes, list[int]] | None = None
 
-    def terms_that_begin(self, stem: str) -> frozenset[str]:
-        """Return the terms that begin like this."""
+    def parts_with_stem(self, stem: str) -> frozenset[int]:
+        """Return the numbers of the parts with a term that begins like this."""
         if "\n" + stem not in self._joined:
             return frozenset()
-        return frozenset(term for term in self.counts if term.startswith(stem))
+        return frozenset().union(*(where.places for term, where in self.found.items() if term.startswith(stem)))
 
-    def views_of_parts(self, spans: Ints) -> Ints:
-        """Return the number of the view that stands for most of each part, (n,) int64; -1 where none does.
+    def views_of_parts(self, spans: Ints) -> list[int]:
+        """Return the number of the view that stands for most of each part; -1 where none does.
 
         spans: (k, 2) int64.
         """
@@ -235,7 +243,7 @@ class PartedText:
             starts, ends = np.array(self.units).T
             shared = np.minimum(ends[:, None], spans[:, 1]) - np.maximum(starts[:, None], spans[:, 0])
             shared[:, spans[:, 0] < 0] = 0
-            self._viewed = viewed = key, np.where(shared.max(axis=1) > 0, shared.argmax(axis=1), -1)
+            self._viewed = viewed = key, np.where(shared.max(axis=1) > 0, shared.argmax(axis=1), -1).tolist()
         return viewed[1]
 
 
@@ -252,20 +260,21 @@ def parted_text(text: str, title: str) -> PartedText:
 def _view_feature(parted: PartedText, views: ScoredViews | None) -> Sequence[float]:
     """Return the score of the view that stands for most of each part, in standard deviations from their mean.
 
-    Encoders have scores of different scales. A part that no view stands for has the lowest score of the others.
+    Encoders have scores of different scales. A part that no view stands for has the lowest score of the others. Empty
+    where no view stands for a part, or all score the same.
     """
-    none = [0.0] * len(parted.units)
     if views is None or not len(views.spans):
-        return none
+        return ()
     chosen = parted.views_of_parts(views.spans)
-    has_view = chosen >= 0
-    if not has_view.any():
-        return none
-    scores = views.scores.astype(np.float64)[chosen]
-    scores[~has_view] = scores[has_view].min()
-    deviation = scores.std()
-    found: list[float] = ((scores - scores.mean()) / deviation).tolist() if deviation >= _SAME else none
-    return found
+    known: list[float] = views.scores.tolist()
+    least = min((known[view] for view in chosen if view >= 0), default=None)
+    if least is None:
+        return ()
+    # Of a few parts: in lists, numpy's calls would take three times as long.
+    scores = [known[view] if view >= 0 else least for view in chosen]
+    mean = sum(scores) / len(scores)
+    deviation = math.sqrt(sum((score - mean) ** 2 for score in scores) / len(scores))
+    return [(score - mean) / deviation for score in scores] if deviation >= _SAME else ()
 
 
 def _date(words: Sequence[str]) -> float:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mvindex.text.citation import FEATURES, WEIGHTS, Citer, ScoredViews, parted_text
+from mvindex.text.citation import WEIGHTS, Citer, ScoredViews, parted_text
 
 CRISIS = (
     "The 1973 oil crisis began in October 1973 when members of OAPEC proclaimed an embargo. By March 1974 the price of "
@@ -17,8 +17,11 @@ CRISIS = (
 
 
 def features(question, text, title="", views=None):
-    found = Citer(question).features(parted_text(text, title), views)
-    return {name: column.tolist() for (_, name), column in zip(FEATURES, found.T, strict=True)}
+    parted = parted_text(text, title)
+    found = Citer(question).features(parted, views)
+    assert all(len(column) == len(parted.units) for column in found.values())
+    zeros = [0] * len(parted.units)
+    return {name: list(found.get(name, zeros)) for weights in WEIGHTS.values() for name in weights}
 
 
 @pytest.mark.parametrize(
