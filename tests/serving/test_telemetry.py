@@ -1,12 +1,23 @@
 """Logs and traces of a server, beyond those that the HTTP tests read from a running one."""
 
+import fcntl
 import json
 import logging
+import os
+import signal
+import subprocess
+import sys
 
 import pytest
+from serving_tools import vectors
 
+import mvindex
+from mvindex import Document
 from mvindex.errors import QueryError
-from mvindex_connectors.server.telemetry import JsonLogFormatter, trace_span
+from mvindex_connectors.remote import IndexClient
+from mvindex_connectors.server.telemetry import BackgroundHandler, JsonLogFormatter, trace_span
+
+PIPE_BYTES = 4096
 
 
 def test_a_log_line_is_json_whatever_the_message_holds():
@@ -17,6 +28,68 @@ def test_a_log_line_is_json_whatever_the_message_holds():
     assert "\n" not in line and row["message"] == 'a "quoted"\nline \udcff'
     assert (row["request_id"], row["ms"], row["level"]) == ("r1", 1.5, "info")
     assert row["time"].endswith("Z") and len(row["time"]) == 24
+
+
+@pytest.fixture
+def pipe():
+    """Return the descriptors of a pipe that holds some tens of lines."""
+    ends = os.pipe()
+    fcntl.fcntl(ends[1], fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+def logged(record_count, handler):
+    for number in range(record_count):
+        handler.emit(logging.LogRecord("mvindex", logging.INFO, "", 0, f"{number}", (), None))
+
+
+def test_lines_are_written_in_order_and_in_whole(pipe):
+    handler = BackgroundHandler(pipe[1])
+    logged(100, handler)
+    handler.flush()
+    assert os.read(pipe[0], PIPE_BYTES).decode().split() == [str(number) for number in range(100)]
+
+
+def test_lines_that_nobody_reads_hold_nobody_up_and_are_counted(pipe):
+    handler = BackgroundHandler(pipe[1])
+    logged(30_000, handler)
+    numbers, left_out = [], 0
+    with os.fdopen(os.dup(pipe[0]), encoding="utf-8") as file:
+        while len(numbers) + left_out < 30_000:
+            number, *rest = file.readline().split()
+            if rest:
+                left_out += int(number)
+            else:
+                numbers.append(int(number))
+    assert numbers == sorted(set(numbers)) and len(numbers) >= 10_000 and left_out
+
+
+def test_a_record_that_cannot_be_formatted_is_told(pipe):
+    handler = BackgroundHandler(pipe[1])
+    handler.emit(logging.LogRecord("mvindex", logging.INFO, "", 0, "%d", ("x",), None))
+    handler.flush()
+    assert "a line was not made" in json.loads(os.read(pipe[0], PIPE_BYTES))["message"]
+
+
+def test_a_server_whose_log_nobody_reads_answers_and_ends(pipe, tmp_path):
+    with mvindex.create(tmp_path / "a.mvx", dim=16) as index:
+        index.add_views([Document("d", "text")], vectors(1)[:, None])
+    command = [sys.executable, "-m", "mvindex", "serve", f"--index=a={tmp_path / 'a.mvx'}", "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=pipe[1], text=True)
+    try:
+        address = json.loads(process.stdout.readline())["grpc"]
+        with IndexClient(f"{address}/a") as client:
+            # Their lines take ten times as much as the pipe holds.
+            for query in vectors(200):
+                assert client.search(query).hits[0].id == "d"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
 
 
 def test_calls_are_spans_if_opentelemetry_is_configured():

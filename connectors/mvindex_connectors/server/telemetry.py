@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
+from queue import Full, Queue
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -19,6 +22,10 @@ from mvindex.records import SearchResult
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+# Lines of the log are written together after so long; beyond so many that wait, more are left out, and counted.
+_LOG_S, _MAX_LOG_LINES = 0.05, 10_000
+# How long the end of the process waits for whoever reads the log.
+_LAST_LOG_S = 2.0
 
 
 class Metrics:
@@ -129,9 +136,70 @@ class JsonLogFormatter(logging.Formatter):
         return json.dumps(row, ensure_ascii=True, default=str)
 
 
+class BackgroundHandler(logging.Handler):
+    """Writes lines in a thread, several at once, so that no call waits for whoever reads the log, or does not read."""
+
+    def __init__(self, descriptor: int) -> None:
+        """descriptor: of an open file."""
+        super().__init__()
+        self._descriptor = descriptor
+        self._records: Queue[logging.LogRecord] = Queue(_MAX_LOG_LINES)
+        self._is_urgent = threading.Event()
+        self._num_left_out = 0
+        threading.Thread(target=self._run, name="log", daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take a record, to be written in a moment."""
+        try:
+            self._records.put_nowait(record)
+        except Full:
+            self._num_left_out += 1
+            return
+        if record.levelno >= logging.WARNING:
+            self._is_urgent.set()
+
+    def flush(self) -> None:
+        """Wait until everything is written, or nobody seems to read it."""
+        self._is_urgent.set()
+        with self._records.all_tasks_done:
+            self._records.all_tasks_done.wait_for(lambda: not self._records.unfinished_tasks, _LAST_LOG_S)
+
+    def _run(self) -> None:
+        while True:
+            records = [self._records.get()]
+            self._is_urgent.wait(_LOG_S)
+            self._is_urgent.clear()
+            records += [self._records.get() for _ in range(self._records.qsize())]
+            self._write(records)
+            for _ in records:
+                self._records.task_done()
+
+    def _write(self, records: list[logging.LogRecord]) -> None:
+        lines = list(map(self._line, records))
+        left_out, self._num_left_out = self._num_left_out, 0
+        if left_out:
+            text = f"{left_out} lines were left out: nobody read the log"
+            lines.append(self._line(logging.LogRecord(__name__, logging.WARNING, "", 0, text, None, None)))
+        try:
+            # Past sys.stderr, whose lock a write that waits would hold at the end of the process.
+            rest = memoryview("".join(lines).encode())
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+        except OSError:
+            # Its reader is gone: there is nowhere to tell of it until another comes.
+            self._num_left_out += left_out + len(records)
+
+    def _line(self, record: logging.LogRecord) -> str:
+        try:
+            return self.format(record) + "\n"
+        except Exception as err:  # noqa: BLE001 - as logging does: a line that cannot be made ends no call
+            row = {"level": "error", "logger": record.name, "message": f"a line was not made: {err}"}
+            return json.dumps(row) + "\n"
+
+
 def log_to_stderr(level: int = logging.INFO) -> None:
     """Send all logs to stderr as JSON lines."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = BackgroundHandler(sys.stderr.fileno())
     handler.setFormatter(JsonLogFormatter())
     # The lines name neither thread nor process, so these need not be looked up at each call.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
