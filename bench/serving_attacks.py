@@ -3,9 +3,10 @@
     python bench/serving_attacks.py --before OTHER/bin/python --out build/bench/attacks.json
 
 For each attack a server is started with `ulimit -n 1024`, left alone for some seconds, and attacked. Meanwhile one
-client asks for its health by a new HTTP connection each time, and another searches by gRPC. The attack "busy" asks the
-server nothing and only computes, as a program beside it: it shows what sharing the cores costs. --before: the Python of
-another installation, whose server is measured by turns with this one's.
+client asks for its health by a new HTTP connection each time, and another searches by gRPC. What sharing the machine
+costs is told apart: `p99_apart_ms` is of the same attack on another server beside this one, and the attack "busy" asks
+nothing and only computes. --before: the Python of another installation, whose server is measured by turns with this
+one's.
 """
 
 import argparse
@@ -184,18 +185,21 @@ def probes_of(server, folder, is_tls, is_fresh):
 def measure(python, attack, folder, options):
     """Return the figures of a server under an attack."""
     is_tls = attack in ("h2-tls", "tcp-https")
-    with serving(python, folder, is_tls) as server:
-        quiet = [probe.stop() for probe in wait(probes_of(server, folder, is_tls, attack in SOCKETS), options.seconds)]
+    with serving(python, folder, is_tls) as server, serving(python, folder, is_tls) as other:
+
+        def probes():
+            return probes_of(server, folder, is_tls, attack in SOCKETS)
+
+        quiet = stopped(wait(probes(), options.seconds))
+        apart = probes()
+        attack_server(other, attack, folder, options)
+        apart = stopped(apart)
+        other.close()
         before_mb = memory_mb(server, "VmRSS")
         Path(f"/proc/{server.process.pid}/clear_refs").write_text("5")
-        probes = probes_of(server, folder, is_tls, attack in SOCKETS)
-        address = server.http if attack in ("response-http", "objects", "tcp-https", "slow-body", "slow-head") else (
-            server.target)  # fmt: skip
-        command = [sys.executable, __file__, "--attack", attack, "--address", address, "--folder", str(folder)]
-        command += ["--seconds", str(options.seconds), "--sockets", str(options.sockets), "--mb", str(options.mb)]
-        attacker = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        time.sleep(0.2)
-        asked, searched = (probe.stop() for probe in probes)
+        attacked = probes()
+        answers = attack_server(server, attack, folder, options)
+        asked, searched = stopped(attacked)
         return {
             "attack": attack,
             "memory_mb": round(memory_mb(server, "VmHWM") - before_mb),
@@ -203,10 +207,26 @@ def measure(python, attack, folder, options):
             "health_failed": f"{asked.failures}/{len(asked.seconds)}",
             "p99_ms": searched.p99_ms,
             "p99_quiet_ms": quiet[1].p99_ms,
+            "p99_apart_ms": apart[1].p99_ms,
             "p99_ratio": round(searched.p99_ms / quiet[1].p99_ms, 1),
             "search_failed": f"{searched.failures}/{len(searched.seconds)}",
-            "attacker": json.loads(attacker.stdout),
+            "attacker": answers,
         }
+
+
+def attack_server(server, attack, folder, options):
+    """Attack a server by a process of its own, and return what it was answered."""
+    is_http = attack in ("response-http", "objects", "tcp-https", "slow-body", "slow-head")
+    command = [sys.executable, __file__, "--attack", attack, "--address", server.http if is_http else server.target]
+    command += ["--folder", str(folder), "--seconds", str(options.seconds)]
+    command += ["--sockets", str(options.sockets), "--mb", str(options.mb)]
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+
+
+def stopped(probes):
+    """Stop both clients, after what the attack left behind was served, and return them."""
+    time.sleep(0.2)
+    return [probe.stop() for probe in probes]
 
 
 def wait(probes, seconds):
@@ -340,8 +360,8 @@ def open_sockets(name, address, count):
 
 
 def table(rows):
-    names = ("attack", "side", "memory_mb", "health_stall_ms", "health_failed", "p99_quiet_ms", "p99_ms", "p99_ratio",
-             "search_failed")  # fmt: skip
+    names = ("attack", "side", "memory_mb", "health_stall_ms", "health_failed", "p99_quiet_ms", "p99_apart_ms",
+             "p99_ms", "p99_ratio", "search_failed")  # fmt: skip
     lines = ["| " + " | ".join(names) + " |", "|" + " --- |" * len(names)]
     return "\n".join([*lines, *("| " + " | ".join(str(row[name]) for name in names) + " |" for row in rows)])
 

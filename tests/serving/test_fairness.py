@@ -1,6 +1,7 @@
 """Fairness: callers take turns by what they cost, large work gives way to small, and no caller takes all calls."""
 
 import asyncio
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from mvindex_connectors.remote import Access, CallSettings, IndexClient
 from mvindex_connectors.server.admission import Admission, CallContext
 from mvindex_connectors.server.batching import Batcher
 from mvindex_connectors.server.config import Limits, ServerConfig
-from mvindex_connectors.server.fairness import FairQueue, SmallFirst, has_room, query_costs
+from mvindex_connectors.server.fairness import FairQueue, SmallFirst, brief_turns, has_room, query_costs
 from mvindex_connectors.server.index_service import IndexService
 from mvindex_connectors.server.response_budget import ResponseBudget, ResponseMeter
 from mvindex_connectors.server.telemetry import Metrics
@@ -130,6 +131,49 @@ def test_a_large_request_is_searched_in_finer_parts_while_small_ones_come(has_sm
     assert asyncio.run(search()) == (200, sizes)
 
 
+class OverlappingIndex:
+    """Stands where an index is asked; no search ends before a second batch of texts is encoded."""
+
+    def __init__(self):
+        self.encoded, self.searched = [], []
+        self._is_second = threading.Event()
+
+    def encode_queries(self, texts):
+        self.encoded.append(list(texts))
+        if len(self.encoded) == 2:
+            self._is_second.set()
+        return np.zeros((len(texts), 4), dtype=np.float32)
+
+    def search_with_options(self, queries, options, text=None):
+        assert self._is_second.wait(60), "no text was encoded during the search"
+        self.searched.append(text)
+        return [SearchResult((), False, 0, 1)] * len(queries)
+
+
+def test_texts_are_encoded_while_others_are_searched():
+    async def ask():
+        index = OverlappingIndex()
+        batcher = Batcher(index, NoObserver(), batch=256, queued=1000, response_bytes=1 << 20)
+
+        def search(text):
+            meter = ResponseMeter(ResponseBudget(1 << 20))
+            return asyncio.ensure_future(batcher.search([text], SearchOptions(), meter, [text]))
+
+        try:
+            first = search("a")
+            while not index.encoded:
+                await asyncio.sleep(0.001)
+            others = [search(text) for text in "bc"]
+            await asyncio.gather(first, *others)
+        finally:
+            batcher.close()
+        return index.encoded, index.searched
+
+    encoded, searched = asyncio.run(ask())
+    assert encoded in ([["a"], ["b"], ["c"]], [["a"], ["b", "c"]])
+    assert sorted(text for texts in searched for text in texts) == ["a", "b", "c"]
+
+
 def test_what_is_converted_in_the_event_loop_does_not_pause_there(tmp_path):
     """Its results may come from the lane of large requests, where it would: nobody could end the small ones then."""
     fill(tmp_path / "a.mvx")
@@ -164,6 +208,28 @@ def test_large_work_waits_for_small_but_keeps_a_share():
         waited.start()
         waited.join(10)
         assert not waited.is_alive()
+
+
+def test_the_interpreter_is_lent_briefly_while_a_thread_does_long_work(tmp_path):
+    fill(tmp_path / "a.mvx")
+    usual = sys.getswitchinterval()
+
+    async def intervals():
+        with mvindex.open(tmp_path / "a.mvx") as index:
+            service = IndexService("a", index, ServerConfig(indexes=[("a", index.where)]), NoObserver())
+
+            def nested():
+                with brief_turns:
+                    pass
+                return sys.getswitchinterval()
+
+            try:
+                return [await run(nested) for run in (service.read, service.write, service.in_background)]
+            finally:
+                service.close()
+
+    found = asyncio.run(intervals())
+    assert max(found) < usual == sys.getswitchinterval()
 
 
 @pytest.mark.parametrize(

@@ -225,11 +225,11 @@ def test_a_cancelled_search_leaves_the_queue(tmp_path):
             asyncio.ensure_future(one.search(vectors(size, 4), SearchOptions(), new_meter())) for size in (1, 64)
         ]
         await asyncio.sleep(0.1)
-        assert (len(one._batcher._small), len(one._batcher._large)) == (1, 1)
+        assert (len(one._batcher._small.waiting), len(one._batcher._large.waiting)) == (1, 1)
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-        assert (len(one._batcher._small), len(one._batcher._large)) == (0, 0)
+        assert (len(one._batcher._small.waiting), len(one._batcher._large.waiting)) == (0, 0)
         may_end.set()
         return await asyncio.gather(*slow)
 

@@ -1,9 +1,10 @@
 """Micro-batching: queries that arrive during a search are encoded and searched together in the next one.
 
-There is no waiting window: a query that arrives while the searcher is idle is searched at once, by itself. Large
-requests are split and have a lane of their own, so that they do not delay small ones; that lane also serves small
-requests that have waited too long, and pauses while small ones are served. In each lane callers take turns by what
-their requests cost. Queries whose caller is gone (disconnected, deadline passed) are dropped.
+There is no waiting window: a query that arrives while the searcher is idle is searched at once, by itself. Texts are
+encoded while those before them are searched. Large requests are split and have a lane of their own, so that they do not
+delay small ones; that lane also serves small requests that have waited too long, and pauses while small ones are
+served. In each lane callers take turns by what their requests cost. Queries whose caller is gone (disconnected,
+deadline passed) are dropped.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -25,7 +27,7 @@ from mvindex.records import Combine, Floats, QueryGroup, SearchResult
 from mvindex.scoring.fusion import Mode
 from mvindex.search.options import SearchOptions
 from mvindex.search.profiling import watched_stages
-from mvindex_connectors.server.fairness import FairQueue, query_costs
+from mvindex_connectors.server.fairness import FairQueue, brief_turns, query_costs
 from mvindex_connectors.server.response_budget import ResponseMeter, too_large_beyond, without_frames
 
 # A request that costs more than so many plain queries is large; it is searched in parts that cost up to _PART, since
@@ -79,6 +81,58 @@ class _Job:
         return isinstance(self.queries, list) and not reads_texts
 
 
+class _Lane:
+    """Requests that wait, and the threads that search them: one for each batch in progress.
+
+    Attributes:
+        waiting: The requests that no batch has taken yet.
+        in_encoding: The newest batch until its texts are encoded, or until its end if it has none; then the next may
+            begin.
+
+    """
+
+    def __init__(self, name: str, num_batches: int) -> None:
+        """num_batches: the most in progress."""
+        self.waiting: FairQueue[_Job] = FairQueue()
+        self.in_encoding: list[_Job] | None = None
+        self._threads = [ThreadPoolExecutor(1, thread_name_prefix=f"search-{name}") for _ in range(num_batches)]
+        self._idle = list(self._threads)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a batch may begin."""
+        return self.in_encoding is None and bool(self._idle)
+
+    @property
+    def num_waiting(self) -> int:
+        """Queries that wait, without cancelled ones."""
+        return sum(job.size for job in self.waiting if not job.future.done())
+
+    def begin(self, jobs: list[_Job]) -> ThreadPoolExecutor:
+        """Return the thread of a batch; the same one while there is no other batch, since scans keep what they need."""
+        self.in_encoding = jobs
+        return self._idle.pop(0)
+
+    def let_next(self, jobs: list[_Job]) -> None:
+        """Let the batch after this one begin."""
+        if self.in_encoding is jobs:
+            self.in_encoding = None
+
+    def end(self, jobs: list[_Job], thread: ThreadPoolExecutor) -> None:
+        """End a batch."""
+        self.let_next(jobs)
+        self._idle.insert(0, thread)
+
+    def drop_cancelled(self) -> None:
+        """Forget cancelled requests: they would hold their queries until a long search is done."""
+        self.waiting.keep([job for job in self.waiting if not job.future.done()])
+
+    def close(self) -> None:
+        """Finish the batches in progress, then stop the threads."""
+        for thread in self._threads:
+            thread.shutdown(wait=True)
+
+
 class Batcher:
     """Batches the searches of one index; all calls come from one event loop."""
 
@@ -88,22 +142,19 @@ class Batcher:
         """batch: the most queries searched together; queued: the most that may wait; response_bytes: of documents."""
         self._index, self._observer = index, observer
         self._batch, self._queued, self._response_bytes = batch, queued, response_bytes
-        self._small: FairQueue[_Job] = FairQueue()
-        self._large: FairQueue[_Job] = FairQueue()
-        self._is_busy = {"small": False, "large": False}
+        # The encoder takes all cores without the interpreter, the rest of a search takes the interpreter: two batches.
+        self._small, self._large = _Lane("small", 2), _Lane("large", 1)
         self._has_helped = False  # whether the lane of large requests took small ones at its last turn
-        # One thread per lane, since the encoder and the scans keep thread pools per calling thread.
-        self._threads = {lane: ThreadPoolExecutor(1, thread_name_prefix=f"search-{lane}") for lane in self._is_busy}
 
     @property
     def waiting(self) -> int:
         """Queries waiting to be searched."""
-        return _num_waiting(self._small) + _num_waiting(self._large)
+        return self._small.num_waiting + self._large.num_waiting
 
     def close(self) -> None:
         """Finish searches in progress, then stop the threads."""
-        for thread in self._threads.values():
-            thread.shutdown(wait=True)
+        self._small.close()
+        self._large.close()
 
     def is_large(self, queries: list[str] | Floats, options: SearchOptions, texts: list[str] | None) -> bool:
         """Return whether the request is searched in parts, in the lane of large ones."""
@@ -130,14 +181,14 @@ class Batcher:
         costs = query_costs(queries, texts, options.top_k)
         cost = sum(costs)
         lane = self._large if cost > _MAX_SMALL else self._small
-        self._check_queue(lane, meter.caller, cost)
+        self._check_queue(lane.waiting, meter.caller, cost)
         whole = _Job(queries, options, _new_future(), meter, cost, texts, convert)
         if lane is self._small:
             with meter.turns.small():
                 try:
                     return await self._submit(lane, whole)
                 except asyncio.CancelledError:
-                    _drop_cancelled(lane)
+                    lane.drop_cancelled()
                     raise
         # A query group has one result.
         parts = [slice(0, len(queries))] if options.combine is not None else list(_parts(costs))
@@ -147,72 +198,92 @@ class Batcher:
         finally:
             for future in futures:
                 future.cancel()
-            _drop_cancelled(lane)
+            lane.drop_cancelled()
 
-    def _check_queue(self, lane: FairQueue[_Job], caller: str, cost: int) -> None:
+    def _check_queue(self, waiting: FairQueue[_Job], caller: str, cost: int) -> None:
         """Raise LimitExceeded where the caller has more than its share of a lane waiting."""
-        own = lane.cost_of(caller)
-        share = self._queued // max(1, lane.num_callers + (not own))
+        own = waiting.cost_of(caller)
+        share = self._queued // max(1, waiting.num_callers + (not own))
         if own and own + cost > share:
             raise LimitExceeded(
                 f"requests of this caller that cost {own} queries are waiting, and this one costs {cost}; its share is "
                 f"{share}. Try again in a second"
             )
 
-    def _submit(self, lane: FairQueue[_Job], job: _Job) -> asyncio.Future[list[SearchResult]]:
-        lane.append(job)
+    def _submit(self, lane: _Lane, job: _Job) -> asyncio.Future[list[SearchResult]]:
+        lane.waiting.append(job)
         self._pump()
-        if lane is self._small and not job.future.done() and job in self._small:
+        if lane is self._small and not job.future.done() and job in lane.waiting:
             asyncio.get_running_loop().call_later(_MAX_WAIT_S, self._pump)
         return job.future
 
     def _pump(self) -> None:
-        """Let idle lanes take waiting jobs."""
-        if not self._is_busy["small"]:
-            self._start("small", self._take(self._small, self._batch))
-        if not self._is_busy["large"]:
-            is_overdue = bool(self._small) and time.monotonic() - min(job.since for job in self._small) >= _MAX_WAIT_S
+        """Let lanes with room take waiting jobs."""
+        small, large = self._small.waiting, self._large.waiting
+        if self._small.has_room:
+            self._start(self._small, self._take(small, self._batch))
+        if self._large.has_room:
+            is_overdue = bool(small) and time.monotonic() - min(job.since for job in small) >= _MAX_WAIT_S
             # By turns if both are waiting.
-            self._has_helped = is_overdue and not (self._has_helped and self._large)
-            self._start("large", self._take(self._small, self._batch) if self._has_helped else self._take_large())
+            self._has_helped = is_overdue and not (self._has_helped and large)
+            self._start(self._large, self._take(small, self._batch) if self._has_helped else self._take_large())
 
     def _take_large(self) -> list[_Job]:
         """Return the jobs of the next batch of large requests: one part while small requests come."""
-        if not self._large:
+        waiting = self._large.waiting
+        if not waiting:
             return []
-        has_small = self._large.peek().meter.turns.had_small_lately
-        return self._take(self._large, min(self._batch, _PARTS_AT_ONCE), 1 if has_small else _PARTS_AT_ONCE)
+        has_small = waiting.peek().meter.turns.had_small_lately
+        return self._take(waiting, min(self._batch, _PARTS_AT_ONCE), 1 if has_small else _PARTS_AT_ONCE)
 
-    def _take(self, lane: FairQueue[_Job], max_queries: int, max_cost: float = math.inf) -> list[_Job]:
+    def _take(self, waiting: FairQueue[_Job], max_queries: int, max_cost: float = math.inf) -> list[_Job]:
         """Remove and return the jobs of the next batch, in order, at least one, without cancelled ones."""
         jobs: list[_Job] = []
         size = cost = 0
-        while lane and (not jobs or (size + lane.peek().size <= max_queries and cost + lane.peek().cost <= max_cost)):
-            job = lane.popleft()
+        while waiting and (
+            not jobs or (size + waiting.peek().size <= max_queries and cost + waiting.peek().cost <= max_cost)
+        ):
+            job = waiting.popleft()
             if not job.future.done():
                 jobs.append(job)
                 size += job.size
                 cost += job.cost
         return jobs
 
-    def _start(self, lane: str, jobs: list[_Job]) -> None:
+    def _start(self, lane: _Lane, jobs: list[_Job]) -> None:
         if not jobs:
             return
-        self._is_busy[lane] = True
-        loop, begun = asyncio.get_running_loop(), time.monotonic()
+        loop, begun, thread = asyncio.get_running_loop(), time.monotonic(), lane.begin(jobs)
         stages: dict[str, float] = {}
-        observe = partial(self._observe, jobs, begun, stages)
-        # Called directly from the thread: an asyncio future in between would take another turn of the loop.
-        self._threads[lane].submit(self._search_jobs, lane, jobs, stages).add_done_callback(
-            lambda done: loop.call_soon_threadsafe(self._finish, lane, jobs, done, observe)
-        )
+
+        def encoded() -> None:
+            loop.call_soon_threadsafe(self._let_next, lane, jobs)
+
+        def ended(done: Future[list[Any]]) -> None:
+            # Called directly from the thread: an asyncio future in between would take another turn of the loop.
+            observe = partial(self._observe, jobs, begun, stages)
+            loop.call_soon_threadsafe(self._finish, lane, jobs, thread, done, observe)
+
+        is_large = lane is self._large and not self._has_helped
+        thread.submit(self._search_jobs, jobs, stages, encoded, is_large).add_done_callback(ended)
+
+    def _let_next(self, lane: _Lane, jobs: list[_Job]) -> None:
+        lane.let_next(jobs)
+        self._pump()
 
     def _observe(self, jobs: list[_Job], begun: float, stages: dict[str, float]) -> None:
         self._observer.observe_batch(sum(job.size for job in jobs), [begun - job.since for job in jobs], stages)
 
-    def _finish(self, lane: str, jobs: list[_Job], done: Future[list[Any]], observe: Callable[[], None]) -> None:
+    def _finish(
+        self,
+        lane: _Lane,
+        jobs: list[_Job],
+        thread: ThreadPoolExecutor,
+        done: Future[list[Any]],
+        observe: Callable[[], None],
+    ) -> None:
         """Resolve the jobs, start the lane's next batch, then record this one."""
-        self._is_busy[lane] = False
+        lane.end(jobs, thread)
         failed = done.exception()
         answers = [failed] * len(jobs) if failed is not None else done.result()
         for job, answer in zip(jobs, answers, strict=True):
@@ -226,19 +297,29 @@ class Batcher:
         asyncio.get_running_loop().call_soon(observe)
 
     def _search_jobs(
-        self, lane: str, jobs: list[_Job], stages: dict[str, float]
+        self, jobs: list[_Job], stages: dict[str, float], encoded: Callable[[], None], is_large: bool
     ) -> list[list[SearchResult] | Exception]:
-        """Return the results of each job, or its error. Runs in a thread."""
-        if lane == "large" and not self._has_helped:
+        """Return the results of each job, or its error. Runs in a thread.
+
+        Args:
+            jobs: Of one batch.
+            stages: Takes the seconds of each stage.
+            encoded: Called when the texts are encoded, if there are any.
+            is_large: Whether to pause for small requests.
+
+        """
+        if is_large:
             for job in jobs:
                 job.meter.is_in_thread = True
             jobs[0].meter.give_way()
-        with watched_stages(stages):
+        with brief_turns if is_large else nullcontext(), watched_stages(stages):
             vectors = self._encode(jobs, stages)
+            if "encode" in stages:
+                encoded()
             begun = time.perf_counter()
             answers = [_metered(*each) for each in zip(jobs, self._search(jobs, vectors), strict=True)]
             stages["search"] = time.perf_counter() - begun - stages.get("rescore", 0.0)
-        return [_converted(*each) for each in zip(jobs, answers, strict=True)]
+            return [_converted(*each) for each in zip(jobs, answers, strict=True)]
 
     def _encode(self, jobs: list[_Job], stages: dict[str, float]) -> list[Any]:
         """Return the vectors of each job's queries, all texts encoded at once; the texts for a lexical search."""
@@ -369,13 +450,3 @@ def _choose_citations(results: Sequence[SearchResult], meter: ResponseMeter) -> 
 
 def _new_future() -> asyncio.Future[list[SearchResult]]:
     return asyncio.get_running_loop().create_future()
-
-
-def _drop_cancelled(lane: FairQueue[_Job]) -> None:
-    """Remove cancelled jobs from the lane: they would hold their queries until a long search is done."""
-    lane.keep([job for job in lane if not job.future.done()])
-
-
-def _num_waiting(lane: FairQueue[_Job]) -> int:
-    """Return the number of queries waiting in a lane, without cancelled ones."""
-    return sum(job.size for job in lane if not job.future.done())

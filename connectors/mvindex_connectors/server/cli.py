@@ -23,7 +23,6 @@ else:
 app = typer.Typer()
 # Headings of options in the help.
 _LISTEN, _ACCESS, _COPIES, _LIMITS = "Address", "Access", "Upkeep and snapshots", "Limits"
-_SWITCH_S = 0.0001
 _VARIABLE = "MVINDEX_SERVE_"
 
 
@@ -286,8 +285,6 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
         print_json({"grpc": addresses.grpc, "http": addresses.http, "indexes": list(addresses.indexes)})
         sys.stdout.flush()
 
-    # The event loop must not wait long for a searching thread to release the interpreter.
-    sys.setswitchinterval(_SWITCH_S)
     _run(Server(config).run(print_addresses))
 
 
