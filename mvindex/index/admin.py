@@ -16,7 +16,7 @@ from mvindex.search.hybrid import JudgedQuestion
 from mvindex.search.local import LocalSearch
 from mvindex.search.options import SearchOptions
 from mvindex.search.queries import TextQueries
-from mvindex.store import catalog
+from mvindex.store import schema
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.protocol import LocalStore
 
@@ -169,7 +169,7 @@ class LocalAdmin:
         damaged = [store for store in self._stores() if not _are_columns_sound(store)]
         for store in damaged:
             with store.writing():
-                store.set_filter_fields(store.settings[catalog.FILTER_FIELDS_KEY])
+                store.set_filter_fields(store.settings[schema.FILTER_FIELDS_KEY])
         return bool(damaged)
 
     def rebuild_lexical_if_damaged(self) -> bool:

@@ -19,7 +19,7 @@ from mvindex.lexical.language import AUTO, NONE
 from mvindex.lexical.tokenizer import parse_lexical
 from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex.search.local import LocalSearch
-from mvindex.store import catalog
+from mvindex.store import catalog, schema
 from mvindex.store.columns import parse_filter_fields
 from mvindex.store.create import create_store
 from mvindex.store.embedded import EmbeddedStore
@@ -98,8 +98,8 @@ def default_lexical(path: str | Path, *, has_texts: bool) -> str:
 def create_index(path: str | Path, settings: dict[str, Any], encoder: Encoder | None, shards: int | None) -> Index:
     """Create an empty index of what new_settings() returns; otherwise as create(), without a form for the encoder."""
     if (backend := find_backend(path)) is not None:
-        has_lexical = catalog.LEXICAL_KEY in settings or catalog.CHOOSE_LEXICAL_KEY in settings
-        has_fields = bool(settings.pop(catalog.FILTER_FIELDS_KEY, None))
+        has_lexical = schema.LEXICAL_KEY in settings or catalog.CHOOSE_LEXICAL_KEY in settings
+        has_fields = bool(settings.pop(schema.FILTER_FIELDS_KEY, None))
         for name, is_given in (
             ("lexical", has_lexical),
             ("shards", shards is not None),
@@ -256,7 +256,7 @@ def new_settings(  # noqa: PLR0913 - each argument is a setting of the index
     check_temperature(temperature)
     settings = {"dim": dim, "dtype": dtype, "encoder": spec, "temperature": temperature, "prune_views": eps}
     if fields := parse_filter_fields(filter_fields):
-        settings[catalog.FILTER_FIELDS_KEY] = fields
+        settings[schema.FILTER_FIELDS_KEY] = fields
     if lexical == AUTO:
         settings[catalog.CHOOSE_LEXICAL_KEY] = True
     elif lexical != NONE:

@@ -12,7 +12,7 @@ from mvindex.errors import DamagedIndex, StaleReader, Unsupported
 from mvindex.lexical.cache import Lengths, TermPostings
 from mvindex.lexical.postings import Segment, read_block, read_blocks, read_lengths, read_segments
 from mvindex.lexical.tokenizer import Lexical
-from mvindex.store import catalog
+from mvindex.store import catalog, schema
 
 if TYPE_CHECKING:
     from mvindex.store.snapshot import Snapshot
@@ -32,13 +32,13 @@ class LexicalReader:
 
     def __init__(self, connection: sqlite3.Connection, snapshot: Snapshot) -> None:
         """Raise Unsupported for an index without a lexical index; StaleReader where it was rebuilt meanwhile."""
-        kind = snapshot.settings.get(catalog.LEXICAL_KEY)
+        kind = snapshot.settings.get(schema.LEXICAL_KEY)
         if kind is None:
             raise Unsupported(
                 f"{snapshot.directory.parent}: has no lexical index; `mvindex build --lexical unicode` makes one "
                 "(english: terms by their stems)"
             )
-        if catalog.read_settings(connection).get(catalog.LEXICAL_KEY) != kind:
+        if catalog.read_settings(connection).get(schema.LEXICAL_KEY) != kind:
             raise StaleReader(f"{snapshot.directory.parent}: its lexical index was rebuilt; refresh() or open it again")
         self.kind = Lexical(kind)
         self._connection, self._snapshot = connection, snapshot

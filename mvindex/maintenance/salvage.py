@@ -18,7 +18,7 @@ import numpy as np
 from mvindex.errors import ConfigError, DamagedIndex, MvindexError
 from mvindex.maintenance.read import CatalogRow, DeletedRows, Problem, StoredViews, each_row, find_generation
 from mvindex.records import CountCallback, Ints, no_progress
-from mvindex.store import catalog
+from mvindex.store import catalog, schema
 from mvindex.store.create import atomic_directory, start_generation
 from mvindex.store.files import KEPT_SETTINGS, Current, check_path, read_acknowledged, read_kept_settings, write_current
 from mvindex.store.fsync import DIRECTORY_MODE
@@ -81,7 +81,7 @@ def salvage(path: str | Path, target: str | Path, on_progress: CountCallback = n
             directory = building / generation_name(1)
             directory.mkdir(DIRECTORY_MODE)
             index_id = secrets.token_hex(16)
-            kept = (*KEPT_SETTINGS, catalog.LEXICAL_KEY, catalog.FUSION_KEY)
+            kept = (*KEPT_SETTINGS, schema.LEXICAL_KEY, catalog.FUSION_KEY)
             settings = {name: damaged.settings.get(name) for name in kept}
             start_generation(directory, {**settings, "version": 0, "next_ordinal": 0}, number=1, index_id=index_id)
             with closing(lock_generation(1, directory)) as fresh:
@@ -198,7 +198,7 @@ class _Source:
         """Return the settings of the catalog; where they are damaged, those kept in current.json."""
         path = self._source.catalog.path
         try:
-            catalog.check_application(self._connection, path)
+            schema.check_application(self._connection, path)
             settings = read_checked(self._source, self._connection)
         except (MvindexError, sqlite3.Error, UnicodeDecodeError) as err:
             kept = read_kept_settings(self._index)

@@ -15,7 +15,7 @@ from mvindex.errors import ConfigError, DamagedIndex, StaleReader, StoreError
 from mvindex.lexical.reader import check_lexical
 from mvindex.maintenance.read import CatalogRow, each_row
 from mvindex.records import CountCallback, no_progress
-from mvindex.store import catalog
+from mvindex.store import catalog, schema
 from mvindex.store.columns import check_columns
 from mvindex.store.copies_file import copies_faults, copies_path
 from mvindex.store.create import atomic_directory
@@ -176,6 +176,6 @@ def _check_catalog(connection: sqlite3.Connection, state: Snapshot) -> None:
             if faults := row.faults():
                 raise DamagedIndex(f"{source.catalog.path}: document {row.document[1]!r} is damaged: {faults[0]}")
     check_ids(source, connection)
-    check_columns(connection, state.settings.get(catalog.FILTER_FIELDS_KEY) or {}, state.num_rows)
-    if state.settings.get(catalog.LEXICAL_KEY) is not None:
+    check_columns(connection, state.settings.get(schema.FILTER_FIELDS_KEY) or {}, state.num_rows)
+    if state.settings.get(schema.LEXICAL_KEY) is not None:
         check_lexical(connection, state.num_rows)

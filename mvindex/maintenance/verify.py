@@ -19,7 +19,7 @@ from mvindex.errors import MvindexError, StoreError
 from mvindex.lexical.reader import check_lexical
 from mvindex.maintenance.read import CatalogRow, DeletedRows, Problem, StoredViews, each_row, find_generation
 from mvindex.records import CountCallback, no_progress
-from mvindex.store import catalog
+from mvindex.store import catalog, schema
 from mvindex.store.columns import check_columns
 from mvindex.store.copies_file import copies_faults, copies_path
 from mvindex.store.files import (
@@ -142,8 +142,8 @@ class _Check:
         """Check the database as SQLite sees it, and its version against the acknowledged one."""
         path = self._source.catalog.path
         try:
-            catalog.check_application(connection, path)
-            catalog.check_schema(connection)
+            schema.check_application(connection, path)
+            schema.check_schema(connection)
             for (message,) in connection.execute(f"PRAGMA integrity_check({_MAX_MESSAGES})"):
                 if message != "ok":
                     self.add(path, message)
@@ -198,8 +198,8 @@ class _Check:
     def _derived_tables(self, connection: sqlite3.Connection, settings: Mapping[str, Any]) -> None:
         """Check the lexical index, and the columns of filter fields."""
         num_rows = int(settings["ids"]["live"][0]) + int(settings["ids"]["deleted"][0])
-        fields = settings.get(catalog.FILTER_FIELDS_KEY) or {}
-        has_lexical = settings.get(catalog.LEXICAL_KEY) is not None
+        fields = settings.get(schema.FILTER_FIELDS_KEY) or {}
+        has_lexical = settings.get(schema.LEXICAL_KEY) is not None
         for is_there, check in (
             (bool(fields), partial(check_columns, connection, fields, num_rows)),
             (has_lexical, partial(check_lexical, connection, num_rows)),

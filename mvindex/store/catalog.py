@@ -7,18 +7,14 @@ ONE transaction makes a batch visible. Rows of documents and texts never change;
 from __future__ import annotations
 
 import json
-import operator
 import os
 import queue
 import sqlite3
 import stat
-import sys
-import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,52 +22,28 @@ import numpy as np
 import xxhash
 
 from mvindex.errors import DamagedIndex, StaleReader, StoreError
-from mvindex.lexical import postings
-from mvindex.store import columns, dates
+from mvindex.store import dates
 from mvindex.store.files import check_regular, check_single_name
 from mvindex.store.fsync import audit_step, flush_to_disk
 from mvindex.store.rows import document_checksum
+from mvindex.store.schema import APPLICATION_ID, FILTER_FIELDS_KEY, LEXICAL_KEY, path_of, refuse_other_schema, schema_of
 from mvindex.store.segments import BLOCK_BYTES, CommittedSegment
 
 FILE_NAME = "catalog.sqlite"
-APPLICATION_ID = 0x6D766978  # "mvix", in the header of the database file
 _BUSY_TIMEOUT_MS = 30_000
 _WAL_BYTES = 64 << 20
 # Less than the size of SQLite's lock file and a page or two.
 _LITTLE_ROOM_BYTES = 128 << 10
-# How long the schema may take to read, and the instructions of SQLite between two looks at the clock.
-_SCHEMA_TIMEOUT_S, _STEPS = 5.0, 100_000
-# No text of the schema is as long, and there are not so many settings.
-_MAX_SCHEMA_BYTES, _MAX_SETTINGS = 1 << 20, 1_000
+# There are not so many settings.
+_MAX_SETTINGS = 1_000
 # The smallest page size: SQLite's header is in the first page.
 _LEAST_BYTES = 512
 CHECKSUM_KEY = "checksum"
-# How texts are split into terms (see Lexical), in an index with a lexical index; and the settings of hybrid search.
-LEXICAL_KEY = "lexical"
 # True until the first documents decide how; False once they have.
 CHOOSE_LEXICAL_KEY = "choose_lexical"
+# Settings of hybrid search.
 FUSION_KEY = "fusion"
-# Declared filter fields, name to type, of an index that has columns (see columns.py).
-FILTER_FIELDS_KEY = "filter_fields"
 
-# Narrow and wide rows live apart: a pass over ids or metadata must not read 13 GB of text.
-_SCHEMA = """
-CREATE TABLE settings(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE files(name TEXT PRIMARY KEY, size_bytes INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE blocks(name TEXT, block INTEGER, checksum INTEGER NOT NULL, PRIMARY KEY(name, block)) WITHOUT ROWID;
-CREATE TABLE documents(doc_row INTEGER PRIMARY KEY, id TEXT NOT NULL, ordinal INTEGER NOT NULL,
-    view_start INTEGER NOT NULL, num_views INTEGER NOT NULL, views_checksum INTEGER NOT NULL,
-    content_hash BLOB NOT NULL, checksum INTEGER NOT NULL, alive INTEGER NOT NULL DEFAULT 1);
-CREATE UNIQUE INDEX documents_live ON documents(id) WHERE alive;
-CREATE INDEX documents_deleted ON documents(id) WHERE NOT alive;
-CREATE TABLE texts(doc_row INTEGER PRIMARY KEY, title TEXT NOT NULL, text TEXT NOT NULL, spans BLOB,
-    checksum INTEGER NOT NULL);
-CREATE TABLE metadata(doc_row INTEGER PRIMARY KEY, json TEXT NOT NULL, checksum INTEGER NOT NULL);
-"""
-
-
-_OPTIONAL_TABLES = (LEXICAL_KEY, FILTER_FIELDS_KEY)
-_TABLES = "SELECT type, name, sql FROM sqlite_master ORDER BY type, name"
 # What a row's checksum covers, in this order.
 DOCUMENT_COLUMNS = "d.doc_row, d.id, d.ordinal, d.view_start, d.num_views, d.views_checksum, d.content_hash"
 
@@ -240,40 +212,12 @@ def create(directory: Path, settings: Mapping[str, Any]) -> None:
         try:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
-            schema = _schema(bool(settings.get(LEXICAL_KEY)), bool(settings.get(FILTER_FIELDS_KEY)))
-            connection.executescript(f"BEGIN; PRAGMA application_id={APPLICATION_ID}; {schema}")
+            tables = schema_of(bool(settings.get(LEXICAL_KEY)), bool(settings.get(FILTER_FIELDS_KEY)))
+            connection.executescript(f"BEGIN; PRAGMA application_id={APPLICATION_ID}; {tables}")
             write_settings(connection, settings)
             connection.execute("COMMIT")
         finally:
             connection.close()
-
-
-def check_application(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise StoreError when the database is not one of mvindex's."""
-    (found,) = connection.execute("PRAGMA application_id").fetchone()
-    if found != APPLICATION_ID:
-        raise StoreError(f"{path}: a database of another program (application id {found}); not an mvindex index")
-
-
-def check_schema(connection: sqlite3.Connection) -> None:
-    """Raise DamagedIndex when the tables are not those that create() makes for an index of these settings."""
-    found = connection.execute(_TABLES).fetchall()
-    has_settings = any(name == "settings" for _, name, _ in found)
-    query = "SELECT key FROM settings WHERE key IN (?, ?) AND value NOT IN ('null', '{}')"
-    optional = {key for (key,) in connection.execute(query, _OPTIONAL_TABLES)} if has_settings else set()
-    if found != _expected_tables(*(key in optional for key in _OPTIONAL_TABLES)):
-        raise DamagedIndex(f"{_path_of(connection)}: its tables are not those of an index")
-
-
-def _schema(has_lexical: bool, has_columns: bool) -> str:
-    return _SCHEMA + (postings.SCHEMA if has_lexical else "") + (columns.SCHEMA if has_columns else "")
-
-
-@cache
-def _expected_tables(has_lexical: bool, has_columns: bool) -> list[tuple[str, str, str]]:
-    with closing(sqlite3.connect(":memory:")) as empty:
-        empty.executescript(_schema(has_lexical, has_columns))
-        return empty.execute(_TABLES).fetchall()
 
 
 def read_settings(connection: sqlite3.Connection) -> dict[str, Any]:
@@ -281,15 +225,15 @@ def read_settings(connection: sqlite3.Connection) -> dict[str, Any]:
     # No more at once: a table whose pages lead back to themselves has no end.
     rows = connection.execute("SELECT key, value FROM settings").fetchmany(_MAX_SETTINGS + 1)
     if len(rows) > _MAX_SETTINGS:
-        raise DamagedIndex(f"{_path_of(connection)}: expected at most {_MAX_SETTINGS:,} settings, got more")
+        raise DamagedIndex(f"{path_of(connection)}: expected at most {_MAX_SETTINGS:,} settings, got more")
     stored = dict(rows)
     checksum = stored.pop(CHECKSUM_KEY, None)
     try:
         settings = {key: json.loads(value) for key, value in stored.items()}
     except (ValueError, TypeError, RecursionError) as err:
-        raise DamagedIndex(f"{_path_of(connection)}: the settings are not valid JSON: {err}") from err
+        raise DamagedIndex(f"{path_of(connection)}: the settings are not valid JSON: {err}") from err
     if checksum != settings_checksum(stored):
-        raise DamagedIndex(f"{_path_of(connection)}: the settings do not match their checksum")
+        raise DamagedIndex(f"{path_of(connection)}: the settings do not match their checksum")
     return settings
 
 
@@ -408,52 +352,12 @@ def _connect(path: Path, mode: str, is_fixed: bool = False) -> ReadConnection:
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, factory=ReadConnection)
     try:
         connection.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
-        _refuse_other_schema(connection, path)
+        refuse_other_schema(connection, path)
         dates.register(connection)
     except BaseException:
         connection.close()
         raise
     return connection
-
-
-def _refuse_other_schema(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise DamagedIndex unless the schema holds only what create() makes, before anything else is read.
-
-    A view in place of a table may never end; a trigger writes what nobody asked for. Missing tables are for
-    check_schema() to name, and for salvage to do without; so is a single character that is not as it was written.
-    """
-    max_bytes = _limit_texts(connection, _MAX_SCHEMA_BYTES)
-    # An expression of the schema may call only functions without effects.
-    connection.execute("PRAGMA trusted_schema=OFF")
-    ends = time.monotonic() + _SCHEMA_TIMEOUT_S
-    connection.set_progress_handler(lambda: time.monotonic() > ends, _STEPS)
-    connection.text_factory = lambda stored: stored.decode(errors="replace")
-    try:
-        known = _expected_tables(True, True)
-        for row in connection.execute(f"{_TABLES} LIMIT {len(known) + 1}"):
-            if row not in known and not any(_is_one_character_off(row, each) for each in known):
-                check_application(connection, path)
-                kind, name, _ = row
-                raise DamagedIndex(f"{path}: expected the tables of an index only, got a {kind!s:.20} {name!r:.60}")
-    except sqlite3.DataError as err:
-        raise DamagedIndex(f"{path}: expected the tables of an index only, got a schema of long texts") from err
-    finally:
-        _limit_texts(connection, max_bytes)
-        connection.set_progress_handler(None, 0)
-        connection.text_factory = str
-
-
-def _limit_texts(connection: sqlite3.Connection, max_bytes: int) -> int:
-    """Set how many bytes a row or a text may have; return the limit before. Python has a way to do so since 3.11."""
-    if sys.version_info < (3, 11):
-        return max_bytes
-    return connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max_bytes)
-
-
-def _is_one_character_off(row: tuple[object, ...], expected: tuple[object, ...]) -> bool:
-    """Return whether these rows of a schema are texts of the same lengths with all but one character in common."""
-    found, written = ("\0".join(map(str, each)) for each in (row, expected))
-    return len(found) == len(written) and sum(map(operator.ne, found, written)) == 1
 
 
 def _make_log(path: Path) -> None:
@@ -469,10 +373,6 @@ def _make_log(path: Path) -> None:
         flush_to_disk(path.parent)
     except OSError as err:
         raise StoreError(f"{_log_of(path)}: cannot be made: {err.strerror or err}") from err
-
-
-def _path_of(connection: sqlite3.Connection) -> str:
-    return str(connection.execute("PRAGMA database_list").fetchone()[2])
 
 
 def _room_hint(path: Path) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 from mvindex.errors import DamagedIndex, StoreError
 from mvindex.lexical.cache import PostingsCache
-from mvindex.store import catalog
+from mvindex.store import catalog, schema
 from mvindex.store.catalog import Catalog
 from mvindex.store.files import Current, read_current, write_current
 from mvindex.store.fsync import DIRECTORY_MODE, audit_step, flush_to_disk, remove_entry, rename
@@ -185,7 +185,7 @@ def _is_catalog(path: Path) -> bool:
     if not path.is_file():
         return False
     with open(path, "rb") as file:
-        return int.from_bytes(file.read(72)[68:], "big") == catalog.APPLICATION_ID
+        return int.from_bytes(file.read(72)[68:], "big") == schema.APPLICATION_ID
 
 
 def _other_format(index: Path, version: int) -> StoreError:

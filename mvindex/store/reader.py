@@ -15,7 +15,7 @@ from mvindex.errors import DamagedIndex, QueryError, StoreError
 from mvindex.lexical.reader import LexicalReader
 from mvindex.records import ALL_FIELDS, Bools, Field, Ints, Span
 from mvindex.store.byte_limit import limited
-from mvindex.store.catalog import DOCUMENT_COLUMNS, FILE_NAME, FILTER_FIELDS_KEY, check_document, read_settings
+from mvindex.store.catalog import DOCUMENT_COLUMNS, FILE_NAME, check_document, read_settings
 from mvindex.store.columns import Column, ColumnFilter, FieldType, check_columns, read_column
 from mvindex.store.filters import Filter, Sql, parse_filter, parse_parts
 from mvindex.store.generation import Generation
@@ -27,6 +27,7 @@ from mvindex.store.rows import (
     unpack_span,
     unpack_spans,
 )
+from mvindex.store.schema import FILTER_FIELDS_KEY
 from mvindex.store.snapshot import Snapshot
 
 _FETCH_ROWS = 65_536

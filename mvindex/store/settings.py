@@ -11,14 +11,14 @@ from typing import Any
 
 from mvindex.errors import ConfigError, DamagedIndex
 from mvindex.lexical.tokenizer import Lexical
-from mvindex.store import catalog
+from mvindex.store import catalog, schema
 from mvindex.store.columns import parse_filter_fields
 from mvindex.store.generation import Generation
 from mvindex.store.rows import FORMAT_VERSION
 
 MAX_DIM = 65_536
 # Settings that need not be there.
-_OPTIONAL = frozenset({"temperature", catalog.LEXICAL_KEY, catalog.FUSION_KEY, catalog.FILTER_FIELDS_KEY})
+_OPTIONAL = frozenset({"temperature", schema.LEXICAL_KEY, catalog.FUSION_KEY, schema.FILTER_FIELDS_KEY})
 _LEXICAL = tuple(kind.value for kind in Lexical)
 _ENGINE_NAME = re.compile(r"engine-[a-z0-9-]{1,40}-[0-9]{6,18}")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,80}")
@@ -39,9 +39,9 @@ def read_checked(source: Generation, connection: sqlite3.Connection) -> dict[str
         "engine": ("an engine's record, or null", lambda value: value is None or _is_engine(value)),
         "deleted": ("count and checksum", _is_deleted),
         "ids": ("counts and checksums", _are_ids),
-        catalog.LEXICAL_KEY: (f"{', '.join(_LEXICAL)}, or null", lambda value: value is None or value in _LEXICAL),
+        schema.LEXICAL_KEY: (f"{', '.join(_LEXICAL)}, or null", lambda value: value is None or value in _LEXICAL),
         catalog.FUSION_KEY: ("a method and two weights, or null", lambda value: value is None or _is_fusion(value)),
-        catalog.FILTER_FIELDS_KEY: ("names of fields with their types, or null", _are_filter_fields),
+        schema.FILTER_FIELDS_KEY: ("names of fields with their types, or null", _are_filter_fields),
     }
     _check(settings, expected, source.catalog.path)
     return settings

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from mvindex.errors import DamagedIndex
 from mvindex.records import Bools, Ints
-from mvindex.store import catalog
+from mvindex.store import catalog, schema
 from mvindex.store.columns import Column
 from mvindex.store.files import read_acknowledged
 from mvindex.store.generation import Generation
@@ -136,8 +136,8 @@ def read_snapshot(source: Generation, previous: Snapshot | None = None) -> Snaps
     # Read first: a commit that is acknowledged later must not count as missing.
     acknowledged = read_acknowledged(source.directory)
     with source.catalog.reading() as connection:
-        catalog.check_application(connection, source.catalog.path)
-        catalog.check_schema(connection)
+        schema.check_application(connection, source.catalog.path)
+        schema.check_schema(connection)
         same = previous if previous is not None and previous.source is source else None
         snapshot = Snapshot(source, connection, same)
     if snapshot.settings["version"] < acknowledged:

@@ -17,7 +17,7 @@ from mvindex.lexical import postings
 from mvindex.lexical.postings import append_segment
 from mvindex.lexical.tokenizer import Lexical, Tokens, parse_lexical, tokenize_in_parts
 from mvindex.records import CountCallback, Ints
-from mvindex.store import catalog, columns
+from mvindex.store import catalog, columns, schema
 from mvindex.store.columns import append_columns, update_columns
 from mvindex.store.files import write_acknowledged
 from mvindex.store.generation import Generation
@@ -83,7 +83,7 @@ class GenerationWriter:
             records = self._records(transaction.rows)
             parts = zip(before, (transaction.rows.packed, records), strict=True)
             after = [append(self._generation.directory, segment, [data]) for segment, data in parts]
-        tokens, fields = self._tokens(transaction.rows), self.settings.get(catalog.FILTER_FIELDS_KEY) or {}
+        tokens, fields = self._tokens(transaction.rows), self.settings.get(schema.FILTER_FIELDS_KEY) or {}
         settings = {
             **transaction.settings,
             "version": self.settings["version"] + 1,
@@ -117,7 +117,7 @@ class GenerationWriter:
         snapshot: this writer's state. on_progress: called with the number of rows done since the last call.
         """
         kind = None if lexical is None else lexical.value
-        settings: dict[str, Any] = {catalog.LEXICAL_KEY: kind, "version": self.settings["version"] + 1}
+        settings: dict[str, Any] = {schema.LEXICAL_KEY: kind, "version": self.settings["version"] + 1}
         if catalog.CHOOSE_LEXICAL_KEY in self.settings:
             settings[catalog.CHOOSE_LEXICAL_KEY] = False
         with self._transaction() as connection:
@@ -140,7 +140,7 @@ class GenerationWriter:
 
     def set_filter_fields(self, fields: Mapping[str, str]) -> None:
         """Build the columns of these fields, name to type, from the metadata of all rows; {} removes all columns."""
-        settings = {catalog.FILTER_FIELDS_KEY: dict(fields), "version": self.settings["version"] + 1}
+        settings = {schema.FILTER_FIELDS_KEY: dict(fields), "version": self.settings["version"] + 1}
         with self._transaction() as connection:
             connection.execute("DROP TABLE IF EXISTS columns")
             if fields:
@@ -162,7 +162,7 @@ class GenerationWriter:
 
     def _tokens(self, rows: Rows | None) -> list[Tokens]:
         """Return the terms of the documents where there is a lexical index; counted before the transaction begins."""
-        lexical = parse_lexical(self.settings.get(catalog.LEXICAL_KEY))
+        lexical = parse_lexical(self.settings.get(schema.LEXICAL_KEY))
         if rows is None or lexical is None:
             return []
         return list(tokenize_in_parts([document.lexical_text for document in rows.documents], lexical))

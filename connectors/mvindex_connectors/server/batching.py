@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -28,6 +28,7 @@ from mvindex.scoring.fusion import Mode
 from mvindex.search.options import SearchOptions
 from mvindex.search.profiling import watched_stages
 from mvindex_connectors.server.fairness import FairQueue, brief_turns, query_costs
+from mvindex_connectors.server.lanes import Job, Lane, new_future
 from mvindex_connectors.server.response_budget import ResponseMeter, too_large_beyond, without_frames
 
 # A request that costs more than so many plain queries is large; it is searched in parts that cost up to _PART, since
@@ -46,93 +47,6 @@ class BatchObserver(Protocol):
         """Record a batch: its queries, the seconds each request waited, the seconds of each stage."""
 
 
-@dataclass(slots=True, eq=False)
-class _Job:
-    queries: list[str] | Floats
-    options: SearchOptions
-    future: asyncio.Future[list[SearchResult]]
-    meter: ResponseMeter
-    cost: int
-    texts: list[str] | None = None  # for terms and citations, one for each query
-    convert: Callable[[list[SearchResult]], list[Any]] | None = None
-    since: float = field(default_factory=time.monotonic)
-
-    @property
-    def size(self) -> int:
-        return len(self.queries)
-
-    @property
-    def caller(self) -> str:
-        return self.meter.caller
-
-    def part(self, part: slice, cost: int) -> _Job:
-        """Return a job of some of the queries."""
-        texts = None if self.texts is None else self.texts[part]
-        return replace(self, queries=self.queries[part], future=_new_future(), cost=cost, texts=texts)
-
-    @property
-    def needs_encoding(self) -> bool:
-        """Whether these are texts that are searched by views, one by one and as they are.
-
-        The index reads operators first, and encodes a query group itself.
-        """
-        options = self.options
-        reads_texts = options.mode is Mode.LEXICAL or options.operators or options.combine is not None
-        return isinstance(self.queries, list) and not reads_texts
-
-
-class _Lane:
-    """Requests that wait, and the threads that search them: one for each batch in progress.
-
-    Attributes:
-        waiting: The requests that no batch has taken yet.
-        in_encoding: The newest batch until its texts are encoded, or until its end if it has none; then the next may
-            begin.
-
-    """
-
-    def __init__(self, name: str, num_batches: int) -> None:
-        """num_batches: the most in progress."""
-        self.waiting: FairQueue[_Job] = FairQueue()
-        self.in_encoding: list[_Job] | None = None
-        self._threads = [ThreadPoolExecutor(1, thread_name_prefix=f"search-{name}") for _ in range(num_batches)]
-        self._idle = list(self._threads)
-
-    @property
-    def has_room(self) -> bool:
-        """Whether a batch may begin."""
-        return self.in_encoding is None and bool(self._idle)
-
-    @property
-    def num_waiting(self) -> int:
-        """Queries that wait, without cancelled ones."""
-        return sum(job.size for job in self.waiting if not job.future.done())
-
-    def begin(self, jobs: list[_Job]) -> ThreadPoolExecutor:
-        """Return the thread of a batch; the same one while there is no other batch, since scans keep what they need."""
-        self.in_encoding = jobs
-        return self._idle.pop(0)
-
-    def let_next(self, jobs: list[_Job]) -> None:
-        """Let the batch after this one begin."""
-        if self.in_encoding is jobs:
-            self.in_encoding = None
-
-    def end(self, jobs: list[_Job], thread: ThreadPoolExecutor) -> None:
-        """End a batch."""
-        self.let_next(jobs)
-        self._idle.insert(0, thread)
-
-    def drop_cancelled(self) -> None:
-        """Forget cancelled requests: they would hold their queries until a long search is done."""
-        self.waiting.keep([job for job in self.waiting if not job.future.done()])
-
-    def close(self) -> None:
-        """Finish the batches in progress, then stop the threads."""
-        for thread in self._threads:
-            thread.shutdown(wait=True)
-
-
 class Batcher:
     """Batches the searches of one index; all calls come from one event loop."""
 
@@ -143,7 +57,7 @@ class Batcher:
         self._index, self._observer = index, observer
         self._batch, self._queued, self._response_bytes = batch, queued, response_bytes
         # The encoder takes all cores without the interpreter, the rest of a search takes the interpreter: two batches.
-        self._small, self._large = _Lane("small", 2), _Lane("large", 1)
+        self._small, self._large = Lane("small", 2), Lane("large", 1)
         self._has_helped = False  # whether the lane of large requests took small ones at its last turn
 
     @property
@@ -182,7 +96,7 @@ class Batcher:
         cost = sum(costs)
         lane = self._large if cost > _MAX_SMALL else self._small
         self._check_queue(lane.waiting, meter.caller, cost)
-        whole = _Job(queries, options, _new_future(), meter, cost, texts, convert)
+        whole = Job(queries, options, new_future(), meter, cost, texts, convert)
         if lane is self._small:
             with meter.turns.small():
                 try:
@@ -200,7 +114,7 @@ class Batcher:
                 future.cancel()
             lane.drop_cancelled()
 
-    def _check_queue(self, waiting: FairQueue[_Job], caller: str, cost: int) -> None:
+    def _check_queue(self, waiting: FairQueue[Job], caller: str, cost: int) -> None:
         """Raise LimitExceeded where the caller has more than its share of a lane waiting."""
         own = waiting.cost_of(caller)
         share = self._queued // max(1, waiting.num_callers + (not own))
@@ -210,7 +124,7 @@ class Batcher:
                 f"{share}. Try again in a second"
             )
 
-    def _submit(self, lane: _Lane, job: _Job) -> asyncio.Future[list[SearchResult]]:
+    def _submit(self, lane: Lane, job: Job) -> asyncio.Future[list[SearchResult]]:
         lane.waiting.append(job)
         self._pump()
         if lane is self._small and not job.future.done() and job in lane.waiting:
@@ -228,7 +142,7 @@ class Batcher:
             self._has_helped = is_overdue and not (self._has_helped and large)
             self._start(self._large, self._take(small, self._batch) if self._has_helped else self._take_large())
 
-    def _take_large(self) -> list[_Job]:
+    def _take_large(self) -> list[Job]:
         """Return the jobs of the next batch of large requests: one part while small requests come."""
         waiting = self._large.waiting
         if not waiting:
@@ -236,9 +150,9 @@ class Batcher:
         has_small = waiting.peek().meter.turns.had_small_lately
         return self._take(waiting, min(self._batch, _PARTS_AT_ONCE), 1 if has_small else _PARTS_AT_ONCE)
 
-    def _take(self, waiting: FairQueue[_Job], max_queries: int, max_cost: float = math.inf) -> list[_Job]:
+    def _take(self, waiting: FairQueue[Job], max_queries: int, max_cost: float = math.inf) -> list[Job]:
         """Remove and return the jobs of the next batch, in order, at least one, without cancelled ones."""
-        jobs: list[_Job] = []
+        jobs: list[Job] = []
         size = cost = 0
         while waiting and (
             not jobs or (size + waiting.peek().size <= max_queries and cost + waiting.peek().cost <= max_cost)
@@ -250,7 +164,7 @@ class Batcher:
                 cost += job.cost
         return jobs
 
-    def _start(self, lane: _Lane, jobs: list[_Job]) -> None:
+    def _start(self, lane: Lane, jobs: list[Job]) -> None:
         if not jobs:
             return
         loop, begun, thread = asyncio.get_running_loop(), time.monotonic(), lane.begin(jobs)
@@ -267,17 +181,17 @@ class Batcher:
         is_large = lane is self._large and not self._has_helped
         thread.submit(self._search_jobs, jobs, stages, encoded, is_large).add_done_callback(ended)
 
-    def _let_next(self, lane: _Lane, jobs: list[_Job]) -> None:
+    def _let_next(self, lane: Lane, jobs: list[Job]) -> None:
         lane.let_next(jobs)
         self._pump()
 
-    def _observe(self, jobs: list[_Job], begun: float, stages: dict[str, float]) -> None:
+    def _observe(self, jobs: list[Job], begun: float, stages: dict[str, float]) -> None:
         self._observer.observe_batch(sum(job.size for job in jobs), [begun - job.since for job in jobs], stages)
 
     def _finish(
         self,
-        lane: _Lane,
-        jobs: list[_Job],
+        lane: Lane,
+        jobs: list[Job],
         thread: ThreadPoolExecutor,
         done: Future[list[Any]],
         observe: Callable[[], None],
@@ -297,7 +211,7 @@ class Batcher:
         asyncio.get_running_loop().call_soon(observe)
 
     def _search_jobs(
-        self, jobs: list[_Job], stages: dict[str, float], encoded: Callable[[], None], is_large: bool
+        self, jobs: list[Job], stages: dict[str, float], encoded: Callable[[], None], is_large: bool
     ) -> list[list[SearchResult] | Exception]:
         """Return the results of each job, or its error. Runs in a thread.
 
@@ -321,7 +235,7 @@ class Batcher:
             stages["search"] = time.perf_counter() - begun - stages.get("rescore", 0.0)
             return [_converted(*each) for each in zip(jobs, answers, strict=True)]
 
-    def _encode(self, jobs: list[_Job], stages: dict[str, float]) -> list[Any]:
+    def _encode(self, jobs: list[Job], stages: dict[str, float]) -> list[Any]:
         """Return the vectors of each job's queries, all texts encoded at once; the texts for a lexical search."""
         texts = [text for job in jobs if job.needs_encoding for text in job.queries]
         begun = time.perf_counter()
@@ -344,7 +258,7 @@ class Batcher:
                 at += job.size
         return vectors
 
-    def _search(self, jobs: list[_Job], vectors: list[Any]) -> list[list[SearchResult] | Exception]:
+    def _search(self, jobs: list[Job], vectors: list[Any]) -> list[list[SearchResult] | Exception]:
         """Return the results of each job, or its error; jobs with equal options are searched together."""
         answers: list[list[SearchResult] | Exception] = [
             each if isinstance(each, Exception) else [] for each in vectors
@@ -361,7 +275,7 @@ class Batcher:
                     answers[number] = self._search_query_group(jobs[number])
         return answers
 
-    def _search_query_group(self, job: _Job) -> list[SearchResult] | Exception:
+    def _search_query_group(self, job: Job) -> list[SearchResult] | Exception:
         """Return the result of a job whose queries are one group, or its error."""
         try:
             with too_large_beyond(self._response_bytes):
@@ -375,7 +289,7 @@ class Batcher:
         _choose_citations([found], job.meter)
         return [found]
 
-    def _search_together(self, jobs: list[_Job], vectors: list[Any], members: list[int], answers: list[Any]) -> None:
+    def _search_together(self, jobs: list[Job], vectors: list[Any], members: list[int], answers: list[Any]) -> None:
         """Set the answers of jobs of equal options. If they fail together, each is searched by itself."""
         options = jobs[members[0]].options
         texts = None
@@ -401,7 +315,7 @@ class Batcher:
             at += jobs[number].size
 
 
-def _metered(job: _Job, answer: list[SearchResult] | Exception) -> list[SearchResult] | Exception:
+def _metered(job: Job, answer: list[SearchResult] | Exception) -> list[SearchResult] | Exception:
     """Return a job's answer, or the error of one that makes too large a response."""
     if isinstance(answer, Exception):
         return answer
@@ -415,7 +329,7 @@ def _metered(job: _Job, answer: list[SearchResult] | Exception) -> list[SearchRe
     return answer
 
 
-def _converted(job: _Job, answer: list[SearchResult] | Exception) -> list[Any] | Exception:
+def _converted(job: Job, answer: list[SearchResult] | Exception) -> list[Any] | Exception:
     """Return what a job's answer is converted to, or its error.
 
     At once, so that the hits of a large request are never all in memory: the collector of garbage would stop everyone
@@ -446,7 +360,3 @@ def _choose_citations(results: Sequence[SearchResult], meter: ResponseMeter) -> 
         meter.give_way()
         for hit in result.hits:
             _ = hit.citation
-
-
-def _new_future() -> asyncio.Future[list[SearchResult]]:
-    return asyncio.get_running_loop().create_future()
