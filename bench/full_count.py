@@ -3,9 +3,9 @@
     python bench/full_count.py --folder DIR --data DATA [--documents 1250000] [--lexical english] [--keep]
 
 168,122,592 views, from a seeded generator (scale_parts/passages.py). Every step runs in a process of its own: `ingest`,
-`build`, `tune` (for a recall@10 of .95), `open`, `search`, `texts` (lexical and hybrid search), `filters`, `change`
-(adding, replacing and deleting --changed documents), `verify`. A long one is killed by SIGKILL when half of it is
-done, once, and runs again from what is there.
+`build`, `tune` (for a recall@10 of .95), `open`, `search`, `texts` (lexical and hybrid search), `tantivy` (the same
+questions there, where it is installed), `filters`, `change` (adding, replacing and deleting --changed documents),
+`verify`. A long one is killed by SIGKILL when half of it is done, once, and runs again from what is there.
 Rows go to DIR/rows.jsonl, as they come; a step that has its last row there is done, so that the same command continues
 where it was stopped. Rates are of wall-clock and CPU seconds inside mvindex, without the generator; memory is the
 private memory of the step's process. `rchar` is what opening reads by system calls. Recall is against the certified
@@ -14,6 +14,7 @@ scan for 256 questions. Prints the figures that `plan` gives beside those measur
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import random
@@ -236,6 +237,47 @@ class Step:
             self._times(index, "hybrid", vectors, texts, None, mode="hybrid")
             return {"questions": FEW, "search": index.info().search}
 
+    def tantivy(self):
+        """Times of the same lexical questions in tantivy's index of the same texts, without documents' texts."""
+        if importlib.util.find_spec("tantivy") is None:
+            return {"is_installed": False}
+        import tantivy
+
+        schema = tantivy.SchemaBuilder()
+        schema.add_text_field("id", stored=True, tokenizer_name="raw", index_option="basic")
+        schema.add_text_field("body", tokenizer_name="en_stem", index_option="freq")
+        folder, passages, clock = self.options.folder / "tantivy", self.passages, Clock()
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        index = tantivy.Index(schema.build(), str(folder))
+        writer = index.writer(500_000_000, 1)
+
+        def add(documents):
+            for each in documents:
+                writer.add_document(tantivy.Document(id=each.id, body=f"{each.title} {each.text}"))
+
+        for block in range(passages.blocks):
+            clock(add, passages.block(block))
+        clock(writer.commit)
+        clock(writer.wait_merging_threads)
+        index.reload()
+        searcher, (_, texts) = index.searcher(), self.passages.questions(FEW)
+
+        def asked(one, depth):
+            query, _ = index.parse_query_lenient(texts[one], ["body"])
+            return [searcher.doc(place)["id"] for _, place in searcher.search(query, depth, count=False).hits]
+
+        for depth in (10, 100):
+            passes = {"first": [], "warm": []}
+            for clocks in passes.values():
+                for one in range(len(texts)):
+                    clocks.append(Clock())
+                    clocks[-1](asked, one, depth)
+            self.row(of=f"tantivy {depth}", **times_of(passes), load=os.getloadavg()[0])
+        size = disk_bytes(folder)
+        shutil.rmtree(folder)
+        return {"is_installed": True, "tantivy_bytes": size, **clock.row(self.options.documents)}
+
     def filters(self):
         """Times of filtered searches; the first question of a filter, which finds its documents, by itself."""
         vectors, _ = self.passages.questions(FEW)
@@ -284,10 +326,8 @@ class Step:
                     recall.append(len(best & {hit.id for hit in result.hits}) / depth)
         clock = Clock()
         clock(index.search, vectors, **({} if texts is None else {"text": texts}), **chosen)
-        row = {f"{name}_ms": percentiles([each.wall_s for each in clocks]) for name, clocks in passes.items()}
-        row |= {f"{name}_cpu_ms": percentiles([each.cpu_s for each in clocks]) for name, clocks in passes.items()}
         found = {} if truth is None else {"recall": round(float(np.mean(recall)), 4)}
-        self.row(of=name, **row, **found, batch=clock.row(len(vectors)), load=os.getloadavg()[0])
+        self.row(of=name, **times_of(passes), **found, batch=clock.row(len(vectors)), load=os.getloadavg()[0])
 
     def change(self):
         """Add, replace and delete; how long a reader that was open takes to see each."""
@@ -350,11 +390,17 @@ def percentiles(seconds):
     return [round(1000 * float(value), 2) for value in np.percentile(seconds, [50, 95, 99])]
 
 
+def times_of(passes):
+    """Return the percentiles of the wall-clock and CPU times of each pass, lists of clocks by name."""
+    row = {f"{name}_ms": percentiles([each.wall_s for each in clocks]) for name, clocks in passes.items()}
+    return row | {f"{name}_cpu_ms": percentiles([each.cpu_s for each in clocks]) for name, clocks in passes.items()}
+
+
 def disk_bytes(path):
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
-STEPS = ("ingest", "build", "tune", "open", "search", "texts", "filters", "change", "verify")
+STEPS = ("ingest", "build", "tune", "open", "search", "texts", "tantivy", "filters", "change", "verify")
 KILLED = {"ingest", "build", "change", "verify"}
 
 
