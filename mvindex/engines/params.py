@@ -23,6 +23,9 @@ GROUPED_NLIST = 1 << 14
 GROUPS_ADDED = 8
 # View hits per document that are scored anew, with so many dimensions and more.
 _COARSE_K_FACTOR, _COARSE_DIM = 15, 384
+# Among the views of more lists than these, coarse codes tell fewer of the nearest apart. Twice as many hits find .94 of
+# the first ten of 168 million views in 4,096 of 131,072 lists instead of .91, for .3 ms of 9.
+_SPARSE_NLIST = 1 << 15
 # Codes of 4 bits stand in blocks of so many rows; a list's last block is filled up.
 BLOCK_ROWS = 32
 # Points per centroid: fewer than these Faiss warns of; with more than those k-means takes longer and gains nothing
@@ -56,7 +59,10 @@ def default_search(kind: str, nlist: int, dim: int) -> dict[str, int]:
     16 sqrt(lists) is a quarter of 4,096 lists, an eighth of 16,384 and a twentieth of 131,072. Codes of few bits say
     less about the order, so that more of their hits are scored anew.
     """
-    return {"nprobe": nprobe_of(DEFAULT_EFFORT, nlist), "k_factor": default_k_factor(kind, dim), "top_k": DEFAULT_TOP_K}
+    k_factor = default_k_factor(kind, dim)
+    if kind in COARSE_KINDS:
+        k_factor = round(k_factor * math.sqrt(max(1.0, nlist / _SPARSE_NLIST)))
+    return {"nprobe": nprobe_of(DEFAULT_EFFORT, nlist), "k_factor": k_factor, "top_k": DEFAULT_TOP_K}
 
 
 def default_k_factor(kind: str, dim: int) -> int:

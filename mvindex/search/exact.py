@@ -16,6 +16,8 @@ from mvindex.store.snapshot import Snapshot
 
 # Where fewer than one document in so many is allowed, these are scored at once: no scan leaves out more than it costs.
 _SCORED_AT_ONCE = 64
+# Documents that stand together, as those that an engine lacks, are scanned without the others: from so many on.
+_SCANNED_TOGETHER = 4096
 # And where the batch has no more of these pairs than so many: all of them are written down.
 _MOST_PAIRS = 1 << 22
 # Candidates of a batch that are scored together: bounds memory when thousands of documents tie.
@@ -57,10 +59,14 @@ def candidates_of(
 ) -> Candidates:
     """Return documents that hold each query's top_k: by a scan, or all allowed ones if there are few.
 
-    rows: the allowed ones, where they are known.
+    rows: the allowed ones, where they are known and stand together.
     """
-    num_allowed = snapshot.count(request.allowed) if rows is None else len(rows)
-    leaves_out_little = num_allowed == request.top_k or num_allowed * _SCORED_AT_ONCE <= snapshot.num_rows
+    if rows is None:
+        num_allowed = snapshot.count(request.allowed)
+        are_few = num_allowed * _SCORED_AT_ONCE <= snapshot.num_rows
+    else:
+        num_allowed, are_few = len(rows), len(rows) < _SCANNED_TOGETHER
+    leaves_out_little = are_few or num_allowed == request.top_k
     if leaves_out_little and num_allowed * len(queries) <= _MOST_PAIRS:
         return _same_for_all(len(queries), np.flatnonzero(request.allowed) if rows is None else rows)
     is_zero = ~queries.any(axis=1)

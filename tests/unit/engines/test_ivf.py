@@ -259,6 +259,14 @@ def test_groups_are_given_as_many_centroids_as_they_have_views(many):
 
 
 @pytest.mark.parametrize(
+    ("kind", "nlist", "k_factor"),
+    [("ivf-pq", 32_768, 60), ("ivf-pq", 65_536, 85), ("ivf-pq", 131_072, 120), ("ivf-sq8", 131_072, 4)],
+)
+def test_coarse_codes_of_very_many_views_have_more_hits_scored_anew(kind, nlist, k_factor):
+    assert default_search(kind, nlist, 96)["k_factor"] == k_factor
+
+
+@pytest.mark.parametrize(
     ("kind", "dim", "k_factor"),
     [("ivf-pq", 768, 15), ("ivf-pq", 384, 15), ("ivf-pq", 96, 60), ("ivf-rabitq", 2, 60), ("ivf-sq8", 96, 4)],
 )

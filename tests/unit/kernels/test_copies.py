@@ -55,12 +55,12 @@ def test_available_memory_is_that_of_the_machine_and_of_its_groups(files, expect
     [(None, False, 500), (800, False, 500), (325, False, 300), (65, False, 40), (60, True, 35), (0, True, -25)],
 )
 def test_copies_leave_a_part_of_the_memory(available, is_short, room):
-    memory = Memory(lambda: 1000, lambda: available, lambda: 0.0, lambda: 100)
+    memory = Memory(lambda: 1000, lambda: available, lambda: 0.0, lambda: 0)
     assert memory.is_short() is is_short
     assert memory.room_bytes(100, 500) == room
 
 
-@pytest.mark.parametrize(("own", "room"), [(100, 300), (350, 250), (550, 50), (700, -100)])
+@pytest.mark.parametrize(("own", "room"), [(100, 300), (350, 187), (550, -13), (700, -163)])
 def test_copies_do_not_bring_the_process_above_half_of_the_memory(own, room):
     # Of 1,000 bytes, of which the copies have 100.
     memory = Memory(lambda: 1000, lambda: 900, lambda: 0.0, lambda: own)
