@@ -15,6 +15,7 @@ import http.client
 import json
 import os
 import resource
+import shutil
 import socket
 import ssl
 import subprocess
@@ -185,7 +186,7 @@ def probes_of(server, folder, is_tls, is_fresh):
 def measure(python, attack, folder, options):
     """Return the figures of a server under an attack."""
     is_tls = attack in ("h2-tls", "tcp-https")
-    with serving(python, folder, is_tls) as server, serving(python, folder, is_tls) as other:
+    with serving(python, folder, is_tls) as server, serving(python, apart_of(folder), is_tls) as other:
 
         def probes():
             return probes_of(server, folder, is_tls, attack in SOCKETS)
@@ -212,6 +213,11 @@ def measure(python, attack, folder, options):
             "search_failed": f"{searched.failures}/{len(searched.seconds)}",
             "attacker": answers,
         }
+
+
+def apart_of(folder):
+    """Return the folder of the same indexes for another server: one of them writes."""
+    return folder.with_name(f"{folder.name}-apart")
 
 
 def attack_server(server, attack, folder, options):
@@ -398,6 +404,8 @@ def main():
             for source, name in zip((*pair, authority.cert), ("server.pem", "server.key", "ca.pem"), strict=True):
                 for side in sides:
                     (folder / side / name).write_bytes(Path(source).read_bytes())
+        for side in sides:
+            shutil.copytree(folder / side, apart_of(folder / side))
         for name in options.attacks:
             for side, python in sides.items():
                 rows.append({"side": side} | measure(python, name, folder / side, options))
