@@ -36,8 +36,8 @@ MAX_SECONDS = 60.0
 # The default choice first, the slowest to build last: what the time does not allow is left out.
 KINDS = (EXACT, "ivf-pq", "ivf-sq8", "ivf-flat", "ivf-rabitq", "flat", "hnsw")
 _ELEMENTS, _MIN_VIEWS, _MAX_VIEWS = 6 << 20, 8192, 16_384
-# Scans of lists take so little for a view that so many times as many tell their rate from all else of a query.
-_MORE_IN_LISTS = 8
+# Lists are scanned so fast that only so many elements tell the rate from all else of a query.
+_LIST_ELEMENTS = 48 << 20
 _NLIST, _QUERIES, _MAX_PER_DOCUMENT = 8, 9, 64
 _PRODUCT_SHAPE = (1024, 4096)
 # More than the caches of a CPU: a single query finds the data of a large index in memory only.
@@ -127,7 +127,7 @@ class _Calibration:
         with (
             self._make_index(num_views // 4) as small,
             self._make_index(num_views) as large,
-            self._make_index(_MORE_IN_LISTS * num_views) as larger,
+            self._make_index(max(2 * num_views, _LIST_ELEMENTS // self._dim)) as larger,
         ):
             for kind in KINDS:
                 both = (large, larger) if kind in IVF_KINDS else (small, large)
