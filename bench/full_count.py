@@ -366,12 +366,17 @@ class Step:
         return figures
 
     def _refreshed(self, reader):
-        """Return the seconds until a reader sees the change, and of its first query."""
-        vectors, _ = self.passages.questions(1)
-        refresh, query = Clock(), Clock()
+        """Return the seconds until a reader sees the change and of its first query, milliseconds of later ones."""
+        vectors, _ = self.passages.questions(FEW)
+        refresh, queries = Clock(), [Clock() for _ in vectors]
         refresh(reader.refresh)
-        query(reader.search, vectors[0])
-        return {"refresh_s": round(refresh.wall_s, 3), "first_query_s": round(query.wall_s, 3)}
+        for one, query in zip(vectors, queries, strict=True):
+            query(reader.search, one)
+        return {
+            "refresh_s": round(refresh.wall_s, 3),
+            "first_query_s": round(queries[0].wall_s, 3),
+            "later_query_ms": percentiles([query.wall_s for query in queries[1:]]),
+        }
 
     def verify(self):
         size = disk_bytes(self.path)

@@ -3,10 +3,9 @@
     python bench/ladder.py docs/figures/full_count.jsonl --plot docs/plots/ladder.png
     python bench/ladder.py docs/figures/peers_by_size.jsonl --peers --plot docs/plots/ladder_peers.png
 
-Of each size the last row of a step counts, without those made after changes (`when`), and that of tuned searches where
-there are any. Prints the values as JSON, a row for each panel. --peers: of rows of
-bench/peers.py at several sizes; of each peer the cheapest setting counts that finds .97 of the first ten documents
-and is never short of them, or else the one that finds most.
+Of each size the last row of a step counts, and that of tuned searches where there are any. Prints the values as JSON, a
+row for each panel. --peers: of rows of bench/peers.py at several sizes; of each peer the cheapest setting counts that
+finds .97 of the first ten documents and is never short of them, or else the one that finds most.
 """
 
 import argparse
@@ -80,7 +79,7 @@ def values(rows, found_by, name, unit):
     """Return the number of views and the value of each size, by size; a step that was killed at its end has none."""
     found = {}
     for row in rows:
-        if name in row and "when" not in row and all(_fits(row.get(key), wanted) for key, wanted in found_by.items()):
+        if name in row and all(_fits(row.get(key), wanted) for key, wanted in found_by.items()):
             value = row[name][0] if isinstance(row[name], list) else row[name]
             found[row["documents"] * VIEWS] = round(value * (1 / row["documents"] if unit is None else unit), 4)
     return sorted(found.items())

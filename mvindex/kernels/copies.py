@@ -13,7 +13,7 @@ from mvindex.kernels.ram import available_bytes, memory_bytes, private_bytes
 # Copies are made while this part of the memory stays available, and given back when less than that part is.
 _RESERVE, _SHORT = 1 / 8, 1 / 16
 # They do not bring the process above this part: a large engine beside them leaves them less. What a search takes for a
-# while comes on top, and the whole should stay below half (see bench/full_count.py, whose searches took a fortieth).
+# while comes on top, .8 GB of 25 in bench/full_count.py, and the whole should stay below half.
 _OWN = 7 / 16
 # The memory is looked at again after so long, in seconds: during searches, and between them.
 _LOOK_EVERY_S, _WATCH_EVERY_S = 1.0, 5.0

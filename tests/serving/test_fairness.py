@@ -20,7 +20,7 @@ from mvindex_connectors.remote import Access, CallSettings, IndexClient
 from mvindex_connectors.server.admission import Admission, CallContext
 from mvindex_connectors.server.batching import Batcher
 from mvindex_connectors.server.config import Limits, ServerConfig
-from mvindex_connectors.server.fairness import FairQueue, SmallFirst, brief_turns, has_room, query_costs
+from mvindex_connectors.server.fairness import FairQueue, SmallFirst, has_room, query_costs, short_switch_interval
 from mvindex_connectors.server.index_service import IndexService
 from mvindex_connectors.server.response_budget import ResponseBudget, ResponseMeter
 from mvindex_connectors.server.telemetry import Metrics
@@ -210,7 +210,7 @@ def test_large_work_waits_for_small_but_keeps_a_share():
         assert not waited.is_alive()
 
 
-def test_the_interpreter_is_lent_briefly_while_a_thread_does_long_work(tmp_path):
+def test_the_switch_interval_is_short_while_a_thread_does_long_work(tmp_path):
     fill(tmp_path / "a.mvx")
     usual = sys.getswitchinterval()
 
@@ -219,7 +219,7 @@ def test_the_interpreter_is_lent_briefly_while_a_thread_does_long_work(tmp_path)
             service = IndexService("a", index, ServerConfig(indexes=[("a", index.where)]), NoObserver())
 
             def nested():
-                with brief_turns:
+                with short_switch_interval:
                     pass
                 return sys.getswitchinterval()
 

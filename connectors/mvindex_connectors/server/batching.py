@@ -27,7 +27,7 @@ from mvindex.records import Combine, Floats, QueryGroup, SearchResult
 from mvindex.scoring.fusion import Mode
 from mvindex.search.options import SearchOptions
 from mvindex.search.profiling import watched_stages
-from mvindex_connectors.server.fairness import FairQueue, brief_turns, query_costs
+from mvindex_connectors.server.fairness import FairQueue, query_costs, short_switch_interval
 from mvindex_connectors.server.lanes import Job, Lane, new_future
 from mvindex_connectors.server.response_budget import ResponseMeter, too_large_beyond, without_frames
 
@@ -226,7 +226,7 @@ class Batcher:
             for job in jobs:
                 job.meter.is_in_thread = True
             jobs[0].meter.give_way()
-        with brief_turns if is_large else nullcontext(), watched_stages(stages):
+        with short_switch_interval if is_large else nullcontext(), watched_stages(stages):
             vectors = self._encode(jobs, stages)
             if "encode" in stages:
                 encoded()

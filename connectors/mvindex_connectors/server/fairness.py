@@ -151,11 +151,11 @@ class SmallFirst:
         self._own.since = time.perf_counter()
 
 
-class BriefTurns:
-    """While threads do long work, others that need the interpreter for a moment get it soon: the event loop above all.
+class ShortSwitchInterval:
+    """A short switch interval of the interpreter while threads do long work, so that the event loop gets its turn soon.
 
-    Otherwise after 5 milliseconds, the interpreter's own setting: a server of small requests answers a fifth more of
-    them so. The setting is of the process.
+    Otherwise the interpreter's own 5 milliseconds hold, with which a server answers a fifth more small requests. The
+    interval is of the process.
     """
 
     def __init__(self) -> None:
@@ -177,7 +177,7 @@ class BriefTurns:
                 sys.setswitchinterval(self._usual_s)
 
 
-brief_turns = BriefTurns()
+short_switch_interval = ShortSwitchInterval()
 
 
 def query_costs(queries: list[str] | Floats, texts: list[str] | None, top_k: int) -> list[int]:

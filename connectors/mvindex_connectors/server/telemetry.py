@@ -143,15 +143,15 @@ class BackgroundHandler(logging.Handler):
         """descriptor: of an open file."""
         super().__init__()
         self._descriptor = descriptor
-        self._records: Queue[logging.LogRecord] = Queue(_MAX_LOG_LINES)
+        self._lines: Queue[str] = Queue(_MAX_LOG_LINES)
         self._is_urgent = threading.Event()
         self._num_left_out = 0
         threading.Thread(target=self._run, name="log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take a record, to be written in a moment."""
+        """Take the line of a record, to be written in a moment; not the record, whose error would keep its request."""
         try:
-            self._records.put_nowait(record)
+            self._lines.put_nowait(self._line(record))
         except Full:
             self._num_left_out += 1
             return
@@ -161,33 +161,33 @@ class BackgroundHandler(logging.Handler):
     def flush(self) -> None:
         """Wait until everything is written, or nobody seems to read it."""
         self._is_urgent.set()
-        with self._records.all_tasks_done:
-            self._records.all_tasks_done.wait_for(lambda: not self._records.unfinished_tasks, _LAST_LOG_S)
+        with self._lines.all_tasks_done:
+            self._lines.all_tasks_done.wait_for(lambda: not self._lines.unfinished_tasks, _LAST_LOG_S)
 
     def _run(self) -> None:
         while True:
-            records = [self._records.get()]
+            lines = [self._lines.get()]
             self._is_urgent.wait(_LOG_S)
             self._is_urgent.clear()
-            records += [self._records.get() for _ in range(self._records.qsize())]
-            self._write(records)
-            for _ in records:
-                self._records.task_done()
+            lines += [self._lines.get() for _ in range(self._lines.qsize())]
+            self._write(lines)
+            for _ in lines:
+                self._lines.task_done()
 
-    def _write(self, records: list[logging.LogRecord]) -> None:
-        lines = list(map(self._line, records))
+    def _write(self, lines: list[str]) -> None:
         left_out, self._num_left_out = self._num_left_out, 0
+        told = ""
         if left_out:
             text = f"{left_out} lines were left out: nobody read the log"
-            lines.append(self._line(logging.LogRecord(__name__, logging.WARNING, "", 0, text, None, None)))
+            told = self._line(logging.LogRecord(__name__, logging.WARNING, "", 0, text, None, None))
         try:
             # Past sys.stderr, whose lock a write that waits would hold at the end of the process.
-            rest = memoryview("".join(lines).encode())
+            rest = memoryview("".join([*lines, told]).encode())
             while rest:
                 rest = rest[os.write(self._descriptor, rest) :]
         except OSError:
             # Its reader is gone: there is nowhere to tell of it until another comes.
-            self._num_left_out += left_out + len(records)
+            self._num_left_out += left_out + len(lines)
 
     def _line(self, record: logging.LogRecord) -> str:
         try:
