@@ -174,6 +174,51 @@ def test_texts_are_encoded_while_others_are_searched():
     assert sorted(text for texts in searched for text in texts) == ["a", "b", "c"]
 
 
+class SlowIndex:
+    """Stands where an index is asked; a search of one of two callers' texts ends when it is told to."""
+
+    def __init__(self):
+        self.encoded, self.ends = [], threading.Semaphore(0)
+
+    def encode_queries(self, texts):
+        self.encoded += texts
+        return np.zeros((len(texts), 4), dtype=np.float32)
+
+    def search_with_options(self, queries, options, text=None):
+        assert self.ends.acquire(timeout=60)
+        return [SearchResult((), False, 0, 1)] * len(queries)
+
+
+def test_callers_take_turns_while_two_batches_are_in_progress():
+    async def ask():
+        index = SlowIndex()
+        batcher = Batcher(index, NoObserver(), batch=1, queued=1000, response_bytes=1 << 20)
+
+        def search(text):
+            meter = ResponseMeter(ResponseBudget(1 << 20))
+            meter.caller = text.split()[0]
+            return asyncio.ensure_future(batcher.search([text], SearchOptions(), meter, [text]))
+
+        try:
+            asked = [search(f"hog {number}") for number in range(20)]
+            while len(index.encoded) < 2:
+                await asyncio.sleep(0.001)
+            asked += [search(f"one {number}") for number in range(3)]
+            await asyncio.sleep(0)
+            index.ends.release(len(asked))
+            await asyncio.gather(*asked)
+        finally:
+            batcher.close()
+        return index.encoded
+
+    encoded = asyncio.run(ask())
+    # Both of the first searches were the hog's; from then on the other has every second turn until it has no more.
+    assert [text.split()[0] for text in encoded[:2]] == ["hog", "hog"]
+    assert sorted(text.split()[0] for text in encoded[2:8]) == ["hog"] * 3 + ["one"] * 3
+    for name, count in (("hog", 20), ("one", 3)):
+        assert [text for text in encoded if text.startswith(name)] == [f"{name} {number}" for number in range(count)]
+
+
 def test_what_is_converted_in_the_event_loop_does_not_pause_there(tmp_path):
     """Its results may come from the lane of large requests, where it would: nobody could end the small ones then."""
     fill(tmp_path / "a.mvx")

@@ -66,6 +66,34 @@ def test_lines_that_nobody_reads_hold_nobody_up_and_are_counted(pipe):
     assert numbers == sorted(set(numbers)) and len(numbers) >= 10_000 and left_out
 
 
+LIMITED = """
+import json, logging, os, resource, sys
+from mvindex_connectors.server.telemetry import BackgroundHandler, JsonLogFormatter
+
+def log(count, first):
+    for number in range(first, first + count):
+        handler.handle(logging.LogRecord("mvindex", logging.INFO, "", 0, f"{number}", (), None))
+    handler.flush()
+
+handler = BackgroundHandler(os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND))
+handler.setFormatter(JsonLogFormatter())
+for part, limit in enumerate((1000, 1000, 1001, 3001, 100_000)):
+    # The system refuses what goes beyond, in the middle of a line, as it does on a full disk.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    log(20, 20 * part)
+"""
+
+
+def test_lines_that_the_disk_refuses_are_counted_and_none_is_cut(tmp_path):
+    subprocess.run([sys.executable, "-c", LIMITED, tmp_path / "log"], check=True, timeout=60)
+    rows = [json.loads(line) for line in (tmp_path / "log").read_text(encoding="utf-8").splitlines()]
+    told = [row["message"].split(" lines were left out: ") for row in rows if row["level"] == "warning"]
+    numbers = [int(row["message"]) for row in rows if row["level"] == "info"]
+    assert numbers == sorted(set(numbers)) and numbers[-1] == 99
+    assert len(numbers) + sum(int(count) for count, _ in told) == 100 and told
+    assert {reason for _, reason in told} == {"the log could not be written: File too large"}
+
+
 def test_a_record_that_cannot_be_formatted_is_told(pipe):
     handler = BackgroundHandler(pipe[1])
     handler.emit(logging.LogRecord("mvindex", logging.INFO, "", 0, "%d", ("x",), None))

@@ -26,6 +26,7 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _LOG_S, _MAX_LOG_LINES = 0.05, 10_000
 # How long the end of the process waits for whoever reads the log.
 _LAST_LOG_S = 2.0
+_NOT_READ = "nobody read the log"
 
 
 class Metrics:
@@ -145,7 +146,9 @@ class BackgroundHandler(logging.Handler):
         self._descriptor = descriptor
         self._lines: Queue[str] = Queue(_MAX_LOG_LINES)
         self._is_urgent = threading.Event()
-        self._num_left_out = 0
+        self._lock, self._num_left_out, self._reason = threading.Lock(), 0, _NOT_READ
+        # The rest of a line whose beginning was written.
+        self._begun = b""
         threading.Thread(target=self._run, name="log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -153,7 +156,8 @@ class BackgroundHandler(logging.Handler):
         try:
             self._lines.put_nowait(self._line(record))
         except Full:
-            self._num_left_out += 1
+            with self._lock:
+                self._num_left_out += 1
             return
         if record.levelno >= logging.WARNING:
             self._is_urgent.set()
@@ -175,19 +179,25 @@ class BackgroundHandler(logging.Handler):
                 self._lines.task_done()
 
     def _write(self, lines: list[str]) -> None:
-        left_out, self._num_left_out = self._num_left_out, 0
-        told = ""
+        with self._lock:
+            left_out, self._num_left_out = self._num_left_out, 0
         if left_out:
-            text = f"{left_out} lines were left out: nobody read the log"
-            told = self._line(logging.LogRecord(__name__, logging.WARNING, "", 0, text, None, None))
+            text = f"{left_out} lines were left out: {self._reason}"
+            lines = [*lines, self._line(logging.LogRecord(__name__, logging.WARNING, "", 0, text, None, None))]
+        begun, self._begun, self._reason = self._begun, b"", _NOT_READ
+        data, written = begun + "".join(lines).encode(), 0
         try:
             # Past sys.stderr, whose lock a write that waits would hold at the end of the process.
-            rest = memoryview("".join([*lines, told]).encode())
-            while rest:
-                rest = rest[os.write(self._descriptor, rest) :]
-        except OSError:
-            # Its reader is gone: there is nowhere to tell of it until another comes.
-            self._num_left_out += left_out + len(lines)
+            while written < len(data):
+                written += os.write(self._descriptor, memoryview(data)[written:])
+        except OSError as err:
+            # Told of once it can be written again, after the rest of the line that ends here.
+            is_within = not data[:written].endswith(b"\n") if written else bool(begun)
+            end = data.index(b"\n", written) + 1 if is_within else written
+            self._begun, self._reason = data[written:end], f"the log could not be written: {err.strerror}"
+            num_lost = data.count(b"\n", end)
+            with self._lock:
+                self._num_left_out += num_lost - 1 + left_out if left_out and num_lost else num_lost
 
     def _line(self, record: logging.LogRecord) -> str:
         try:
