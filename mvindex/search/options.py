@@ -207,6 +207,8 @@ class SearchOptions:
     @property
     def key(self) -> Hashable:
         """A key that is equal for equal options; searches of one key can be answered together."""
+        if self.filter is None:
+            return self
         return replace(self, filter=None), json.dumps(self.filter, sort_keys=True, default=date_as_json)
 
     def as_json(self) -> dict[str, Any]:

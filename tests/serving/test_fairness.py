@@ -174,6 +174,29 @@ def test_texts_are_encoded_while_others_are_searched():
     assert sorted(text for texts in searched for text in texts) == ["a", "b", "c"]
 
 
+def test_what_cannot_be_converted_fails_its_own_request_only():
+    async def ask():
+        index = SearchedParts()
+        batcher = Batcher(index, NoObserver(), batch=256, queued=1000, response_bytes=1 << 20)
+
+        def refuse(results):
+            raise RuntimeError("no")
+
+        async def search(convert):
+            meter, queries = ResponseMeter(ResponseBudget(1 << 20)), np.zeros((1, 4), dtype=np.float32)
+            return await batcher.search(queries, SearchOptions(), meter, None, convert)
+
+        try:
+            return await asyncio.gather(*map(search, (len, refuse, list)), return_exceptions=True), index.sizes
+        finally:
+            batcher.close()
+
+    (first, second, third), sizes = asyncio.run(ask())
+    # The last two waited for the first, and were searched together.
+    assert sizes == [1, 2]
+    assert first == 1 and isinstance(second, RuntimeError) and len(third) == 1
+
+
 class SlowIndex:
     """Stands where an index is asked; a search of one of two callers' texts ends when it is told to."""
 

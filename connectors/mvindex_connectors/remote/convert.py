@@ -197,7 +197,6 @@ def options_fields(options: SearchOptions) -> dict[str, Any]:
 def options_from(message: search.SearchRequest) -> SearchOptions:
     """Return the options of a search; QueryError for a value that is none, or options that do not go together."""
     weights = (message.weights.dense, message.weights.lexical) if message.HasField("weights") else None
-    combine = _name_of("combine", message.combine, _FROM_COMBINE)
     options = SearchOptions.parse(
         message.top_k or 10,
         filter_from(message.filter_json) if message.HasField("filter_json") else None,
@@ -211,11 +210,9 @@ def options_from(message: search.SearchRequest) -> SearchOptions:
         fields=message.fields.names if message.HasField("fields") else None,
         operators=message.operators,
     )
-    return replace(
-        options,
-        combine=None if combine is None else Combine(combine),
-        shard=_shard_from(message.shard) if message.HasField("shard") else None,
-    )
+    if (combine := _name_of("combine", message.combine, _FROM_COMBINE)) is not None:
+        options = replace(options, combine=Combine(combine))
+    return replace(options, shard=_shard_from(message.shard)) if message.HasField("shard") else options
 
 
 def _shard_message(shard: ShardSearch) -> search.ShardSearch:

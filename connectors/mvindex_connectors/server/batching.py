@@ -339,7 +339,7 @@ def _converted(job: Job, answer: list[SearchResult] | Exception) -> list[Any] | 
         return answer
     try:
         return job.convert(answer)
-    except MvindexError as err:
+    except Exception as err:  # noqa: BLE001 - of this request alone, not of all that were searched with it
         return without_frames(err)
 
 

@@ -157,13 +157,10 @@ class IndexService:
     ) -> list[T]:
         """Return what the results are converted to, those of a large request part by part; otherwise as search().
 
-        convert: called in a thread or in the event loop; it may empty the list of results that it is given.
+        convert: called in the thread that has searched; it may empty the list of results that it is given.
         """
         vectors, texts = await self._checked_search(queries, options, meter, text)
-        if self._batcher.is_large(vectors, options, texts):
-            return await self._batcher.search(vectors, options, meter, texts, convert)
-        found = await self._batcher.search(vectors, options, meter, texts)
-        return await self.convert(lambda: convert(found), len(found) * options.top_k, meter)
+        return await self._batcher.search(vectors, options, meter, texts, convert)
 
     async def _checked_search(
         self, queries: Sequence[str] | Floats, options: SearchOptions, meter: ResponseMeter, text: Sequence[str] | None
