@@ -16,7 +16,7 @@ BENCH = ROOT / "bench"
 # Parts of benches, which are no programs.
 PARTS = {"rounds.py", "tables.py", "tiny.py", "vectors.py"}
 # One of each sort; the others in the full run.
-DEFAULT = ["dpr.py", "fuzz.py", "lexical.py", "scale_fit.py", "squad_splits.py", "studies.py"]
+DEFAULT = ["dpr.py", "fuzz.py", "lexical.py", "squad_splits.py", "studies.py"]
 NEEDS = {"milvus.py": "milvus-lite", "milvus_kills.py": "milvus-lite"}
 WITHOUT = {file.name for file in BENCH.glob("*.py") if not re.search(r"--tiny|tiny\.parse\(", file.read_text())}
 # They take more than 20 seconds in their tiny form.
