@@ -4,6 +4,7 @@ import asyncio
 import sys
 import threading
 import time
+import traceback
 from dataclasses import dataclass
 
 import numpy as np
@@ -195,6 +196,8 @@ def test_what_cannot_be_converted_fails_its_own_request_only():
     # The last two waited for the first, and were searched together.
     assert sizes == [1, 2]
     assert first == 1 and isinstance(second, RuntimeError) and len(third) == 1
+    # The log shows where it happened.
+    assert traceback.extract_tb(second.__traceback__)[-1].name == "refuse"
 
 
 class SlowIndex:

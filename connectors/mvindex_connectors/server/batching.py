@@ -339,8 +339,11 @@ def _converted(job: Job, answer: list[SearchResult] | Exception) -> list[Any] | 
         return answer
     try:
         return job.convert(answer)
-    except Exception as err:  # noqa: BLE001 - of this request alone, not of all that were searched with it
+    except MvindexError as err:
         return without_frames(err)
+    except Exception as err:  # noqa: BLE001 - of this request alone, not of all that were searched with it
+        # With its frames, for the log.
+        return err
 
 
 def _parts(costs: Sequence[int]) -> Iterator[slice]:
