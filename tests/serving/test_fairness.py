@@ -103,6 +103,17 @@ def test_small_requests_are_expected_for_a_second_after_the_last(monkeypatch):
     assert not turns.had_small_lately
 
 
+def batcher_of(index, batch=256):
+    return Batcher(index, NoObserver(), batch=batch, queued=1000, response_bytes=1 << 20)
+
+
+def search_text(batcher, text):
+    """Begin the search of a text by the caller who is its first word."""
+    meter = ResponseMeter(ResponseBudget(1 << 20))
+    meter.caller = text.split()[0]
+    return asyncio.ensure_future(batcher.search([text], SearchOptions(), meter, [text]))
+
+
 class SearchedParts:
     """Stands where an index is asked, and keeps how many queries come together."""
 
@@ -118,7 +129,7 @@ class SearchedParts:
 def test_a_large_request_is_searched_in_finer_parts_while_small_ones_come(has_small, sizes):
     async def search():
         index, turns = SearchedParts(), SmallFirst()
-        batcher = Batcher(index, NoObserver(), batch=256, queued=1000, response_bytes=1 << 20)
+        batcher = batcher_of(index)
         if has_small:
             with turns.small():
                 pass
@@ -154,17 +165,12 @@ class OverlappingIndex:
 def test_texts_are_encoded_while_others_are_searched():
     async def ask():
         index = OverlappingIndex()
-        batcher = Batcher(index, NoObserver(), batch=256, queued=1000, response_bytes=1 << 20)
-
-        def search(text):
-            meter = ResponseMeter(ResponseBudget(1 << 20))
-            return asyncio.ensure_future(batcher.search([text], SearchOptions(), meter, [text]))
-
+        batcher = batcher_of(index)
         try:
-            first = search("a")
+            first = search_text(batcher, "a")
             while not index.encoded:
                 await asyncio.sleep(0.001)
-            others = [search(text) for text in "bc"]
+            others = [search_text(batcher, text) for text in "bc"]
             await asyncio.gather(first, *others)
         finally:
             batcher.close()
@@ -178,7 +184,7 @@ def test_texts_are_encoded_while_others_are_searched():
 def test_what_cannot_be_converted_fails_its_own_request_only():
     async def ask():
         index = SearchedParts()
-        batcher = Batcher(index, NoObserver(), batch=256, queued=1000, response_bytes=1 << 20)
+        batcher = batcher_of(index)
 
         def refuse(results):
             raise RuntimeError("no")
@@ -201,7 +207,7 @@ def test_what_cannot_be_converted_fails_its_own_request_only():
 
 
 class SlowIndex:
-    """Stands where an index is asked; a search of one of two callers' texts ends when it is told to."""
+    """Stands where an index is asked; each of its searches ends when it is told to."""
 
     def __init__(self):
         self.encoded, self.ends = [], threading.Semaphore(0)
@@ -218,18 +224,12 @@ class SlowIndex:
 def test_callers_take_turns_while_two_batches_are_in_progress():
     async def ask():
         index = SlowIndex()
-        batcher = Batcher(index, NoObserver(), batch=1, queued=1000, response_bytes=1 << 20)
-
-        def search(text):
-            meter = ResponseMeter(ResponseBudget(1 << 20))
-            meter.caller = text.split()[0]
-            return asyncio.ensure_future(batcher.search([text], SearchOptions(), meter, [text]))
-
+        batcher = batcher_of(index, batch=1)
         try:
-            asked = [search(f"hog {number}") for number in range(20)]
+            asked = [search_text(batcher, f"hog {number}") for number in range(20)]
             while len(index.encoded) < 2:
                 await asyncio.sleep(0.001)
-            asked += [search(f"one {number}") for number in range(3)]
+            asked += [search_text(batcher, f"one {number}") for number in range(3)]
             await asyncio.sleep(0)
             index.ends.release(len(asked))
             await asyncio.gather(*asked)

@@ -196,8 +196,11 @@ class BackgroundHandler(logging.Handler):
             end = data.index(b"\n", written) + 1 if is_within else written
             self._begun, self._reason = data[written:end], f"the log could not be written: {err.strerror}"
             num_lost = data.count(b"\n", end)
+            if left_out and num_lost:
+                # The last of them would have told of earlier ones.
+                num_lost += left_out - 1
             with self._lock:
-                self._num_left_out += num_lost - 1 + left_out if left_out and num_lost else num_lost
+                self._num_left_out += num_lost
 
     def _line(self, record: logging.LogRecord) -> str:
         try:
