@@ -5,6 +5,7 @@ A form is a folder made once for a checkpoint and a version of ONNX Runtime, and
     form.json        what the form is, and the size and checksum of every other file; or why there is no form
     model.onnx       the transformer: token ids and mask to the last states, optimised by ONNX Runtime
     weights.bin      its weights, which are mapped into memory
+    model-int8.onnx  the transformer with products of 8-bit integers, where it has products; other weights as above
     tokenizer.json   the tokenizer as the checkpoint's settings have changed it
     head.onnx        the Dense modules, where the checkpoint has any
 """
@@ -32,8 +33,9 @@ from mvindex.store.fsync import flush_to_disk, make_directories, remove_entry, r
 
 logger = logging.getLogger(__name__)
 
-FORM_VERSION = 1
-MODEL, WEIGHTS, TOKENIZER, HEAD = "model.onnx", "weights.bin", "tokenizer.json", "head.onnx"
+FORM_VERSION = 2
+MODEL, WEIGHTS, INT8_MODEL = "model.onnx", "weights.bin", "model-int8.onnx"
+TOKENIZER, HEAD = "tokenizer.json", "head.onnx"
 _FORM = "form.json"
 _UNFINISHED = ".making-"
 # An unfinished folder as old as this is of a process that was killed.
@@ -51,6 +53,7 @@ class OnnxForm:
     width: int
     pad_id: int
     has_head: bool
+    has_int8: bool
     difference: float
 
 
@@ -89,10 +92,12 @@ def find_form(fingerprint: str) -> FormState:
     return None
 
 
-def _checked(folder: Path, content: dict[str, Any], fingerprint: str) -> OnnxForm | Refused:
+def _checked(folder: Path, content: dict[str, Any], fingerprint: str) -> FormState:
     """Return the form that form.json tells of; ValueError, KeyError or TypeError where a file does not match it."""
-    if (content["version"], content["fingerprint"]) != (FORM_VERSION, fingerprint):
-        raise ValueError(f"{_FORM}: expected version {FORM_VERSION} of {fingerprint}, got {content!r:.200}")
+    if content["fingerprint"] != fingerprint:
+        raise ValueError(f"{_FORM}: expected the form of {fingerprint}, got {content!r:.200}")
+    if content["version"] != FORM_VERSION:
+        return None  # of another release: it is made again
     if "refused" in content:
         return Refused(str(content["refused"]), str(content["versions"]))
     for name, expected in content["files"].items():
@@ -103,6 +108,7 @@ def _checked(folder: Path, content: dict[str, Any], fingerprint: str) -> OnnxFor
         width=int(content["width"]),
         pad_id=int(content["pad_id"]),
         has_head=HEAD in content["files"],
+        has_int8=INT8_MODEL in content["files"],
         difference=float(content["difference"]),
     )
 

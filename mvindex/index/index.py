@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from mvindex.encoder import Encoder, EncoderLike, encoder_from_spec
+from mvindex.encoder.base import QueryPrecision, parse_query_precision
 from mvindex.encoder.embedding.encoder import EmbeddingEncoder
 from mvindex.encoder.registry import encoder_given_again, splitter_of
 from mvindex.errors import ConfigError, DamagedIndex, MvindexError, QueryError, Unsupported
@@ -101,6 +102,7 @@ class Index:
         """
         self._store, self._engine, self._admin = store, engine, admin
         self._encoder, self._device = encoder, device
+        self._query_precision = QueryPrecision.FP32
         self._lock, self._warming = Lock(), Loading()
 
     def __enter__(self) -> Self:
@@ -186,7 +188,7 @@ class Index:
             raise QueryError(f"{self.where}: this index was made of given vectors; give vectors, not texts")
         with self._lock:
             if self._encoder is None:
-                self._encoder = encoder_from_spec(spec, device=self._device)
+                self._encoder = encoder_from_spec(spec, self._device, self._query_precision)
             return self._encoder
 
     @property
@@ -209,6 +211,15 @@ class Index:
         if isinstance(encoder, EmbeddingEncoder):
             encoder.check_same(spec, self.where)
         self._encoder = encoder
+
+    def use_query_precision(self, given: str | QueryPrecision) -> None:
+        """Encode queries in "int8" or "fp32", see load_encoder(); ConfigError if the encoder is loaded already."""
+        precision = parse_query_precision(given)
+        if self._encoder is not None and precision is not self._query_precision:
+            raise ConfigError(
+                f"{self.where}: query_precision: this index has its encoder already; give it to load_encoder()"
+            )
+        self._query_precision = precision
 
     def close(self) -> None:
         """Close files and connections."""

@@ -215,6 +215,18 @@ def test_a_damaged_form_is_left_alone_and_made_again(folder, cache, harm, caplog
     assert isinstance(load_encoder(folder), OnnxEncoder) and len(list(cache.iterdir())) == 1
 
 
+def test_a_form_of_another_release_is_made_again_without_a_warning(folder, cache, caplog):
+    prepare_queries(load_encoder(folder))
+    (form,) = cache.iterdir()
+    content = json.loads((form / "form.json").read_text())
+    (form / "form.json").write_text(json.dumps(content | {"version": content["version"] - 1}))
+    with caplog.at_level(logging.WARNING):
+        encoder = load_encoder(folder)
+    assert isinstance(encoder, TransformerEncoder) and not caplog.text
+    assert prepare_queries(encoder).startswith("ONNX Runtime")
+    assert isinstance(load_encoder(folder), OnnxEncoder) and len(list(cache.iterdir())) == 1
+
+
 def test_a_form_is_of_one_checkpoint_only(folder, cache, tmp_path):
     prepare_queries(load_encoder(folder))
     spec = dict(load_encoder(folder).spec)
