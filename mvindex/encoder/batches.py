@@ -10,9 +10,6 @@ import numpy as np
 from mvindex.encoder.families.windows import CONTEXT, Window
 from mvindex.records import Bools, Floats, Ints
 
-# Tokens of padding that cost more than a batch of its own (measured with MiniLM on a CPU: a batch costs as 16 to 25).
-_WORTH_A_BATCH = 64
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
@@ -38,7 +35,8 @@ class BatchShape:
 
     Steps keep the number of different shapes small: the CPU's matrix library keeps compiled code and buffers for each
     shape it has met, hundreds of MiB when every batch has its own. max_length: where the model's positions end.
-    min_spared: the share of a batch's tokens that another batch has to spare, also for the sake of few shapes.
+    min_spared: the share of a batch's tokens that another batch has to spare, also for the sake of few shapes;
+    least_spared: the tokens that it has to spare (measured with MiniLM on a CPU: a batch costs as 16 to 25 in fp32).
     """
 
     max_tokens: int
@@ -46,6 +44,7 @@ class BatchShape:
     count_step: int = 1
     max_length: int | None = None
     min_spared: float = 1 / 8
+    least_spared: int = 64
 
     def length(self, longest: int) -> int:
         """Return the length that windows of at most this length are padded to."""
@@ -63,7 +62,7 @@ class BatchShape:
         padded = self.length(int(lengths[0]))
         for count in range(self.count_step, len(lengths), self.count_step):
             spared = (padded - self.length(int(lengths[count]))) * (len(lengths) - count)
-            if spared >= max(_WORTH_A_BATCH, int(self.min_spared * padded * len(lengths))):
+            if spared >= max(self.least_spared, int(self.min_spared * padded * len(lengths))):
                 return count
         return len(lengths)
 

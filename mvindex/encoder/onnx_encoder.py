@@ -42,8 +42,11 @@ SAMPLES = (
 )
 # The least cosine of a sample query in int8 with itself in fp32; MiniLM has .9946.
 LEAST_COSINE = 0.98
-# Of any shape: ONNX Runtime compiles nothing for one.
-_SHAPE = BatchShape(max_tokens=4096, min_spared=0)
+# Of any shape: ONNX Runtime compiles nothing for one. In int8 a batch costs as 6 tokens, of MiniLM.
+_SHAPES = {
+    QueryPrecision.FP32: BatchShape(max_tokens=4096, min_spared=0, least_spared=32),
+    QueryPrecision.INT8: BatchShape(max_tokens=4096, min_spared=0, least_spared=16),
+}
 _QUIET = 3  # errors only
 
 
@@ -112,10 +115,10 @@ class OnnxEncoder(CheckpointEncoder):
     def query_batches(self, texts: Sequence[str]) -> Iterator[Batch]:
         """Yield the batches in which these queries would be encoded."""
         windows = [window for one in self._inputs.arrange_queries(texts) for window in one.windows]
-        return batches(windows, np.zeros(len(windows), dtype=np.int64), _SHAPE, self.pad_id)
+        return batches(windows, np.zeros(len(windows), dtype=np.int64), _SHAPES[self.precision], self.pad_id)
 
     def _query_rows(self, arranged: Sequence[Arrangement]) -> Floats:
-        rows = self._pooled(arranged, self._states, _SHAPE, no_progress)
+        rows = self._pooled(arranged, self._states, _SHAPES[self.precision], no_progress)
         return rows if self._head is None else np.asarray(self._head.run([VECTORS], {ROWS: rows})[0])
 
     def _states(self, batch: Batch) -> Floats:

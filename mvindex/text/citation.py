@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -31,6 +31,10 @@ WEIGHTS: Mapping[str, Mapping[str, float]] = {
     "context": {"before": 2.3, "title": -0.8},
     "cues": {"date": 2.3, "number": 1.8, "name": 2.0},
 }
+
+# The weight of each feature, and its part of the score.
+_WEIGHT = {name: weight for weights in WEIGHTS.values() for name, weight in weights.items()}
+_PART = {name: part for part, weights in WEIGHTS.items() for name in weights}
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?(?:[.,][0-9]+)*")
 # Of longer texts nothing is kept: 256 of this length take some 50 MB.
@@ -61,7 +65,6 @@ class Sought(Enum):
     DATE = "date"
     NUMBER = "number"
     NAME = "name"
-    OTHER = "other"
 
 
 # In this order: "how many years" asks for a number, "what year" for a date.
@@ -112,29 +115,29 @@ class Citer:
         if not parted.units:
             return None
         features = self.features(parted, views)
-        weighted = [
-            (part, [weight * value for value in features[name]])
-            for part, weights in WEIGHTS.items()
-            for name, weight in weights.items()
-            if name in features
-        ]
-        totals = [sum(values) for values in zip(*(values for _, values in weighted), strict=True)]
-        best = totals.index(max(totals)) if totals else 0
+        totals = [0.0] * len(parted.units)
+        for name, values in features.items():
+            weight = _WEIGHT[name]
+            totals = [total + weight * value for total, value in zip(totals, values, strict=True)]
+        best = totals.index(max(totals))
         start, end = parted.units[best]
         why = dict.fromkeys(WEIGHTS, 0.0)
-        for part, values in weighted:
-            why[part] += values[best]
+        for name, values in features.items():
+            why[_PART[name]] += _WEIGHT[name] * values[best]
         return Citation(text[start:end], start, end, why)
 
     def features(self, parted: PartedText, views: ScoredViews | None) -> dict[str, Sequence[float]]:
         """Return the features of the parts by name, one value for each part; those that are 0 for all are left out."""
-        found: dict[str, Sequence[float]] = {"title": parted.titled} if parted.titled else {}
+        found: dict[str, Sequence[float]] = {}
         if viewed := _view_feature(parted, views):
             found["view"] = viewed
-        found |= self._term_features(parted)
-        if self._sought in _CUES:
-            cue = _CUES[self._sought]
-            found[self._sought.value] = [cue(part.new_words(self._all_terms)) for part in parted.parts]
+        self._add_term_features(parted, found)
+        if parted.titled:
+            found["title"] = parted.titled
+        if self._cue is not None:
+            name, cue = self._cue
+            asked = self._all_terms
+            found[name] = [cue(part.new_words(asked)) for part in parted.parts]
         return found
 
     @cached_property
@@ -148,35 +151,34 @@ class Citer:
         return frozenset(_terms_of(self._question)[1])
 
     @cached_property
-    def _sought(self) -> Sought:
-        return next((kind for kind, pattern in _SOUGHT if pattern.search(self._question)), Sought.OTHER)
+    def _stems(self) -> list[tuple[str, str]]:
+        """The long terms, each with its beginning."""
+        return [(term, term[: max(4, int(0.7 * len(term)))]) for term in self._terms if len(term) >= 4]
 
-    def _term_features(self, parted: PartedText) -> dict[str, Sequence[float]]:
-        """Return the features of terms in common, of this part and of the one before."""
-        present = {term: parted.found[term] for term in self._terms if term in parted.found}
-        found: dict[str, Sequence[float]] = {}
+    @cached_property
+    def _cue(self) -> tuple[str, Callable[[Sequence[str]], float]] | None:
+        """The name of the kind of thing that the question asks for, and what looks for it in words; None for others."""
+        sought = next((kind for kind, pattern in _SOUGHT if pattern.search(self._question)), None)
+        return None if sought is None else (sought.value, _CUES[sought])
+
+    def _add_term_features(self, parted: PartedText, features: dict[str, Sequence[float]]) -> None:
+        """Add the features of terms in common, of this part and of the one before."""
+        found, count = parted.found, len(parted.parts)
+        present = [found[term] for term in self._terms if term in found]
+        lines = parted.lines
+        near = [
+            parted.parts_with_stem(stem) for term, stem in self._stems if term not in found and f"\n{stem}" in lines
+        ]
         if present:
-            total = sum(rarity for rarity, _ in present.values())
-            common, before = [0.0] * len(parted.parts), [0] * len(parted.parts)
-            for rarity, places in present.values():
+            common, total = [0.0] * count, 0.0
+            for rarity, places, _ in present:
+                total += rarity
                 for place in places:
                     common[place] += rarity
-                    if place + 1 < len(before) and place + 1 not in places:
-                        before[place + 1] += 1
-            found["terms"] = [value / total for value in common]
-            found["before"] = [value / len(present) for value in before]
-        near = [places for stem in self._stems_but(present) if (places := parted.parts_with_stem(stem))]
+            features["terms"] = [value / total for value in common]
+            features["before"] = [value / len(present) for value in _counts([each.after for each in present], count)]
         if near:
-            stems = [0] * len(parted.parts)
-            for places in near:
-                for place in places:
-                    stems[place] += 1
-            found["stems"] = [value / len(self._terms) for value in stems]
-        return found
-
-    def _stems_but(self, present: Container[str]) -> list[str]:
-        """Return the beginnings of the long terms that are not present."""
-        return [term[: max(4, int(0.7 * len(term)))] for term in self._terms if term not in present and len(term) >= 4]
+            features["stems"] = [value / len(self._terms) for value in _counts(near, count)]
 
 
 class _Part(NamedTuple):
@@ -191,10 +193,11 @@ class _Part(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """Where a term is: its rarity, and the numbers of the parts that have it."""
+    """Where a term is: its rarity, the numbers of the parts that have it, and of those after them that have it not."""
 
     rarity: float
     places: frozenset[int]
+    after: frozenset[int]
 
 
 class PartedText:
@@ -204,6 +207,7 @@ class PartedText:
         units: The character range of each part.
         parts: The words of each.
         found: Where each term is, by term.
+        lines: The terms, each after a line break: one search tells whether any begins so; most often none does.
         titled: The share of the title's terms that each part has; empty for a title without terms.
 
     """
@@ -217,20 +221,21 @@ class PartedText:
                 places.setdefault(term, set()).add(place)
         count = len(self.parts)
         self.found = {
-            term: _Found(math.log1p((count - len(own) + 0.5) / (len(own) + 0.5)), frozenset(own))
+            term: _Found(
+                math.log1p((count - len(own) + 0.5) / (len(own) + 0.5)),
+                frozenset(own),
+                frozenset(place + 1 for place in own if place + 1 < count) - own,
+            )
             for term, own in places.items()
         }
         titles = frozenset(_terms_of(title)[1])
         self.titled = [len(titles.intersection(part.terms)) / len(titles) for part in self.parts] if titles else []
-        # One search in it tells that no term begins so, which is the rule.
-        self._joined = "\n" + "\n".join(self.found)
+        self.lines = "\n" + "\n".join(self.found)
         # Threads share it: spans and what was made of them are one object.
         self._viewed: tuple[bytes, list[int]] | None = None
 
     def parts_with_stem(self, stem: str) -> frozenset[int]:
         """Return the numbers of the parts with a term that begins like this."""
-        if "\n" + stem not in self._joined:
-            return frozenset()
         return frozenset().union(*(where.places for term, where in self.found.items() if term.startswith(stem)))
 
     def views_of_parts(self, spans: Ints) -> list[int]:
@@ -257,6 +262,15 @@ def parted_text(text: str, title: str) -> PartedText:
     return (_kept if len(text) <= _KEPT_CHARS else PartedText)(text, title)
 
 
+def _counts(places: Iterable[frozenset[int]], count: int) -> list[int]:
+    """Return for each of so many parts how many of the sets have it."""
+    counts = [0] * count
+    for each in places:
+        for place in each:
+            counts[place] += 1
+    return counts
+
+
 def _view_feature(parted: PartedText, views: ScoredViews | None) -> Sequence[float]:
     """Return the score of the view that stands for most of each part, in standard deviations from their mean.
 
@@ -267,13 +281,16 @@ def _view_feature(parted: PartedText, views: ScoredViews | None) -> Sequence[flo
         return ()
     chosen = parted.views_of_parts(views.spans)
     known: list[float] = views.scores.tolist()
-    least = min((known[view] for view in chosen if view >= 0), default=None)
-    if least is None:
+    scored = [known[view] for view in chosen if view >= 0]
+    if not scored:
         return ()
     # Of a few parts: in lists, numpy's calls would take three times as long.
-    scores = [known[view] if view >= 0 else least for view in chosen]
+    scores = scored
+    if len(scored) < len(chosen):
+        least = min(scored)
+        scores = [known[view] if view >= 0 else least for view in chosen]
     mean = sum(scores) / len(scores)
-    deviation = math.sqrt(sum((score - mean) ** 2 for score in scores) / len(scores))
+    deviation = math.dist(scores, [mean] * len(scores)) / math.sqrt(len(scores))
     return [(score - mean) / deviation for score in scores] if deviation >= _SAME else ()
 
 

@@ -226,7 +226,9 @@ class Batcher:
             for job in jobs:
                 job.meter.is_in_thread = True
             jobs[0].meter.give_way()
-        with short_switch_interval if is_large else nullcontext(), watched_stages(stages):
+        # While texts are encoded, whoever searches others holds the interpreter: the next batch must not wait for that.
+        is_long = is_large or any(job.needs_encoding for job in jobs)
+        with short_switch_interval if is_long else nullcontext(), watched_stages(stages):
             vectors = self._encode(jobs, stages)
             if "encode" in stages:
                 encoded()

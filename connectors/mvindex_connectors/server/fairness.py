@@ -24,7 +24,7 @@ _MAX_PAUSE_S = 0.02
 # After the last small request more are expected for so long.
 _LATELY_S = 1.0
 # How soon a thread gives the interpreter to another that waits for it, while long work is done.
-_SWITCH_S = 0.0001
+_SWITCH_S = 0.0005
 
 
 class Queued(Protocol):
