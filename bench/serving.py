@@ -1,20 +1,26 @@
-"""Measure throughput and latency of a server at 1, 8 and 64 clients, against the embedded index in a loop.
+"""Measure throughput and latency of servers at 1, 8 and 64 clients, by turns, against the embedded index in a loop.
 
-    python bench/serving.py --seconds 5 --out build/bench/serving.json      # clients in a process of their own
+    python bench/serving.py [--before OTHER/bin/python] [--out build/bench/serving.json]
 
-Text queries go through the packaged encoder, vector queries past it. Everything runs on this machine, clients included:
-they take their share of its cores. The load of 20 minutes and the kills are in bench/serving_load.py.
+Servers stand side by side, each with an index of its own of the same passages: `now`, `int8` with `--query-precision
+int8` (texts only), `alone` with `--batch 1` (64 clients only), and `before`, of another installation. They are asked in
+turns, in rounds, by clients in a process of their own: medians over the rounds, and `ratio`, the median of a round's
+rate over that of the first server. Text queries go through the packaged encoder, vector queries past it. `overhead` is
+what one client waits longer than for the embedded index, 40 searches of each in turn. Everything runs on this machine,
+clients included: they take their share of its cores. The load of 20 minutes and the kills are in bench/serving_load.py.
 """
 
 import argparse
 import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +32,7 @@ from mvindex_connectors.remote import CallSettings, IndexClient
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "serving"))
-from serving_tools import served  # noqa: E402 - the tests' server, in a process of its own
+from serving_tools import Serving  # noqa: E402 - the tests' server, in a process of its own
 
 CLIENTS = (1,) if tiny.FOLDER else (1, 8, 64)
 TEXTS = ROOT / "examples" / "squad" / "passages.tsv"
@@ -119,77 +125,104 @@ def seen_by_clients(url, kind, seconds, *more):
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
-def load(path, batch, seconds, kinds):
-    """Yield a row for each kind of query and number of clients."""
-    rows = []
+def make(path, documents):
+    """Make the index in this installation, be it one that names no terms by None."""
+    try:
+        index = mvindex.create(path, encoder="minilm", lexical="none")
+    except mvindex.MvindexError:
+        index = mvindex.create(path, encoder="minilm", lexical=None)
+    with index:
+        index.add(passages(documents))
+
+
+def serve(python, path, *flags):
+    command = [python, "-m", "mvindex", "serve", "--port", "0", "--max-calls", "512", f"--index=a={path}", *flags]
     # As a server comes: the tests' has one thread for its encoder.
     threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(os.cpu_count()))}
-    with served(f"--index=a={path}", "--batch", batch, "--max-calls", "512", env=threads) as serving:
-        for kind in kinds:
-            if batch > 1:
-                record({"kind": kind, "clients": "by turns", **seen_by_clients(serving.url(), kind, seconds, "--beside",
-                                                                             path)}, rows)  # fmt: skip
-            for clients in CLIENTS:
-                seen = seen_by_clients(serving.url(), kind, seconds, "--clients", clients)
-                record({"kind": kind, "clients": clients, "batch": batch, **seen}, rows)
-    return rows
+    return Serving(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                    env=os.environ | threads))  # fmt: skip
+
+
+def asked(kind, clients, name):
+    """Return whether a server is asked such queries by so many clients."""
+    return kind == "text" if name == "int8" else name != "alone" or clients == CLIENTS[-1]
+
+
+def by_turns(servers, kind, clients, options):
+    """Yield a row for each server."""
+    names = [name for name in servers if asked(kind, clients, name)]
+    seen = {name: [] for name in names}
+    for number in range(options.rounds):
+        for name in names if number % 2 else reversed(names):
+            seen[name].append(seen_by_clients(servers[name].url(), kind, options.seconds, "--clients", clients))
+    rates = {name: np.array([each["queries_per_s"] for each in seen[name]]) for name in names}
+    for name in names:
+        figures = {key: round(float(np.median([each[key] for each in seen[name]])), 3) for key in seen[name][0]}
+        ratio = round(float(np.median(rates[name] / rates[names[0]])), 2)
+        yield {"kind": kind, "clients": clients, "server": name, **figures, "ratio": ratio}
 
 
 def embedded_loop(path, seconds, kinds):
-    rows = []
     with mvindex.open(path) as index:
         for kind in kinds:
             queries = queries_of(kind, index.dim)
             for query in queries[:3]:
                 index.search(query)
-            record({"kind": kind, "clients": "embedded", **latencies(index.search, queries, 1, seconds)}, rows)
-    return rows
+            yield {"kind": kind, "clients": "embedded", **latencies(index.search, queries, 1, seconds)}
 
 
-def record(row, rows):
-    rows.append(row)
-    print(json.dumps(row), file=sys.stderr, flush=True)
-
-
-def figures(folder, seconds, documents, kinds):
-    path = folder / "bench.mvx"
-    with mvindex.create(path, encoder="minilm", lexical="none") as index:
-        index.add(passages(documents))
-    rows = embedded_loop(path, seconds, kinds) + load(path, 256, seconds, kinds) + load(path, 1, seconds, kinds)
-    # Once more, at the end: what else the machine does changes.
-    again = embedded_loop(path, seconds, kinds)
-    report = {"rows": rows + again, "cores": os.cpu_count(), "threads": os.environ.get("OMP_NUM_THREADS", "all")}
-    for kind in kinds:
-        rates = {(row["clients"], row.get("batch")): row.get("queries_per_s") for row in rows if row["kind"] == kind}
-        single = np.mean([row["queries_per_s"] for row in rows + again if row["kind"] == kind and
-                         row["clients"] == "embedded"])  # fmt: skip
-        report[kind] = {
-            f"speedup_at_{CLIENTS[-1]}_over_embedded_loop": round(rates[CLIENTS[-1], 256] / single, 2),
-            f"speedup_at_{CLIENTS[-1]}_over_no_batching": round(rates[CLIENTS[-1], 256] / rates[CLIENTS[-1], 1], 2),
-        }
-    return report
+def measured(folder, options):
+    """Yield the rows."""
+    kinds = options.kinds.split(",")
+    sides = {"before": (options.before,)} if options.before else {}
+    sides |= {"now": (sys.executable,), "int8": (sys.executable, "--query-precision", "int8"),
+              "alone": (sys.executable, "--batch", "1")}  # fmt: skip
+    if "text" not in kinds:
+        del sides["int8"]
+    with ExitStack() as stack:
+        servers = {}
+        for name, (python, *flags) in sides.items():
+            path = folder / f"{name}.mvx"
+            subprocess.run([python, __file__, "--make", path, "--documents", str(options.documents)], check=True)
+            servers[name] = serve(python, path, *flags)
+            stack.callback(servers[name].close)
+        shutil.copytree(folder / "now.mvx", folder / "embedded.mvx")
+        yield from embedded_loop(folder / "embedded.mvx", options.seconds, kinds)
+        for kind in kinds:
+            for name in ("before", "now"):
+                if name in servers:
+                    found = seen_by_clients(servers[name].url(), kind, options.seconds * options.rounds, "--beside",
+                                            folder / "embedded.mvx")  # fmt: skip
+                    yield {"kind": kind, "clients": "overhead", "server": name, **found}
+            for clients in CLIENTS:
+                yield from by_turns(servers, kind, clients, options)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--seconds", type=float, default=2, help="of each turn")
+    parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--documents", type=int, default=200)
     parser.add_argument("--kinds", default="vector,text")
+    parser.add_argument("--before", help="the Python of another installation, measured too")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--client", help=argparse.SUPPRESS)
-    parser.add_argument("--kind", help=argparse.SUPPRESS)
-    parser.add_argument("--clients", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--beside", help=argparse.SUPPRESS)
-    options = tiny.parse(parser, seconds=0.1, documents=8, kinds="vector")
+    for hidden, kind in (("--make", Path), ("--client", str), ("--kind", str), ("--clients", int), ("--beside", str)):
+        parser.add_argument(hidden, type=kind, help=argparse.SUPPRESS)
+    options = tiny.parse(parser, seconds=0.1, rounds=1, documents=8, kinds="vector")
+    if options.make:
+        make(options.make, options.documents)
+        return
     if options.client:
         client(options)
         return
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
-        report = figures(Path(folder), options.seconds, options.documents, options.kinds.split(","))
-    print(json.dumps(report))
+        for row in measured(Path(folder), options):
+            rows.append(row)
+            print(json.dumps(row), flush=True)
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        options.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ class GrpcMiddleware:
     def add_registered_method_handlers(self, service_name: str, handlers: Mapping[str, Any]) -> None:
         """Register the methods of a service with the server."""
         wrapped = {name: self._wrap(f"/{service_name}/{name}", handler) for name, handler in handlers.items()}
-        self._server.add_registered_method_handlers(service_name, wrapped)
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service_name, wrapped),))
 
     def _wrap(self, name: str, handler: Any) -> Any:
         read = handler.request_deserializer
