@@ -57,18 +57,22 @@ def write_int8(graph: Path, path: Path, samples: Iterable[Batch]) -> None:
 
 def _highest(model: Any, names: list[str], graph: Path, samples: Iterable[Batch]) -> list[Floats]:
     """Return the highest absolute value of each element of these states, (width,), over all tokens of the samples."""
+    if not names:
+        return []
     import onnx
 
     watched = onnx.ModelProto()
     watched.CopyFrom(model)
     watched.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in names)
     path = graph.with_name("watched.onnx")
-    onnx.save(watched, str(path))
-    session = open_session(path)
-    path.unlink()
+    try:
+        onnx.save(watched, str(path))
+        session = open_session(path)
+    finally:
+        path.unlink(missing_ok=True)
     highest = [np.zeros(1, dtype=np.float32)] * len(names)
     for batch in samples:
-        found = session.run(names, {IDS: batch.ids, MASK: batch.mask}) if names else []
+        found = session.run(names, {IDS: batch.ids, MASK: batch.mask})
         here = [np.abs(states[batch.mask.astype(bool)]).max(axis=0) for states in found]
         highest = [np.maximum(*pair) for pair in zip(highest, here, strict=True)]
     return highest
@@ -97,7 +101,7 @@ class _Conversion:
     def run(self, highest: Mapping[str, Floats]) -> None:
         """Replace every product; highest: of some states by name, the highest absolute value of each element."""
         for node in self._graph.node:
-            if node in self.products:
+            if node.op_type == "MatMul" and node.input[1] in self._weights:
                 self._replace(node, highest.get(node.input[0]))
             else:
                 self._nodes.append(node)

@@ -69,11 +69,12 @@ class GrpcMiddleware:
         self._server, self._admission = server, admission
 
     def add_generic_rpc_handlers(self, handlers: object) -> None:
-        """Ignore generic handlers; the same methods are registered by name."""
+        """Ignore generic handlers; the same methods come by name."""
 
     def add_registered_method_handlers(self, service_name: str, handlers: Mapping[str, Any]) -> None:
         """Register the methods of a service with the server."""
         wrapped = {name: self._wrap(f"/{service_name}/{name}", handler) for name, handler in handlers.items()}
+        # As registered methods each would have a future of its own, for all of which gRPC waits at every call.
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service_name, wrapped),))
 
     def _wrap(self, name: str, handler: Any) -> Any:

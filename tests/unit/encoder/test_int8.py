@@ -10,7 +10,7 @@ pytest.importorskip("onnxruntime")
 onnx = pytest.importorskip("onnx")
 
 import mvindex as mv  # noqa: E402 - only where the extras are
-from mvindex.encoder import load_encoder, onnx_encoder, onnx_export  # noqa: E402 - as above
+from mvindex.encoder import load_encoder, onnx_encoder, onnx_export, prepare_queries  # noqa: E402 - as above
 from mvindex.encoder.base import QueryPrecision  # noqa: E402 - as above
 from mvindex.encoder.onnx_encoder import OnnxEncoder  # noqa: E402 - as above
 from mvindex.errors import ConfigError  # noqa: E402 - as above
@@ -119,6 +119,16 @@ def test_a_graph_without_such_products_is_refused(folder, monkeypatch):
     monkeypatch.setattr(onnx_export, "write_int8", lambda *given: None)
     with pytest.raises(ConfigError, match="its graph has no products that could be computed in int8"):
         load_encoder(folder, query_precision="int8")
+
+
+def test_a_conversion_that_fails_leaves_queries_in_fp32(folder, monkeypatch, caplog):
+    def fail(*given):
+        raise RuntimeError("a graph of another kind\nand more")
+
+    monkeypatch.setattr(onnx_export, "write_int8", fail)
+    assert prepare_queries(load_encoder(folder)).startswith("ONNX Runtime")
+    assert "no queries in int8: a graph of another kind" in caplog.text
+    assert isinstance(load_encoder(folder), OnnxEncoder)
 
 
 def test_queries_far_from_fp32_are_refused(folder, monkeypatch):
