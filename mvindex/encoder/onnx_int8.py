@@ -12,6 +12,7 @@ and the columns of W (Xiao et al. 2023, SmoothQuant, equation 4, alpha = 0.5).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,9 +95,12 @@ class _Conversion:
 
     @property
     def normalised(self) -> list[str]:
-        """The names of the products' states that come from a normalisation."""
+        """The names of the products' states that come from a normalisation, and whose matrices multiply no others."""
         made = {name for node in self._graph.node if node.op_type == "LayerNormalization" for name in node.output}
-        return list(dict.fromkeys(each.input[0] for each in self.products if each.input[0] in made))
+        pairs = {(each.input[0], each.input[1]) for each in self.products}
+        uses = Counter(weights for _, weights in pairs)
+        shared = {states for states, weights in pairs if uses[weights] > 1}
+        return [name for name in dict.fromkeys(each.input[0] for each in self.products) if name in made - shared]
 
     def run(self, highest: Mapping[str, Floats]) -> None:
         """Replace every product; highest: of some states by name, the highest absolute value of each element."""

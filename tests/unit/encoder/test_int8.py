@@ -12,7 +12,9 @@ onnx = pytest.importorskip("onnx")
 import mvindex as mv  # noqa: E402 - only where the extras are
 from mvindex.encoder import load_encoder, onnx_encoder, onnx_export, prepare_queries  # noqa: E402 - as above
 from mvindex.encoder.base import QueryPrecision  # noqa: E402 - as above
+from mvindex.encoder.batches import Batch  # noqa: E402 - as above
 from mvindex.encoder.onnx_encoder import OnnxEncoder  # noqa: E402 - as above
+from mvindex.encoder.onnx_int8 import write_int8  # noqa: E402 - as above
 from mvindex.errors import ConfigError  # noqa: E402 - as above
 from mvindex.records import Document  # noqa: E402 - as above
 from tests.helpers.cli import mvindex, ok  # noqa: E402 - as above
@@ -84,6 +86,43 @@ def test_products_are_of_bytes_and_each_token_has_its_scale(folder):
     ids, mask = np.array([[5, 6, 7], [5, 6, 7]]), np.ones((2, 3), dtype=np.int64)
     few = session.run(["states"], {"ids": ids[:1], "mask": mask[:1]})[0]
     np.testing.assert_array_equal(session.run(["states"], {"ids": ids, "mask": mask})[0], np.repeat(few, 2, axis=0))
+
+
+def test_a_matrix_that_multiplies_several_states_is_right_for_each(tmp_path):
+    rng, width = np.random.default_rng(0), 32
+    constants = {
+        "embeddings": rng.standard_normal((50, width)),
+        "shared": rng.standard_normal((width, width)),
+        # Elements of very different sizes, other ones in each norm.
+        "first": 10.0 ** rng.uniform(-2, 2, width),
+        "second": 10.0 ** rng.uniform(-2, 2, width),
+    }
+    nodes = [
+        onnx.helper.make_node("Gather", ["embeddings", "ids"], ["read"]),
+        onnx.helper.make_node("LayerNormalization", ["read", "first"], ["a"]),
+        onnx.helper.make_node("MatMul", ["a", "shared"], ["b"]),
+        onnx.helper.make_node("LayerNormalization", ["b", "second"], ["c"]),
+        onnx.helper.make_node("MatMul", ["c", "shared"], ["states"]),
+    ]
+    value = onnx.helper.make_tensor_value_info
+    shape = ["queries", "tokens"]
+    graph = onnx.helper.make_graph(
+        nodes,
+        "shared",
+        [value(name, onnx.TensorProto.INT64, shape) for name in ("ids", "mask")],
+        [value("states", onnx.TensorProto.FLOAT, [*shape, width])],
+        [onnx.numpy_helper.from_array(array.astype(np.float32), name) for name, array in constants.items()],
+    )
+    opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("com.microsoft", 1)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8), str(tmp_path / "plain.onnx"))
+    ids = rng.integers(0, 50, (4, 6))
+    batch = Batch(ids, np.ones_like(ids), ids, np.arange(4), ids.astype(np.float32), None, None)
+    write_int8(tmp_path / "plain.onnx", tmp_path / "int8.onnx", [batch])
+    plain, rounded = (
+        onnx_encoder.open_session(tmp_path / f"{name}.onnx").run(["states"], {"ids": ids, "mask": batch.mask})[0]
+        for name in ("plain", "int8")
+    )
+    assert cosines(plain.reshape(-1, width), rounded.reshape(-1, width)).min() > 0.99
 
 
 def test_an_index_is_opened_with_it_and_evaluated(folder, tmp_path):
