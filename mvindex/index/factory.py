@@ -145,10 +145,6 @@ def open_index(
     if precision is QueryPrecision.FP32:
         return index
     try:
-        if not isinstance(index, Index):
-            raise ConfigError(
-                f"{index.where}: query_precision: its server encodes the queries; give it to `mvindex serve`"
-            )
         index.use_query_precision(precision)
     except BaseException:
         index.close()

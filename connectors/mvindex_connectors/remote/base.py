@@ -9,6 +9,7 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from mvindex.errors import ConfigError
 from mvindex.index.arrow import arrow_reader
 from mvindex.records import Document, IndexInfo, QueryGroup
 from mvindex.scoring.rerank import parse_rerank
@@ -20,6 +21,7 @@ from mvindex.store.protocol import Capabilities, Operation
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from mvindex.encoder.base import QueryPrecision
     from mvindex.scoring.rerank import Reranker
 
 
@@ -54,6 +56,10 @@ class RemoteIndex(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close the connection; calls in progress end."""
+
+    def use_query_precision(self, given: str | QueryPrecision) -> None:
+        """Raise ConfigError: the server encodes."""
+        raise ConfigError(f"{self.where}: query_precision: its server encodes the queries; give it to `mvindex serve`")
 
     @abstractmethod
     def info(self) -> IndexInfo:
