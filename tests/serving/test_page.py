@@ -103,6 +103,8 @@ def show(browser, serving, theme="light", width=1280, **address):
 def settled(browser):
     wait(lambda: browser.number("main[aria-busy=false]"))
     browser.settle()
+    # Results fade in again after a search that took long: pale text has less contrast.
+    browser.ask("return Promise.allSettled(document.getAnimations().map((each) => each.finished)).then(() => null)")
 
 
 def wait(happened, seconds=60):
