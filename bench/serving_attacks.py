@@ -5,8 +5,9 @@
 For each attack a server is started with `ulimit -n 1024`, left alone for some seconds, and attacked. Meanwhile one
 client asks for its health by a new HTTP connection each time, and another searches by gRPC. What sharing the machine
 costs is told apart: `p99_apart_ms` is of the same attack on another server beside this one, and the attack "busy" asks
-nothing and only computes. --before: the Python of another installation, whose server is measured by turns with this
-one's.
+nothing and only computes. Attackers elsewhere take nothing of this machine; this one takes what the others leave
+(--nice 19), or its share (--nice 0). --before: the Python of another installation, whose server is measured by turns
+with this one's.
 """
 
 import argparse
@@ -225,7 +226,7 @@ def attack_server(server, attack, folder, options):
     is_http = attack in ("response-http", "objects", "tcp-https", "slow-body", "slow-head")
     command = [sys.executable, __file__, "--attack", attack, "--address", server.http if is_http else server.target]
     command += ["--folder", str(folder), "--seconds", str(options.seconds)]
-    command += ["--sockets", str(options.sockets), "--mb", str(options.mb)]
+    command += ["--sockets", str(options.sockets), "--mb", str(options.mb), "--nice", str(options.nice)]
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
 
 
@@ -247,6 +248,7 @@ def memory_mb(server, name):
 
 def attack(options):
     """Attack for as long as told, and print what the server answered and how often."""
+    os.nice(options.nice)
     name, ends = options.attack, time.monotonic() + options.seconds
     answers, sent = {}, 0
     if name == "busy":
@@ -381,6 +383,7 @@ def main():
     parser.add_argument("--long-kb", type=int, default=100)
     parser.add_argument("--sockets", type=int, default=1100)
     parser.add_argument("--mb", type=int, default=16, help="of the largest bodies; the bomb inflates to 94 times that")
+    parser.add_argument("--nice", type=int, default=19, help="of the attacker's process")
     parser.add_argument("--out", type=Path)
     for internal in ("--attack", "--address", "--folder", "--make"):
         parser.add_argument(internal, help=argparse.SUPPRESS)
