@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from mvindex.encoder import Encoder, EncoderLike
 from mvindex.encoder.base import QueryPrecision, parse_query_precision
@@ -24,7 +24,7 @@ from mvindex.store import catalog, schema
 from mvindex.store.columns import parse_filter_fields
 from mvindex.store.create import create_store
 from mvindex.store.embedded import EmbeddedStore
-from mvindex.store.protocol import LocalStore
+from mvindex.store.protocol import LocalStore, Operation
 from mvindex.store.settings import MAX_DIM
 from mvindex.store.shard_layout import ShardPlace, check_place, checked_count, create_shard, create_shards, is_sharded
 from mvindex.store.sharded import open_sharded_store, open_single_shard
@@ -137,7 +137,8 @@ def open_index(
 
     Raises:
         StoreError: When there is no index.
-        ConfigError: When the given encoder is another one, or a server encodes the queries, and int8 is asked for.
+        ConfigError: When the given encoder is another one.
+        Unsupported: For int8 where a server encodes the queries.
 
     """
     precision = parse_query_precision(query_precision)
@@ -145,7 +146,8 @@ def open_index(
     if precision is QueryPrecision.FP32:
         return index
     try:
-        index.use_query_precision(precision)
+        index.capabilities.check(Operation.QUERY_PRECISION, index.where)
+        cast(Index, index).use_query_precision(precision)
     except BaseException:
         index.close()
         raise

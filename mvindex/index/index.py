@@ -213,7 +213,7 @@ class Index:
         self._encoder = encoder
 
     def use_query_precision(self, given: str | QueryPrecision) -> None:
-        """Encode queries in "int8" or "fp32"; see IndexProtocol.use_query_precision()."""
+        """Encode queries in "int8" or "fp32", see load_encoder(); ConfigError if the encoder is loaded already."""
         precision = parse_query_precision(given)
         if self._encoder is not None and precision is not self._query_precision:
             raise ConfigError(

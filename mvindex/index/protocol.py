@@ -12,7 +12,6 @@ from mvindex.records import Document, DocumentViews, Floats, IndexInfo, QueryGro
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
-    from mvindex.encoder.base import QueryPrecision
     from mvindex.ingest import Entry, IngestHooks, IngestReport
     from mvindex.ingest.items import Items
     from mvindex.scoring.rerank import Reranker
@@ -62,14 +61,6 @@ class IndexProtocol(Protocol):
 
     def close(self) -> None:
         """Close files and connections."""
-
-    def use_query_precision(self, given: str | QueryPrecision) -> None:
-        """Encode queries in "int8" or "fp32" (load_encoder()).
-
-        Raises:
-            ConfigError: For another value, once the encoder is loaded, and where a server encodes.
-
-        """
 
     def refresh(self) -> bool:
         """Move on to the latest committed state; return whether there was a newer one."""

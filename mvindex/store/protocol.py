@@ -26,6 +26,7 @@ class Operation(Enum):
     """An operation that some stores do not have."""
 
     LEXICAL = "lexical search"
+    QUERY_PRECISION = "choosing the precision of queries"
     FILTER_FIELDS = "declared filter fields"
     BUILD = "build"
     TUNE = "tune"

@@ -6,7 +6,7 @@ from serving_tools import served, start
 
 import mvindex
 from mvindex import Document
-from mvindex.errors import ConfigError
+from mvindex.errors import Unsupported
 from mvindex_connectors.remote import IndexClient
 from tests.helpers.tiny_models import make_model
 
@@ -26,7 +26,9 @@ def test_a_server_encodes_in_int8_where_asked(tmp_path, monkeypatch):
         with served(f"--index=a={path}", "--query-precision=int8") as serving, IndexClient(serving.url()) as index:
             np.testing.assert_allclose(index.encode_queries(QUERIES), expected, rtol=0, atol=1e-6)
             assert index.search(QUERIES, mode="dense") == rounded.search(QUERIES, mode="dense")
-            with pytest.raises(ConfigError, match="query_precision: its server encodes the queries; give it to `mvin"):
+            with pytest.raises(
+                Unsupported, match="a server has the index, and encodes: mvindex serve --query-precision"
+            ):
                 mvindex.open(serving.url(), query_precision="int8")
     with pytest.raises(RuntimeError, match="query_precision: expected 'fp32' or 'int8', got 'int4'"):
         start(f"--index=a={path}", "--query-precision=int4")

@@ -9,7 +9,6 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from mvindex.errors import ConfigError
 from mvindex.index.arrow import arrow_reader
 from mvindex.records import Document, IndexInfo, QueryGroup
 from mvindex.scoring.rerank import parse_rerank
@@ -21,7 +20,6 @@ from mvindex.store.protocol import Capabilities, Operation
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from mvindex.encoder.base import QueryPrecision
     from mvindex.scoring.rerank import Reranker
 
 
@@ -56,10 +54,6 @@ class RemoteIndex(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close the connection; calls in progress end."""
-
-    def use_query_precision(self, given: str | QueryPrecision) -> None:
-        """Raise ConfigError: the server encodes."""
-        raise ConfigError(f"{self.where}: query_precision: its server encodes the queries; give it to `mvindex serve`")
 
     @abstractmethod
     def info(self) -> IndexInfo:
@@ -150,6 +144,7 @@ def capabilities_of(info: IndexInfo) -> Capabilities:
     reasons = dict.fromkeys(Operation, "a server has the index; do it where the server is")
     by_job = (Operation.BUILD, Operation.TUNE, Operation.COMPACT, Operation.SNAPSHOT)
     reasons |= dict.fromkeys(by_job, "a server has the index, and does it by a job: index.admin, or the command")
+    reasons[Operation.QUERY_PRECISION] = "a server has the index, and encodes: mvindex serve --query-precision int8"
     if info.lexical is None:
         reasons[Operation.LEXICAL] = "the index has no lexical side; add one where the server is"
     else:
