@@ -169,14 +169,19 @@ def shown(row):
     return "  ".join(parts)
 
 
-def main():
-    parser = argparse.ArgumentParser()
+def options_of(description):
+    """Return the options of a bench of collections."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--sets", default=",".join([*GOLD_SETS, *JUDGED_SETS]))
     parser.add_argument("--encoder", default="minilm-views")
     parser.add_argument("--sample", type=int, default=2500)
     parser.add_argument("--json", action="store_true")
-    options = tiny.parse(parser, data=tiny.DATA, sets="squad", sample=10)
+    return tiny.parse(parser, data=tiny.DATA, sets="squad", sample=10)
+
+
+def main():
+    options = options_of(__doc__)
     encoders = {"single": load_encoder(options.encoder, family="single"), "views": load_encoder(options.encoder)}
     for name in options.sets.split(","):
         for row in rows(options.data, name, encoders, options.sample):

@@ -8,7 +8,6 @@ and the share of the first ten documents that both find. `cosine` is the least a
 vectors. Milliseconds are medians of the wall's, one question alone and a question in a batch of 32, in turns.
 """
 
-import argparse
 import json
 import sys
 import tempfile
@@ -16,8 +15,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-import tiny
-from quality import GOLD_SETS, JUDGED_SETS, Measured, batches, loaded, standard_error
+from quality import Measured, batches, loaded, options_of, standard_error
 
 import mvindex
 from mvindex.encoder import load_encoder
@@ -89,13 +87,7 @@ def shown(row):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--sets", default=",".join([*GOLD_SETS, *JUDGED_SETS]))
-    parser.add_argument("--encoder", default="minilm-views")
-    parser.add_argument("--sample", type=int, default=2500)
-    parser.add_argument("--json", action="store_true")
-    options = tiny.parse(parser, data=tiny.DATA, sets="squad", sample=10)
+    options = options_of(__doc__)
     # int8 first: it leaves the form in which fp32 is compared.
     encoders = {each: load_encoder(options.encoder, query_precision=each) for each in reversed(PRECISIONS)}
     for name in options.sets.split(","):
