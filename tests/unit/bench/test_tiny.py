@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +17,6 @@ PARTS = {"rounds.py", "tables.py", "tiny.py", "vectors.py"}
 # One of each sort; the others in the full run.
 DEFAULT = ["dpr.py", "fuzz.py", "lexical.py", "squad_splits.py", "studies.py"]
 NEEDS = {"milvus.py": "milvus-lite", "milvus_kills.py": "milvus-lite"}
-WITHOUT = {file.name for file in BENCH.glob("*.py") if not re.search(r"--tiny|tiny\.parse\(", file.read_text())}
 # They take more than 20 seconds in their tiny form.
 LONG = [
     "folder.py",
@@ -40,7 +38,7 @@ LONG = [
 ]
 LONG_NEEDS = {"screenshots.py": "chromium", "milvus_bulk.py": "milvus-server"}
 # They encode texts: torch is imported, and the texts are encoded, once for all of a group.
-ENCODING = ["cold.py", "quality.py", "shards.py"]
+ENCODING = ["cold.py", "quality.py", "query_precision.py", "shards.py"]
 LONG_ENCODING = [
     "citations.py",
     "codes.py",
@@ -57,7 +55,7 @@ LONG_ENCODING = [
     "views.py",
 ]
 APART = {*DEFAULT, *NEEDS, *LONG, *LONG_NEEDS, *ENCODING, *LONG_ENCODING}
-FULL = sorted({file.name for file in BENCH.glob("*.py")} - PARTS - WITHOUT - APART)
+FULL = sorted({file.name for file in BENCH.glob("*.py")} - PARTS - APART)
 
 
 def run(*command):
@@ -88,7 +86,3 @@ def test_benches_that_encode_run_in_their_tiny_form(names):
     done = run(sys.executable, "-m", "tests.unit.bench.tiny_runs", *names)
     failed = {row["bench"]: row["failed"] for row in map(json.loads, done.stdout.splitlines())}
     assert failed == dict.fromkeys(names), done.stderr[-2000:]
-
-
-def test_benches_have_a_tiny_form():
-    assert WITHOUT <= PARTS
