@@ -222,10 +222,10 @@ class SnapshotReader:
         if not ALL_FIELDS.issubset(fields):
             return self.documents(doc_rows, fields)
         recent = self._snapshot.source.recent_documents(self._version)
-        found = recent.find(doc_rows)
+        found = {row: StoredDocument._make(each) for row, each in recent.find(doc_rows).items()}
         if len(found) < len(doc_rows):
             read = self.documents([row for row in doc_rows if row not in found])
-            recent.add(read)
+            recent.add({row: tuple(each) for row, each in read.items()})
             found |= read
         return found
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from itertools import chain
 from sys import getsizeof
-from typing import TYPE_CHECKING
 from weakref import WeakSet
-
-if TYPE_CHECKING:
-    from mvindex.store.reader import StoredDocument
 
 # Of all open generations of this process together.
 _MOST_BYTES = 32 << 20
 # Of a row number and its entry in a dict.
 _ENTRY_BYTES = 128
+# The fields of a StoredDocument as a bare tuple: the garbage collector passes over tuples of strings, but looks at every
+# NamedTuple in each of its full collections, which would hold up all threads for longer the more is kept.
+Fields = tuple[str | bytes | None, ...]
 
 
 class RecentDocuments:
@@ -26,8 +25,8 @@ class RecentDocuments:
 
     def __init__(self, version: object = None) -> None:
         self.version = version
-        self._recent: dict[int, StoredDocument] = {}
-        self._older: dict[int, StoredDocument] = {}
+        self._recent: dict[int, Fields] = {}
+        self._older: dict[int, Fields] = {}
         self._sizes = (0, 0)
         _OPEN.add(self)
 
@@ -36,7 +35,7 @@ class RecentDocuments:
         """The memory that the documents take."""
         return sum(self._sizes)
 
-    def find(self, doc_rows: Collection[int]) -> dict[int, StoredDocument]:
+    def find(self, doc_rows: Collection[int]) -> dict[int, Fields]:
         """Return those of the documents that are here, by row."""
         recent, older = self._recent, self._older
         found = {row: recent[row] for row in doc_rows if row in recent}
@@ -46,7 +45,7 @@ class RecentDocuments:
             found |= again
         return found
 
-    def add(self, documents: Mapping[int, StoredDocument]) -> None:
+    def add(self, documents: Mapping[int, Fields]) -> None:
         """Keep the documents, by row, unless they take more than half of the room."""
         size = sum(map(getsizeof, chain.from_iterable(documents.values()))) + _ENTRY_BYTES * len(documents)
         room = _MOST_BYTES // (2 * len(_OPEN))

@@ -1,11 +1,13 @@
 """Documents shown lately are hits again without being read; what was committed since is seen, and memory is bounded."""
 
+import gc
+
 import numpy as np
 import pytest
 
 import mvindex
 from mvindex.store import recent
-from mvindex.store.reader import SnapshotReader, StoredDocument
+from mvindex.store.reader import SnapshotReader
 from mvindex.store.recent import RecentDocuments
 
 NUM_DOCUMENTS = 12
@@ -34,6 +36,15 @@ def test_hits_shown_again_are_equal_and_are_not_read(path, monkeypatch):
         assert found(index) == before and not read
 
 
+def test_what_is_kept_does_not_lengthen_collections_of_garbage(path):
+    with mvindex.open(path) as index:
+        found(index)
+        gc.collect()
+        assert index.info().text_bytes > 0
+        tuples = (each for each in gc.get_objects() if isinstance(each, tuple))
+        assert not [each for each in tuples if any(isinstance(part, str) and part == "title 3" for part in each)]
+
+
 def test_documents_without_all_fields_are_not_kept(path):
     with mvindex.open(path) as index:
         assert {hit.text for hit in found(index, fields=["title"])} == {""}
@@ -59,12 +70,12 @@ def test_what_is_asked_for_again_outlives_the_rest(monkeypatch):
     monkeypatch.setattr(recent, "_OPEN", set())
     documents = RecentDocuments()
     for row in range(1, 400):
-        documents.add({row: StoredDocument(str(row), "", "t" * 9_000, "{}", None)})
-        documents.add({} if documents.find([0]) else {0: StoredDocument("0", "", "often", "{}", None)})
+        documents.add({row: (str(row), "", "t" * 9_000, "{}", None)})
+        documents.add({} if documents.find([0]) else {0: ("0", "", "often", "{}", None)})
         assert documents.size_bytes <= 1 << 20
     assert documents.find([0, 1, 399]).keys() == {0, 399}
     held = documents.size_bytes
-    documents.add({500: StoredDocument("500", "", "t" * (1 << 20), "{}", None)})
+    documents.add({500: ("500", "", "t" * (1 << 20), "{}", None)})
     assert not documents.find([500]) and documents.size_bytes == held
 
 
