@@ -21,7 +21,15 @@ from mvindex_connectors.remote import Access, CallSettings, IndexClient
 from mvindex_connectors.server.admission import Admission, CallContext
 from mvindex_connectors.server.batching import Batcher
 from mvindex_connectors.server.config import Limits, ServerConfig
-from mvindex_connectors.server.fairness import FairQueue, SmallFirst, has_room, query_costs, short_switch_interval
+from mvindex_connectors.server.fairness import (
+    ENCODING_S,
+    LONG_WORK_S,
+    FairQueue,
+    SmallFirst,
+    has_room,
+    query_costs,
+    switch_interval,
+)
 from mvindex_connectors.server.index_service import IndexService
 from mvindex_connectors.server.response_budget import ResponseBudget, ResponseMeter
 from mvindex_connectors.server.telemetry import Metrics
@@ -290,9 +298,8 @@ def test_the_switch_interval_is_short_while_a_thread_does_long_work(tmp_path):
             service = IndexService("a", index, ServerConfig(indexes=[("a", index.where)]), NoObserver())
 
             def nested():
-                with short_switch_interval:
-                    pass
-                return sys.getswitchinterval()
+                with switch_interval.at_most(ENCODING_S):
+                    return sys.getswitchinterval()
 
             try:
                 return [await run(nested) for run in (service.read, service.write, service.in_background)]
@@ -300,7 +307,7 @@ def test_the_switch_interval_is_short_while_a_thread_does_long_work(tmp_path):
                 service.close()
 
     found = asyncio.run(intervals())
-    assert max(found) < usual == sys.getswitchinterval()
+    assert found == pytest.approx([LONG_WORK_S] * 3) and LONG_WORK_S < ENCODING_S < usual == sys.getswitchinterval()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
@@ -27,7 +27,7 @@ from mvindex.records import Combine, Floats, QueryGroup, SearchResult
 from mvindex.scoring.fusion import Mode
 from mvindex.search.options import SearchOptions
 from mvindex.search.profiling import watched_stages
-from mvindex_connectors.server.fairness import FairQueue, query_costs, short_switch_interval
+from mvindex_connectors.server.fairness import ENCODING_S, LONG_WORK_S, FairQueue, query_costs, switch_interval
 from mvindex_connectors.server.lanes import Job, Lane, new_future
 from mvindex_connectors.server.response_budget import ResponseMeter, too_large_beyond, without_frames
 
@@ -226,9 +226,7 @@ class Batcher:
             for job in jobs:
                 job.meter.is_in_thread = True
             jobs[0].meter.give_way()
-        # While texts are encoded, whoever searches others holds the interpreter: the next batch must not wait for that.
-        is_long = is_large or any(job.needs_encoding for job in jobs)
-        with short_switch_interval if is_long else nullcontext(), watched_stages(stages):
+        with _switching(jobs, is_large), watched_stages(stages):
             vectors = self._encode(jobs, stages)
             if "encode" in stages:
                 encoded()
@@ -315,6 +313,14 @@ class Batcher:
         for number in members:
             answers[number] = found[at : at + jobs[number].size]
             at += jobs[number].size
+
+
+def _switching(jobs: list[Job], is_large: bool) -> AbstractContextManager[None]:
+    """Return a context in which the interpreter is given to others as soon as these jobs need."""
+    if is_large:
+        return switch_interval.at_most(LONG_WORK_S)
+    # Whoever searches others holds the interpreter: the next batch of texts must not wait for that.
+    return switch_interval.at_most(ENCODING_S) if any(job.needs_encoding for job in jobs) else nullcontext()
 
 
 def _metered(job: Job, answer: list[SearchResult] | Exception) -> list[SearchResult] | Exception:

@@ -23,8 +23,9 @@ _PAUSE_SHARE = 3.0
 _MAX_PAUSE_S = 0.02
 # After the last small request more are expected for so long.
 _LATELY_S = 1.0
-# How soon a thread gives the interpreter to another that waits for it, while long work is done.
-_SWITCH_S = 0.0005
+# How soon a thread gives the interpreter to another that waits for it: while long work is done, and while texts are
+# encoded, when so many requests wait that each turn of the interpreter should do more.
+LONG_WORK_S, ENCODING_S = 0.0001, 0.0005
 
 
 class Queued(Protocol):
@@ -151,33 +152,33 @@ class SmallFirst:
         self._own.since = time.perf_counter()
 
 
-class ShortSwitchInterval:
-    """A short switch interval of the interpreter while threads do long work, so that the event loop gets its turn soon.
+class SwitchInterval:
+    """The switch interval of the interpreter, short while threads do long work, so that the event loop gets its turn.
 
     Otherwise the interpreter's own 5 milliseconds hold, with which a server answers a fifth more small requests. The
-    interval is of the process.
+    interval is of the process: one object for all threads.
     """
 
     def __init__(self) -> None:
-        self._lock, self._num_threads, self._usual_s = threading.Lock(), 0, 0.0
+        self._lock, self._wanted, self._usual_s = threading.Lock(), list[float](), 0.0
 
-    def __enter__(self) -> None:
-        """Begin long work in this thread."""
+    @contextmanager
+    def at_most(self, seconds: float) -> Iterator[None]:
+        """Keep the interval as short as this, or shorter, inside the block."""
         with self._lock:
-            self._num_threads += 1
-            if self._num_threads == 1:
+            if not self._wanted:
                 self._usual_s = sys.getswitchinterval()
-                sys.setswitchinterval(_SWITCH_S)
+            self._wanted.append(seconds)
+            sys.setswitchinterval(min(self._wanted))
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._wanted.remove(seconds)
+                sys.setswitchinterval(min(self._wanted, default=self._usual_s))
 
-    def __exit__(self, *error: object) -> None:
-        """End it."""
-        with self._lock:
-            self._num_threads -= 1
-            if not self._num_threads:
-                sys.setswitchinterval(self._usual_s)
 
-
-short_switch_interval = ShortSwitchInterval()
+switch_interval = SwitchInterval()
 
 
 def query_costs(queries: list[str] | Floats, texts: list[str] | None, top_k: int) -> list[int]:

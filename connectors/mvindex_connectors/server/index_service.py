@@ -26,7 +26,7 @@ from mvindex.store.protocol import LocalStore, Operation
 from mvindex_connectors.remote.convert import MAX_EXPLAINED, MAX_IDS
 from mvindex_connectors.server.batching import Batcher, BatchObserver
 from mvindex_connectors.server.config import ServerConfig
-from mvindex_connectors.server.fairness import short_switch_interval
+from mvindex_connectors.server.fairness import LONG_WORK_S, switch_interval
 from mvindex_connectors.server.idempotency import RepeatableWrites
 from mvindex_connectors.server.listing import Page, close_rows, next_documents, num_chars_of
 from mvindex_connectors.server.query_checks import QueryChecks
@@ -308,9 +308,7 @@ class IndexService:
 
         try:
             rows = await loop.run_in_executor(thread, read)
-            while some := await loop.run_in_executor(
-                thread, _with_short_switch_interval, partial(next_documents, rows)
-            ):
+            while some := await loop.run_in_executor(thread, _as_long_work, partial(next_documents, rows)):
                 yield some
         finally:
             thread.submit(close_rows, rows).add_done_callback(lambda _: self._listers.discard(thread))
@@ -386,7 +384,7 @@ class IndexService:
 
     async def in_background(self, function: Callable[[], T]) -> T:
         """Run the function in a thread for which neither reads nor writes wait."""
-        return await asyncio.get_running_loop().run_in_executor(None, _with_short_switch_interval, function)
+        return await asyncio.get_running_loop().run_in_executor(None, _as_long_work, function)
 
     def check_may_write(self) -> None:
         """Check that the server writes to its indexes; raise Unsupported if not."""
@@ -412,14 +410,14 @@ class IndexService:
 
     async def read(self, function: Callable[[], T]) -> T:
         """Run the function in a reading thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._readers, _with_short_switch_interval, function)
+        return await asyncio.get_running_loop().run_in_executor(self._readers, _as_long_work, function)
 
     async def write(self, function: Callable[[], T]) -> T:
         """Run the function in the writing thread. Once begun it is finished, even if the caller is gone."""
         self.check_may_write()
-        return await asyncio.get_running_loop().run_in_executor(self._writer, _with_short_switch_interval, function)
+        return await asyncio.get_running_loop().run_in_executor(self._writer, _as_long_work, function)
 
 
-def _with_short_switch_interval(function: Callable[[], T]) -> T:
-    with short_switch_interval:
+def _as_long_work(function: Callable[[], T]) -> T:
+    with switch_interval.at_most(LONG_WORK_S):
         return function()

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 from google.protobuf.descriptor import Descriptor
 
-from mvindex_connectors.server.fairness import SmallFirst, short_switch_interval
+from mvindex_connectors.server.fairness import LONG_WORK_S, SmallFirst, switch_interval
 from mvindex_connectors.server.response_budget import TooLarge
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ async def parse_large(function: Callable[[], T], num_bytes: int, turns: SmallFir
 
     def parse() -> T:
         turns.pause()
-        with short_switch_interval:
+        with switch_interval.at_most(LONG_WORK_S):
             return function()
 
     return await asyncio.get_running_loop().run_in_executor(_THREADS, parse)
