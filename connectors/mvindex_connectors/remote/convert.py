@@ -301,11 +301,15 @@ def _fill_hit(message: search.Hit, hit: Hit) -> None:
     for each in hit.components:
         message.components.add(name=each.name, rank=each.rank, score=each.score, contribution=each.contribution)
     if (cited := hit.citation) is not None:
-        message.citation.text, message.citation.start, message.citation.end = cited.text, cited.start, cited.end
-        message.citation.why.update(cited.why)
+        citation = message.citation
+        citation.text, citation.start, citation.end = cited.text, cited.start, cited.end
+        # One by one: update() takes three times as long, since it asks what kind of mapping it was given.
+        why = citation.why
+        for part, share in cited.why.items():
+            why[part] = share
         for name in _PLACE:
             if (value := getattr(cited, name)) is not None:
-                setattr(message.citation, name, value)
+                setattr(citation, name, value)
 
 
 def result_from(message: search.SearchResult) -> SearchResult:
