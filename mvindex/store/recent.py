@@ -11,8 +11,8 @@ from weakref import WeakSet
 _MOST_BYTES = 32 << 20
 # Of a row number and its entry in a dict.
 _ENTRY_BYTES = 128
-# The fields of a StoredDocument as a bare tuple: the garbage collector passes over tuples of strings, but looks at every
-# NamedTuple in each of its full collections, which would hold up all threads for longer the more is kept.
+# The fields of a StoredDocument as a bare tuple. The garbage collector passes over tuples of strings, but each of its
+# full collections looks at every NamedTuple, and holds up all threads for longer the more of them are kept.
 Fields = tuple[str | bytes | None, ...]
 
 
