@@ -133,7 +133,7 @@ class SearchedParts:
         return [SearchResult((), False, 0, 1)] * len(queries)
 
 
-@pytest.mark.parametrize(("has_small", "sizes"), [(False, [64, 64, 64, 8]), (True, [64, *[16] * 8, 8])])
+@pytest.mark.parametrize(("has_small", "sizes"), [(False, [64, 64, 64, 8]), (True, [64, *[8] * 17])])
 def test_a_large_request_is_searched_in_finer_parts_while_small_ones_come(has_small, sizes):
     async def search():
         index, turns = SearchedParts(), SmallFirst()

@@ -35,7 +35,7 @@ from mvindex_connectors.server.response_budget import ResponseMeter, too_large_b
 # small requests wait for a part to end. Its first part costs more: one that makes too large a response is found out
 # before anything is converted. While nobody sends small requests, parts are searched together.
 _MAX_SMALL = 32
-_PART, _FIRST_PART, _PARTS_AT_ONCE = 16, 64, 64
+_PART, _FIRST_PART, _PARTS_AT_ONCE = 8, 64, 64
 # How long a small request waits for its lane before the lane of large ones may take it.
 _MAX_WAIT_S = 0.1
 
