@@ -13,7 +13,7 @@ _MOST_BYTES = 32 << 20
 _ENTRY_BYTES = 128
 # The fields of a StoredDocument as a bare tuple. The garbage collector passes over tuples of strings, but each of its
 # full collections looks at every NamedTuple, and holds up all threads for longer the more of them are kept.
-Fields = tuple[str | bytes | None, ...]
+KeptDocument = tuple[str | bytes | None, ...]
 
 
 class RecentDocuments:
@@ -25,8 +25,8 @@ class RecentDocuments:
 
     def __init__(self, version: object = None) -> None:
         self.version = version
-        self._recent: dict[int, Fields] = {}
-        self._older: dict[int, Fields] = {}
+        self._recent: dict[int, KeptDocument] = {}
+        self._older: dict[int, KeptDocument] = {}
         self._sizes = (0, 0)
         _OPEN.add(self)
 
@@ -35,7 +35,7 @@ class RecentDocuments:
         """The memory that the documents take."""
         return sum(self._sizes)
 
-    def find(self, doc_rows: Collection[int]) -> dict[int, Fields]:
+    def find(self, doc_rows: Collection[int]) -> dict[int, KeptDocument]:
         """Return those of the documents that are here, by row."""
         recent, older = self._recent, self._older
         found = {row: recent[row] for row in doc_rows if row in recent}
@@ -45,7 +45,7 @@ class RecentDocuments:
             found |= again
         return found
 
-    def add(self, documents: Mapping[int, Fields]) -> None:
+    def add(self, documents: Mapping[int, KeptDocument]) -> None:
         """Keep the documents, by row, unless they take more than half of the room."""
         size = sum(map(getsizeof, chain.from_iterable(documents.values()))) + _ENTRY_BYTES * len(documents)
         room = _MOST_BYTES // (2 * len(_OPEN))

@@ -126,10 +126,11 @@ class SearchedParts:
     """Stands where an index is asked, and keeps how many queries come together."""
 
     def __init__(self):
-        self.sizes = []
+        self.sizes, self.intervals = [], set()
 
     def search_with_options(self, queries, options, text=None):
         self.sizes.append(len(queries))
+        self.intervals.add(round(sys.getswitchinterval(), 6))
         return [SearchResult((), False, 0, 1)] * len(queries)
 
 
@@ -146,6 +147,7 @@ def test_a_large_request_is_searched_in_finer_parts_while_small_ones_come(has_sm
             found = await batcher.search(np.zeros((200, 4), dtype=np.float32), SearchOptions(), meter)
         finally:
             batcher.close()
+        assert index.intervals == {LONG_WORK_S}
         return len(found), index.sizes
 
     assert asyncio.run(search()) == (200, sizes)
@@ -307,6 +309,10 @@ def test_the_switch_interval_is_short_while_a_thread_does_long_work(tmp_path):
                 service.close()
 
     found = asyncio.run(intervals())
+    with switch_interval.at_most(ENCODING_S):
+        with switch_interval.at_most(LONG_WORK_S):
+            assert sys.getswitchinterval() == pytest.approx(LONG_WORK_S)
+        assert sys.getswitchinterval() == pytest.approx(ENCODING_S)
     assert found == pytest.approx([LONG_WORK_S] * 3) and LONG_WORK_S < ENCODING_S < usual == sys.getswitchinterval()
 
 

@@ -316,7 +316,7 @@ class Batcher:
 
 
 def _switching(jobs: list[Job], is_large: bool) -> AbstractContextManager[None]:
-    """Return a context in which the interpreter is given to others as soon as these jobs need."""
+    """Return a context in which this thread gives the interpreter to others sooner, where the jobs take long."""
     if is_large:
         return switch_interval.at_most(LONG_WORK_S)
     # Whoever searches others holds the interpreter: the next batch of texts must not wait for that.

@@ -23,8 +23,8 @@ _PAUSE_SHARE = 3.0
 _MAX_PAUSE_S = 0.02
 # After the last small request more are expected for so long.
 _LATELY_S = 1.0
-# How soon a thread gives the interpreter to another that waits for it: while long work is done, and while texts are
-# encoded, when so many requests wait that each turn of the interpreter should do more.
+# How soon a thread gives the interpreter to another that waits for it: during long work, and while texts are encoded.
+# There the shorter one would answer fewer texts.
 LONG_WORK_S, ENCODING_S = 0.0001, 0.0005
 
 

@@ -311,7 +311,7 @@ def documents_bytes(found: Sequence[Document], meter: ResponseMeter) -> bytes:
 
 def _joined(messages: Iterable[bytes], meter: ResponseMeter) -> bytes:
     """Return one message of the repeated fields of all; concatenation merges messages (protobuf's encoding)."""
-    # Grown bit by bit, and not copied at the end: to join 50 MB at once would hold up all others for 25 ms.
+    # Grown bit by bit, and not copied at the end: to join a large one at once would hold up all other threads.
     whole = BytesIO()
     for message in messages:
         meter.give_way()
