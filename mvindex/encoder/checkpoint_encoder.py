@@ -14,6 +14,7 @@ from mvindex.encoder.families import Arrangement
 from mvindex.encoder.inputs import Inputs
 from mvindex.encoder.pooling import RowMeans
 from mvindex.errors import EncoderError
+from mvindex.kernels.threads import map_in_threads
 from mvindex.records import CountCallback, Document, Floats, Ints, Views
 
 if TYPE_CHECKING:
@@ -88,15 +89,20 @@ class CheckpointEncoder(ABC):
         states: Callable[[Batch], torch.Tensor | Floats],
         shape: BatchShape,
         on_progress: CountCallback,
+        num_threads: int = 1,
     ) -> Floats:
-        """Return the mean state of each row of the documents or queries, one after the other, float32."""
+        """Return the mean state of each row of the documents or queries, one after the other, float32.
+
+        num_threads: in which states() is called at once.
+        """
         starts = np.cumsum([0, *(one.num_rows for one in arranged)], dtype=np.int64)
         windows = [window for one in arranged for window in one.windows]
         num_windows = np.array([len(one.windows) for one in arranged], dtype=np.int64)
         owner = np.repeat(np.arange(len(arranged)), num_windows)
         means = RowMeans(int(starts[-1]), self.width)
-        for batch in batches(windows, starts[owner], shape, self.pad_id):
-            means.add(batch, states(batch))
+        made = batches(windows, starts[owner], shape, self.pad_id)
+        for batch, found in map_in_threads(lambda batch: (batch, states(batch)), made, num_threads):
+            means.add(batch, found)
             on_progress(_count_finished(num_windows, owner[batch.places]))
         return means.means()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -42,10 +43,27 @@ SAMPLES = (
 )
 # The least cosine of a sample query in int8 with itself in fp32; MiniLM has .9946.
 LEAST_COSINE = 0.98
-# Of any shape: ONNX Runtime compiles nothing for one. In int8 a batch costs as 6 tokens, of MiniLM.
-_SHAPES = {
-    QueryPrecision.FP32: BatchShape(max_tokens=4096, min_spared=0, least_spared=32),
-    QueryPrecision.INT8: BatchShape(max_tokens=4096, min_spared=0, least_spared=16),
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """How queries of a precision are computed, measured with MiniLM.
+
+    Attributes:
+        shape: Of a batch: any shape, since ONNX Runtime compiles nothing for one, and no larger than pays. It does not
+            depend on the number of threads, so that vectors do not either.
+        session_threads: The most that share a batch. They wait for each other at each product.
+
+    """
+
+    shape: BatchShape
+    session_threads: int
+
+
+# A batch costs as 43 tokens in fp32 and as 6 in int8, whose products are too small to be shared.
+_PLANS = {
+    QueryPrecision.FP32: _Plan(shape=BatchShape(max_tokens=256, min_spared=0, least_spared=64), session_threads=4),
+    QueryPrecision.INT8: _Plan(shape=BatchShape(max_tokens=96, min_spared=0, least_spared=16), session_threads=1),
 }
 _QUIET = 3  # errors only
 
@@ -80,9 +98,10 @@ class OnnxEncoder(CheckpointEncoder):
         is_int8 = precision is QueryPrecision.INT8
         if is_int8 and not form.has_int8:
             raise ConfigError(f"{checkpoint.source}: its graph has no products that could be computed in int8")
-        # In int8 a question's products are too small to be shared among threads.
-        self._model = open_session(form.folder / (INT8_MODEL if is_int8 else MODEL), 1 if is_int8 else None)
-        self._head = open_session(form.folder / HEAD) if form.has_head else None
+        self._plan = _PLANS[precision]
+        self._session_threads = min(default_threads(), self._plan.session_threads)
+        self._model = open_session(form.folder / (INT8_MODEL if is_int8 else MODEL), self._session_threads)
+        self._head = open_session(form.folder / HEAD, self._session_threads) if form.has_head else None
         self._device, self._lock = device, Lock()
         self._transformer: TransformerEncoder | None = None
         if is_int8:
@@ -115,10 +134,14 @@ class OnnxEncoder(CheckpointEncoder):
     def query_batches(self, texts: Sequence[str]) -> Iterator[Batch]:
         """Yield the batches in which these queries would be encoded."""
         windows = [window for one in self._inputs.arrange_queries(texts) for window in one.windows]
-        return batches(windows, np.zeros(len(windows), dtype=np.int64), _SHAPES[self.precision], self.pad_id)
+        return batches(windows, np.zeros(len(windows), dtype=np.int64), self._plan.shape, self.pad_id)
 
     def _query_rows(self, arranged: Sequence[Arrangement]) -> Floats:
-        rows = self._pooled(arranged, self._states, _SHAPES[self.precision], no_progress)
+        shape = self._plan.shape
+        num_tokens = sum(len(window.ids) for one in arranged for window in one.windows)
+        # The session's other threads are the same ones for all batches.
+        num_threads = min(default_threads() - self._session_threads + 1, -(-num_tokens // shape.max_tokens))
+        rows = self._pooled(arranged, self._states, shape, no_progress, num_threads)
         return rows if self._head is None else np.asarray(self._head.run([VECTORS], {ROWS: rows})[0])
 
     def _states(self, batch: Batch) -> Floats:
@@ -134,14 +157,14 @@ class OnnxEncoder(CheckpointEncoder):
             return self._transformer
 
 
-def open_session(path: Path, threads: int | None = None) -> Any:
-    """Return a session of an optimised graph, on the CPU; threads: as default_threads() says by default."""
+def open_session(path: Path, threads: int = 1) -> Any:
+    """Return a session of an optimised graph, on the CPU; threads: that share each product."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _QUIET
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = threads or default_threads()
+    options.intra_op_num_threads = threads
     # Threads that wait leave the core to others; shapes differ from query to query, so that no plan is worth keeping.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.enable_mem_pattern = False

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from threading import Lock, local
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from mvindex.errors import ConfigError
 from mvindex.kernels.cores import Machine, ThreadChoice
 
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
 T = TypeVar("T")
+ItemT = TypeVar("ItemT")
 
 _machine = Machine()
 _given: int | None = None
@@ -103,6 +107,23 @@ def run_in_threads(call: Callable[[], T], num_threads: int) -> list[T]:
         others = [pool.submit(call) for _ in range(num_threads - 1)]
         mine = call()
     return [mine, *(other.result() for other in others)]
+
+
+def map_in_threads(call: Callable[[ItemT], T], items: Iterable[ItemT], num_threads: int) -> Iterator[T]:
+    """Yield the result of each item, in their order, computed in so many threads; at most two wait for each thread."""
+    if num_threads <= 1:
+        yield from map(call, items)
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(num_threads) as pool:
+        waiting: deque[Future[T]] = deque()
+        for item in items:
+            waiting.append(pool.submit(call, item))
+            if len(waiting) > 2 * num_threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def taken_from(items: deque[T]) -> Iterator[T]:

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 pytest.importorskip("peft")
 
-from mvindex.checkpoint import hashes, read_checkpoint  # noqa: E402 - only where the extras are
+import mvindex as mv  # noqa: E402 - only where the extras are
+from mvindex.checkpoint import hashes, read_checkpoint  # noqa: E402 - as above
 from mvindex.encoder import (  # noqa: E402 - as above
     encoder_from_spec,
     load_encoder,
@@ -57,6 +59,13 @@ def folder(tmp_path):
     return make_model(tmp_path / "bert")
 
 
+@pytest.fixture
+def usual_threads():
+    """The usual number of threads again, after the test."""
+    yield
+    mv.set_threads(None)
+
+
 def check_same(source, **chosen):
     """The checkpoint's queries are torch's, in a batch and alone, and so is all else of the encoder."""
     expected = TransformerEncoder(read_checkpoint(source, **chosen))
@@ -73,6 +82,30 @@ def check_same(source, **chosen):
     assert found.encode_queries(QUERIES).dtype == np.float32
     np.testing.assert_array_equal(found.encode_documents(DOCUMENTS).rows, expected.encode_documents(DOCUMENTS).rows)
     return found
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_any_number_of_threads_gives_the_same_vectors(folder, monkeypatch, usual_threads, precision):
+    several = [f"the {word} of the old house near river {n}" for n in range(60) for word in ("cat", "mat")]
+    load_encoder(folder, query_precision="int8")  # makes the form
+    compute, seen, found = OnnxEncoder._states, set(), []
+
+    def watched(encoder, batch):
+        seen.add(threading.current_thread().name)
+        return compute(encoder, batch)
+
+    monkeypatch.setattr(OnnxEncoder, "_states", watched)
+    for threads in (1, 2, 7):
+        mv.set_threads(threads)
+        encoder = load_encoder(folder, query_precision=precision)
+        seen.clear()
+        found.append(encoder.encode_queries(several))
+    assert len(seen) > 1
+    np.testing.assert_array_equal(found[1], found[0])
+    np.testing.assert_array_equal(found[2], found[0])
+    seen.clear()
+    encoder.encode_queries(several[:1])
+    assert seen == {threading.current_thread().name}
 
 
 QUICK = {"bert", "roberta", "modernbert-sdpa", "t5"}

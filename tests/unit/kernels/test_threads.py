@@ -6,7 +6,7 @@ import pytest
 
 import mvindex
 from mvindex.errors import ConfigError
-from mvindex.kernels.threads import LibraryThreads, choose_threads, default_threads
+from mvindex.kernels.threads import LibraryThreads, choose_threads, default_threads, map_in_threads
 from tests.helpers.cli import mvindex as run
 from tests.helpers.cli import ok
 
@@ -83,6 +83,32 @@ def test_a_thread_begun_meanwhile_gets_the_number_of_before(no_number, monkeypat
         other.start()
         other.join()
     assert seen == [1, 4]
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_results_are_mapped_in_order_in_so_many_threads_at_once(num_threads):
+    together, taken = threading.Barrier(num_threads), []
+
+    def items():
+        for number in range(12):
+            taken.append(number)
+            yield number
+
+    def call(number):
+        together.wait(30)  # broken, unless so many call at once
+        return number * number
+
+    results = map_in_threads(call, items(), num_threads)
+    assert [next(results) for _ in range(2)] == [0, 1]
+    assert len(taken) <= 2 + 2 * num_threads + 1  # the others wait to be taken
+    assert list(results) == [number * number for number in range(2, 12)]
+
+
+def test_an_error_in_a_thread_is_raised_where_its_result_is_read():
+    results = map_in_threads(lambda number: 1 // number, [2, 1, 0, 3], 2)
+    assert [next(results), next(results)] == [0, 1]
+    with pytest.raises(ZeroDivisionError):
+        next(results)
 
 
 @pytest.mark.parametrize(("module", "read"), [("torch", "get_num_threads"), ("faiss", "omp_get_max_threads")])
