@@ -112,7 +112,7 @@ def test_small_requests_are_expected_for_a_second_after_the_last(monkeypatch):
 
 
 def batcher_of(index, batch=256):
-    return Batcher(index, NoObserver(), batch=batch, queued=1000, response_bytes=1 << 20)
+    return Batcher(index, NoObserver(), Limits(queued=1000, response_bytes=1 << 20), batch=batch, state=lambda: None)
 
 
 def search_text(batcher, text):

@@ -18,6 +18,7 @@ from mvindex.v1 import documents_pb2, search_pb2
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote import IndexClient
 from mvindex_connectors.server.batching import Batcher
+from mvindex_connectors.server.config import Limits
 from mvindex_connectors.server.response_budget import ResponseBudget, ResponseMeter, TooLarge
 
 KB = 100
@@ -147,7 +148,7 @@ def test_the_hits_of_a_refused_search_are_freed_at_once(tmp_path):
         index.add_views([Document(f"d{n}", "word " * 20_000) for n in range(20)], vectors(20, 8)[:, None])
 
         async def search():
-            batcher = Batcher(index, NoObserver(), batch=64, queued=1000, response_bytes=1 << 30)
+            batcher = Batcher(index, NoObserver(), Limits(), batch=64, state=lambda: None)
             try:
                 with pytest.raises(TooLarge):
                     await batcher.search(vectors(8, 8), SearchOptions(top_k=20), ResponseMeter(ResponseBudget(4 << 20)))

@@ -1,10 +1,10 @@
 """Micro-batching: queries that arrive during a search are encoded and searched together in the next one.
 
-There is no waiting window: a query that arrives while the searcher is idle is searched at once, by itself. Texts are
-encoded while those before them are searched. Large requests are split and have a lane of their own, so that they do not
-delay small ones; that lane also serves small requests that have waited too long, and pauses while small ones are
-served. In each lane callers take turns by what their requests cost. Queries whose caller is gone (disconnected,
-deadline passed) are dropped.
+There is no waiting window: a query that arrives while the searcher is idle is searched at once, by itself, in the event
+loop where it is expected to be quick. Texts are encoded while those before them are searched. Large requests are split
+and have a lane of their own, so that they do not delay small ones; that lane also serves small requests that have
+waited too long, and pauses while small ones are served. In each lane callers take turns by what their requests cost.
+Queries whose caller is gone (disconnected, deadline passed) are dropped.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -27,8 +27,10 @@ from mvindex.records import Combine, Floats, QueryGroup, SearchResult
 from mvindex.scoring.fusion import Mode
 from mvindex.search.options import SearchOptions
 from mvindex.search.profiling import watched_stages
+from mvindex_connectors.server.config import Limits
 from mvindex_connectors.server.fairness import ENCODING_S, LONG_WORK_S, FairQueue, query_costs, switch_interval
 from mvindex_connectors.server.lanes import Job, Lane, new_future
+from mvindex_connectors.server.quick_searches import QuickSearches
 from mvindex_connectors.server.response_budget import ResponseMeter, too_large_beyond, without_frames
 
 # A request that costs more than so many plain queries is large; it is searched in parts that cost up to _PART, since
@@ -47,15 +49,53 @@ class BatchObserver(Protocol):
         """Record a batch: its queries, the seconds each request waited, the seconds of each stage."""
 
 
+@dataclass(slots=True, eq=False)
+class _Batch:
+    """Requests that are searched together.
+
+    Attributes:
+        jobs: The requests.
+        kind: See QuickSearches.
+        begun: When the batch was taken.
+        stages: Seconds of each stage so far.
+
+    """
+
+    jobs: list[Job]
+    kind: Hashable
+    begun: float
+    stages: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it was taken."""
+        return time.monotonic() - self.begun
+
+
 class Batcher:
     """Batches the searches of one index; all calls come from one event loop."""
 
     def __init__(
-        self, index: IndexProtocol, observer: BatchObserver, *, batch: int, queued: int, response_bytes: int
+        self,
+        index: IndexProtocol,
+        observer: BatchObserver,
+        limits: Limits,
+        *,
+        batch: int,
+        state: Callable[[], Hashable],
     ) -> None:
-        """batch: the most queries searched together; queued: the most that may wait; response_bytes: of documents."""
-        self._index, self._observer = index, observer
-        self._batch, self._queued, self._response_bytes = batch, queued, response_bytes
+        """Batch the searches of an index.
+
+        Args:
+            index: The index.
+            observer: Receives the figures of each batch.
+            limits: Of queries that wait, and of the bytes of documents in a response.
+            batch: The most queries searched together.
+            state: See QuickSearches.
+
+        """
+        self._index, self._observer, self._quick = index, observer, QuickSearches(state)
+        self._batch, self._queued, self._response_bytes = batch, limits.queued, limits.response_bytes
         # The encoder takes all cores without the interpreter, the rest of a search takes the interpreter: two batches.
         self._small, self._large = Lane("small", 2), Lane("large", 1)
         self._has_helped = False  # whether the lane of large requests took small ones at its last turn
@@ -99,6 +139,10 @@ class Batcher:
         whole = Job(queries, options, new_future(), meter, cost, texts, convert)
         if lane is self._small:
             with meter.turns.small():
+                if self._small.is_idle and self._large.is_idle:
+                    kind = self._quick.kind([whole])
+                    if self._quick.expects(kind):
+                        return self._search_here(whole, kind)
                 try:
                     return await self._submit(lane, whole)
                 except asyncio.CancelledError:
@@ -113,6 +157,16 @@ class Batcher:
             for future in futures:
                 future.cancel()
             lane.drop_cancelled()
+
+    def _search_here(self, job: Job, kind: Hashable) -> list[Any]:
+        """Return what a job is answered, searched in the event loop."""
+        batch = _Batch([job], kind, time.monotonic())
+        (answer,) = self._search_jobs(batch, _nothing, is_large=False)
+        # After the response is on its way.
+        asyncio.get_running_loop().call_soon(partial(self._note, batch, batch.age_s, has_thread=False))
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def _check_queue(self, waiting: FairQueue[Job], caller: str, cost: int) -> None:
         """Raise LimitExceeded where the caller has more than its share of a lane waiting."""
@@ -167,26 +221,29 @@ class Batcher:
     def _start(self, lane: Lane, jobs: list[Job]) -> None:
         if not jobs:
             return
-        loop, begun, thread = asyncio.get_running_loop(), time.monotonic(), lane.begin(jobs)
-        stages: dict[str, float] = {}
+        loop, thread = asyncio.get_running_loop(), lane.begin(jobs)
+        batch = _Batch(jobs, self._quick.kind(jobs), time.monotonic())
 
         def encoded() -> None:
             loop.call_soon_threadsafe(self._let_next, lane, jobs)
 
         def ended(done: Future[list[Any]]) -> None:
             # Called directly from the thread: an asyncio future in between would take another turn of the loop.
-            observe = partial(self._observe, jobs, begun, stages)
-            loop.call_soon_threadsafe(self._finish, lane, jobs, thread, done, observe)
+            note = partial(self._note, batch, batch.age_s, has_thread=True)
+            loop.call_soon_threadsafe(self._finish, lane, jobs, thread, done, note)
 
         is_large = lane is self._large and not self._has_helped
-        thread.submit(self._search_jobs, jobs, stages, encoded, is_large).add_done_callback(ended)
+        thread.submit(self._search_jobs, batch, encoded, is_large).add_done_callback(ended)
 
     def _let_next(self, lane: Lane, jobs: list[Job]) -> None:
         lane.let_next(jobs)
         self._pump()
 
-    def _observe(self, jobs: list[Job], begun: float, stages: dict[str, float]) -> None:
-        self._observer.observe_batch(sum(job.size for job in jobs), [begun - job.since for job in jobs], stages)
+    def _note(self, batch: _Batch, took_s: float, *, has_thread: bool) -> None:
+        """Record a batch that has ended."""
+        size = sum(job.size for job in batch.jobs)
+        self._quick.ended(batch.kind, took_s, size, has_thread=has_thread)
+        self._observer.observe_batch(size, [batch.begun - job.since for job in batch.jobs], batch.stages)
 
     def _finish(
         self,
@@ -194,7 +251,7 @@ class Batcher:
         jobs: list[Job],
         thread: ThreadPoolExecutor,
         done: Future[list[Any]],
-        observe: Callable[[], None],
+        note: Callable[[], None],
     ) -> None:
         """Resolve the jobs, start the lane's next batch, then record this one."""
         lane.end(jobs, thread)
@@ -208,20 +265,20 @@ class Batcher:
             else:
                 job.future.set_result(answer)
         self._pump()
-        asyncio.get_running_loop().call_soon(observe)
+        asyncio.get_running_loop().call_soon(note)
 
     def _search_jobs(
-        self, jobs: list[Job], stages: dict[str, float], encoded: Callable[[], None], is_large: bool
+        self, batch: _Batch, encoded: Callable[[], None], is_large: bool
     ) -> list[list[SearchResult] | Exception]:
-        """Return the results of each job, or its error. Runs in a thread.
+        """Return the results of each job of a batch, or its error. Runs in a thread, unless it is quick.
 
         Args:
-            jobs: Of one batch.
-            stages: Takes the seconds of each stage.
+            batch: The batch; takes the seconds of each stage.
             encoded: Called when the texts are encoded, if there are any.
             is_large: Whether to pause for small requests.
 
         """
+        jobs, stages = batch.jobs, batch.stages
         if is_large:
             for job in jobs:
                 job.meter.is_in_thread = True
@@ -313,6 +370,10 @@ class Batcher:
         for number in members:
             answers[number] = found[at : at + jobs[number].size]
             at += jobs[number].size
+
+
+def _nothing() -> None:
+    """Do nothing once no texts were encoded."""
 
 
 def _switching(jobs: list[Job], is_large: bool) -> AbstractContextManager[None]:

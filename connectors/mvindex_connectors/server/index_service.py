@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
@@ -52,13 +52,7 @@ class IndexService:
         # An index behind another server is served too: that server compacts it and keeps its settings.
         self._local = cast(Index, index) if index.capabilities.supports(Operation.COMPACT) else None
         self._limits, self._is_read_only = config.limits, config.is_read_only
-        self._batcher = Batcher(
-            index,
-            observer,
-            batch=config.batch,
-            queued=config.limits.queued,
-            response_bytes=config.limits.response_bytes,
-        )
+        self._batcher = Batcher(index, observer, config.limits, batch=config.batch, state=self._state)
         self._checks = QueryChecks(config.limits, index)
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="read")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="write")
@@ -102,6 +96,12 @@ class IndexService:
     def waiting(self) -> int:
         """Queries waiting to be searched."""
         return self._batcher.waiting
+
+    def _state(self) -> Hashable:
+        """Return what every commit to the index changes; None where it is not in this process."""
+        if self._local is None:
+            return None
+        return tuple(part.store.snapshot.state for part in store_of(self._local).parts())
 
     def enter(self) -> None:
         """Count a call that uses the index, until leave()."""

@@ -80,6 +80,11 @@ class Lane:
         return self.in_encoding is None and bool(self._idle)
 
     @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits and nothing is in progress."""
+        return not self.waiting and len(self._idle) == len(self._threads)
+
+    @property
     def num_waiting(self) -> int:
         """Queries that wait, without cancelled ones."""
         return sum(job.size for job in self.waiting if not job.future.done())

@@ -1,0 +1,165 @@
+"""Which searches the event loop runs itself, and which have a thread."""
+
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+from serving_tools import NoObserver
+
+from mvindex.errors import StoreError
+from mvindex.records import SearchResult
+from mvindex.search.options import SearchOptions
+from mvindex_connectors.server.batching import Batcher
+from mvindex_connectors.server.config import Limits
+from mvindex_connectors.server.response_budget import ResponseBudget, ResponseMeter
+
+VECTOR = np.ones((1, 4), dtype=np.float32)
+
+
+class Clock:
+    """A clock that searches move on."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def monotonic(self):
+        return self.now
+
+    perf_counter = monotonic
+
+
+class Searched:
+    """Stands where an index is asked: a search takes so long by the clock, and its thread is kept."""
+
+    def __init__(self, clock):
+        self.clock, self.takes, self.threads, self.error = clock, 0.0001, [], None
+
+    def search_with_options(self, queries, options, text=None):
+        self.threads.append(threading.current_thread())
+        self.clock.now += self.takes
+        if self.error:
+            raise self.error
+        return [SearchResult((), False, 0, 1)] * len(queries)
+
+    def encode_queries(self, texts):
+        return np.ones((len(texts), 4), dtype=np.float32)
+
+
+class Searcher:
+    """A batcher, and whether its last search was run by the event loop."""
+
+    def __init__(self, clock):
+        self.index, self.state = Searched(clock), 1
+        self.batcher = Batcher(self.index, NoObserver(), Limits(), batch=64, state=lambda: self.state)
+
+    async def search(self, queries=VECTOR, texts=None, **options):
+        meter = ResponseMeter(ResponseBudget(1 << 20))
+        found = await self.batcher.search(queries, SearchOptions.parse(**options), meter, texts)
+        await asyncio.sleep(0)  # what is noted after a response
+        return found
+
+    async def is_here(self, *given, **options):
+        await self.search(*given, **options)
+        return self.index.threads[-1] is threading.current_thread()
+
+    async def many(self, count):
+        await asyncio.gather(*(self.search() for _ in range(count)))
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """Runs a coroutine function with a Searcher and its clock."""
+    clock = Clock()
+    for module in ("quick_searches", "batching"):
+        monkeypatch.setattr(f"mvindex_connectors.server.{module}.time", clock)
+
+    def running(function):
+        async def main():
+            searcher = Searcher(clock)
+            try:
+                await function(searcher, clock)
+            finally:
+                searcher.batcher.close()
+
+        asyncio.run(main())
+
+    return running
+
+
+def test_a_quick_search_of_the_same_kind_needs_no_thread(run):
+    async def check(searcher, clock):
+        assert [await searcher.is_here() for _ in range(3)] == [False, True, True]
+        assert not await searcher.is_here(top_k=7)
+        assert await searcher.is_here(top_k=7)
+        searcher.state = 2  # a commit
+        assert [await searcher.is_here(top_k=7) for _ in range(2)] == [False, True]
+
+    run(check)
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        ((["a text"], ["a text"]), {}),
+        ((VECTOR, ["a text"]), {}),
+        ((np.ones((2, 4), dtype=np.float32),), {}),
+        ((VECTOR,), {"filter": {"year": 1973}}),
+    ],
+)
+def test_what_is_not_one_plain_vector_has_a_thread(run, given, options):
+    async def check(searcher, clock):
+        assert [await searcher.is_here(*given, **options) for _ in range(3)] == [False] * 3
+
+    run(check)
+
+
+def test_an_index_elsewhere_has_a_thread(run):
+    async def check(searcher, clock):
+        searcher.state = None
+        assert [await searcher.is_here() for _ in range(3)] == [False] * 3
+
+    run(check)
+
+
+def test_a_slow_search_is_forgotten_by_halves(run):
+    async def check(searcher, clock):
+        searcher.index.takes = 0.0035
+        assert [await searcher.is_here() for _ in range(3)] == [False] * 3
+        searcher.index.takes = 0.0001
+        assert [await searcher.is_here() for _ in range(4)] == [False, False, True, True]
+        searcher.index.takes = 0.0035
+        assert [await searcher.is_here() for _ in range(2)] == [True, False]  # nobody could know before
+
+    run(check)
+
+
+def test_while_many_search_all_have_threads(run):
+    async def check(searcher, clock):
+        await searcher.many(8)
+        assert len(searcher.index.threads) < 8  # most of them together
+        assert [await searcher.is_here() for _ in range(2)] == [False] * 2
+        clock.now += 1.1
+        assert await searcher.is_here()
+
+    run(check)
+
+
+def test_now_and_then_one_has_a_thread_to_see_whether_others_come(run):
+    async def check(searcher, clock):
+        assert [await searcher.is_here() for _ in range(68)] == ([False] + [True] * 32) * 2 + [False, True]
+
+    run(check)
+
+
+def test_an_error_is_that_of_the_call(run):
+    async def check(searcher, clock):
+        await searcher.search()
+        searcher.index.error = StoreError("the index was closed")
+        with pytest.raises(StoreError, match="was closed"):
+            await searcher.search()
+        assert searcher.index.threads[-1] is threading.current_thread()
+        searcher.index.error = None
+        assert await searcher.search()
+
+    run(check)
