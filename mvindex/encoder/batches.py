@@ -36,7 +36,7 @@ class BatchShape:
     Steps keep the number of different shapes small: the CPU's matrix library keeps compiled code and buffers for each
     shape it has met, hundreds of MiB when every batch has its own. max_length: where the model's positions end.
     min_spared: the share of a batch's tokens that another batch has to spare, also for the sake of few shapes;
-    least_spared: the tokens that it has to spare (measured with MiniLM on a CPU: a batch costs as 16 to 25 in fp32).
+    least_spared: the tokens that it has to spare, about as many as a batch costs beside its own.
     """
 
     max_tokens: int

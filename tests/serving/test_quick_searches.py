@@ -7,11 +7,15 @@ import numpy as np
 import pytest
 from serving_tools import NoObserver
 
+import mvindex
+from mvindex import Document
 from mvindex.errors import StoreError
+from mvindex.index import Index
 from mvindex.records import SearchResult
 from mvindex.search.options import SearchOptions
 from mvindex_connectors.server.batching import Batcher
-from mvindex_connectors.server.config import Limits
+from mvindex_connectors.server.config import Limits, ServerConfig
+from mvindex_connectors.server.index_service import IndexService
 from mvindex_connectors.server.response_budget import ResponseBudget, ResponseMeter
 
 VECTOR = np.ones((1, 4), dtype=np.float32)
@@ -163,3 +167,58 @@ def test_an_error_is_that_of_the_call(run):
         assert await searcher.search()
 
     run(check)
+
+
+def ones(count):
+    return np.ones((count, 1, 4), dtype=np.float32)
+
+
+def by_another(index):
+    """Another process commits, and this one follows."""
+    with mvindex.open(index.where) as other:
+        other.add_views([Document("of another", "text")], ones(1))
+    assert index.refresh()
+
+
+CHANGES = {
+    "add": lambda index: index.add_views([Document("new", "text")], ones(1)),
+    "replace": lambda index: index.add_views([Document("d0", "other text")], ones(1)),
+    "update": lambda index: index.update("d1", metadata={"year": 1973}),
+    "delete": lambda index: index.delete(ids=["d2"]),
+    "build": lambda index: index.build("flat"),
+    "compact": lambda index: index.compact(),
+    "follow": by_another,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_first_search_after_any_commit_has_a_thread(tmp_path, monkeypatch, change):
+    ask, threads = Index.search_with_options, []
+
+    def watched(*given, **more):
+        threads.append(threading.current_thread())
+        return ask(*given, **more)
+
+    monkeypatch.setattr(Index, "search_with_options", watched)
+    monkeypatch.setattr("mvindex_connectors.server.quick_searches._QUICK_S", 60)  # on a busy machine, too
+
+    async def main(index, service):
+        async def is_here():
+            found = await service.search(VECTOR, SearchOptions(), ResponseMeter(ResponseBudget(1 << 20)))
+            await asyncio.sleep(0)
+            was_here = threads[-1] is threading.current_thread()
+            assert found == index.search(VECTOR)
+            return was_here
+
+        assert [await is_here() for _ in range(2)] == [False, True]
+        CHANGES[change](index)
+        assert [await is_here() for _ in range(2)] == [False, True]
+
+    with mvindex.create(tmp_path / "a.mvx", dim=4) as index:
+        index.add_views([Document(f"d{n}", "text") for n in range(5)], ones(5))
+        index.delete(ids="d4")  # which leaves something to compact
+        service = IndexService("a", index, ServerConfig(indexes=[("a", index.where)]), NoObserver())
+        try:
+            asyncio.run(main(index, service))
+        finally:
+            service.close()
