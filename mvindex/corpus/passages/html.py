@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
-from html.parser import HTMLParser
+from html import unescape
 
 from mvindex.corpus.inputs import Input
 from mvindex.corpus.options import CorpusOptions
 from mvindex.corpus.passages.decode import decode_html
 from mvindex.corpus.passages.documents import passage_format, read_whole
 from mvindex.corpus.passages.outline import Block, Outline, SectionBuilder, with_encoding
-from mvindex.errors import CorpusError
 
 _SKIPPED = frozenset(("script", "style", "noscript", "template", "svg", "math", "iframe", "object", "nav", "button"))
 _VOID = frozenset(
@@ -23,30 +23,46 @@ _BLOCKS = frozenset(
 )
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _TABLE_TAGS = frozenset(("table", "tr", "td", "th"))
+# Up to their end tag there is text only, whatever it looks like.
+_RAW_ENDS = {
+    name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE)
+    for name in ("script", "style", "iframe", "title", "textarea")
+}
 _SPACES = re.compile(r"[ \t\r\n\f]+")
+_MARKUP = re.compile("<[A-Za-z/!?]")
+# Bounded: what never ends would be read from each of its characters on.
+_TAG_NAME = re.compile(r"</?([A-Za-z][^\s/>]{0,63})")
+# What ends a tag, or begins a value in which ">" does not.
+_IN_TAG = re.compile(r">|=\s*([\"'])")
+_TAG_END = re.compile(">")
+_COMMENT_END = re.compile("--!?>")
+# A number of no character: int() refuses to read a long one.
+_HUGE_NUMBER = re.compile("&#(?:[0-9]{8,}|[xX][0-9A-Fa-f]{7,});?")
 
 
-class _TextOfHtml(HTMLParser):
+class _TextOfHtml:
     """Collects the text of a page as blocks that blank lines separate."""
 
     def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
         self.builder = SectionBuilder()
-        self.title = ""
+        self._title: list[str] = []
         self.parts: list[str] = []
         self._length = 0
         self._block: list[str] = []
+        # The elements that are open inside one that is left out, and how many there are of each name.
         self._skipped: list[str] = []
+        self._num_skipped: Counter[str] = Counter()
         self._heading: int | None = None
         self._in_title = False
         self._pre_depth = 0
         self._table_depth = 0
         self._is_first_cell = True
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def begin_tag(self, tag: str) -> None:
         if self._skipped or tag in _SKIPPED:
             if tag not in _VOID:
                 self._skipped.append(tag)
+                self._num_skipped[tag] += 1
         elif tag == "title":
             self._in_title = True
         elif tag == "br":
@@ -75,15 +91,13 @@ class _TextOfHtml(HTMLParser):
             self._block.append("" if self._is_first_cell else " | ")
             self._is_first_cell = False
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in _VOID:
-            self.handle_starttag(tag, attrs)
-
-    def handle_endtag(self, tag: str) -> None:
+    def end_tag(self, tag: str) -> None:
         if self._skipped:
             # An end tag closes what is open inside it; one that nothing opened is ignored.
-            if tag in self._skipped:
-                del self._skipped[len(self._skipped) - 1 - self._skipped[::-1].index(tag) :]
+            closed = "" if self._num_skipped[tag] else tag
+            while closed != tag:
+                closed = self._skipped.pop()
+                self._num_skipped[closed] -= 1
         elif tag == "title":
             self._in_title = False
         elif tag in _HEADINGS:
@@ -98,18 +112,18 @@ class _TextOfHtml(HTMLParser):
         elif tag in _BLOCKS and not self._table_depth:
             self._end_block()
 
-    def handle_data(self, data: str) -> None:
+    def add_text(self, data: str) -> None:
         if self._skipped:
             return
+        data = unescape(_HUGE_NUMBER.sub("\ufffd", data))
         if self._in_title:
-            self.title += data
+            self._title.append(data)
         else:
             self._block.append(data if self._pre_depth else _SPACES.sub(" ", data))
 
     def finish(self) -> Outline:
-        self.close()
         self._end_block()
-        title = " ".join(self.title.split()) or self.builder.first_heading
+        title = " ".join("".join(self._title).split()) or self.builder.first_heading
         return Outline(text="".join(self.parts), sections=self.builder.finish(), title=title)
 
     def _end_block(self, *, is_lines: bool = False) -> None:
@@ -132,19 +146,99 @@ class _TextOfHtml(HTMLParser):
             self.builder.add_heading(self._heading, " ".join(text.split()), block)
 
 
+class _Scanner:
+    """Gives the tags and texts of a page to a collector, and reads no character more than a few times.
+
+    It follows the HTML standard, except that what never ends is text: a comment without "-->", a tag without ">".
+    What was looked for in vain up to the end of the page is not looked for again.
+    """
+
+    def __init__(self, source: str, collector: _TextOfHtml) -> None:
+        self._source = source
+        self._collector = collector
+        self._absent: set[re.Pattern[str]] = set()
+        self._has_open_value = False
+
+    def scan(self) -> None:
+        begin = at = 0
+        while found := _MARKUP.search(self._source, at):
+            self._add_text(begin, found.start())
+            begin = self._take(found.start())
+            at = max(begin, found.end())
+        self._add_text(begin, len(self._source))
+
+    def _add_text(self, begin: int, end: int) -> None:
+        if begin < end:
+            self._collector.add_text(self._source[begin:end])
+
+    def _take(self, begin: int) -> int:
+        """Take the tag or comment that begins here; return where it ends, or begin where it is text."""
+        source = self._source
+        if source.startswith("<!--", begin):
+            # "<!-->" is a whole comment.
+            end = self._find(_COMMENT_END, begin + 2)
+        elif name := _TAG_NAME.match(source, begin):
+            return self._take_tag(name[1].lower(), begin, self._end_of_tag(name.end()))
+        elif source.startswith(("<!", "<?", "</"), begin):
+            end = self._find(_TAG_END, begin)
+        else:
+            return begin
+        return begin if end is None else end.end()
+
+    def _take_tag(self, name: str, begin: int, end: int | None) -> int:
+        source = self._source
+        if end is None:
+            return begin
+        if source.startswith("</", begin):
+            self._collector.end_tag(name)
+        elif not source.endswith("/>", begin, end) or name in _VOID:
+            return self._take_start(name, end)
+        return end
+
+    def _take_start(self, name: str, end: int) -> int:
+        """Take a start tag that ends here, and the text behind it where that holds no tags; return where it ends."""
+        if name not in _RAW_ENDS:
+            self._collector.begin_tag(name)
+            return end
+        closing = self._find(_RAW_ENDS[name], end)
+        if closing is None and name not in _SKIPPED:
+            return end
+        self._collector.begin_tag(name)
+        raw_end = len(self._source) if closing is None else closing.start()
+        self._add_text(end, raw_end)
+        return raw_end
+
+    def _end_of_tag(self, at: int) -> int | None:
+        """Return where the tag with a name up to here ends; None where it does not."""
+        tag_end = at
+        while not self._has_open_value and (found := self._find(_IN_TAG, tag_end)):
+            if found[1] is None:
+                return found.end()
+            tag_end = self._source.find(found[1], found.end()) + 1
+            self._has_open_value = tag_end == 0
+        # Where a quote is never closed, none after it is trusted.
+        found = self._find(_TAG_END, at)
+        return None if found is None else found.end()
+
+    def _find(self, pattern: re.Pattern[str], begin: int) -> re.Match[str] | None:
+        if pattern in self._absent:
+            return None
+        found = pattern.search(self._source, begin)
+        if found is None:
+            self._absent.add(pattern)
+        return found
+
+
 def outline_html(source: str) -> Outline:
     """Return the outline of an HTML page; its text has line breaks of its own, so it knows no lines."""
-    parser = _TextOfHtml()
-    parser.feed(source)
-    return parser.finish()
+    collector = _TextOfHtml()
+    _Scanner(source, collector).scan()
+    return collector.finish()
 
 
 def _read(file: Input, options: CorpusOptions) -> Iterator[Outline]:
     source, encoding = decode_html(read_whole(file, options), file.name)
-    try:
-        yield with_encoding(outline_html(source), encoding)
-    except AssertionError as err:  # html.parser's own, for declarations that it does not know
-        raise CorpusError(f"{file.name}: cannot be read as HTML: {err}") from err
+    yield with_encoding(outline_html(source), encoding)
 
 
 FORMATS = (passage_format("html", (".html", ".htm", ".xhtml"), _read),)

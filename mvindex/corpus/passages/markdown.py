@@ -15,13 +15,15 @@ from mvindex.corpus.passages.outline import Block, Outline, SectionBuilder, line
 
 _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 _MAX_FRONT_MATTER = 64 * 1024
-_HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?\s*\Z")
+# Patterns without parts that could share the same characters: each reads a line once.
+_HEADING = re.compile(r" {0,3}(#{1,6})(?=[ \t]|\s*\Z)")
 _UNDERLINE = re.compile(r" {0,3}(?:(=+)|-+)\s*\Z")
 _FENCE = re.compile(r"\s*(`{3,}|~{3,})")
 _ITEM = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])[ \t]")
-_TABLE_RULE = re.compile(r" {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?\s*\Z")
-_LINK = re.compile(r"!?\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])")
-_MARKS = re.compile(r"[*`]+|\s*\{#[^}]*\}\s*\Z")
+_TABLE_RULE = re.compile(r" {0,3}(?=[|:-])")
+_RULE_CELL = re.compile(r"[ \t]*:?-+:?[ \t]*")
+_NO_MARKS = str.maketrans("", "", "*`")
+_LINK = re.compile(r"!?\[([^\[\]]*)\](?:\((?:[^()]|\([^()]*\))*\)|\[[^\[\]]*\])")
 
 
 def outline_markdown(text: str, *, title: str = "", page: int | None = None) -> Outline:
@@ -69,10 +71,10 @@ class _Scanner:
             return self._take_lines(at, self._fence_end(at, fence[1]))
         if heading := _HEADING.match(line):
             self._end_paragraph()
-            self._builder.add_heading(len(heading[1]), _plain(heading[2] or ""), Block(*self._lines[at]))
+            self._builder.add_heading(len(heading[1]), _heading_name(line[heading.end() :]), Block(*self._lines[at]))
         elif self._open and (rule := _UNDERLINE.match(line)) and not _ITEM.match(self._line_of(self._open[0])):
             self._end_setext(1 if rule[1] else 2, at)
-        elif "|" in line and at + 1 < len(self._lines) and _TABLE_RULE.match(self._line(at + 1)):
+        elif "|" in line and at + 1 < len(self._lines) and _is_table_rule(self._line(at + 1)):
             return self._take_lines(at, self._blank_after(at))
         elif not line.strip():
             self._end_paragraph()
@@ -147,9 +149,29 @@ def _json_value(value: Any) -> Any:
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 
+def _is_table_rule(line: str) -> bool:
+    """Return whether a line is what stands below the header of a table."""
+    if not _TABLE_RULE.match(line):
+        return False
+    cells = line.strip().removeprefix("|").removesuffix("|").split("|")
+    return all(map(_RULE_CELL.fullmatch, cells))
+
+
+def _heading_name(rest: str) -> str:
+    """Return the name of a heading, from what stands behind its first "#"s."""
+    name = rest.strip()
+    without_end = name.rstrip("#")
+    return _plain(without_end if without_end[-1:] in ("", " ", "\t") else name)
+
+
 def _plain(heading: str) -> str:
     """Return a heading without links, emphasis and ids."""
-    return _MARKS.sub("", _LINK.sub(r"\1", heading)).strip()
+    # Twice: a link may hold an image.
+    name = _LINK.sub(r"\1", _LINK.sub(r"\1", heading)).translate(_NO_MARKS).strip()
+    if name.endswith("}"):
+        before, mark, own_id = name.rpartition("{#")
+        name = before.rstrip() if mark and "}" not in own_id[:-1] else name
+    return name
 
 
 def _read(file: Input, options: CorpusOptions) -> Iterator[Outline]:

@@ -53,6 +53,30 @@ class TestMarkdown:
             (("Top", "Sub of it"), "Sub\nof it\n---\ntwo\n\n---\n\nthree"),
         ]
 
+    @pytest.mark.parametrize(
+        ("heading", "name"),
+        [
+            ("# a # b ##  ", "a # b"),
+            ("#a", None),
+            ("## ", ""),
+            ("# C#", "C#"),
+            ("# [text](http://a/(b)) {#own}", "text"),
+            ("# [![Build](a.svg)](b) *x* `y`", "Build x y"),
+            ("# {#a", "{#a"),
+        ],
+    )
+    def test_the_name_of_a_heading_has_no_marks_links_and_ids(self, heading, name):
+        sections = outline_markdown(f"{heading}\ntext").sections
+        assert [section.headings for section in sections] == [(name,) if name else ()]
+
+    @pytest.mark.parametrize(
+        ("rule", "is_table"),
+        [("-|-", True), ("|:-:| ---  |", True), ("---", True), ("- -|-", False), ("-||-", False), ("|", False)],
+    )
+    def test_a_table_has_a_rule_below_its_header(self, rule, is_table):
+        [section] = outline_markdown(f"a|b\n{rule}\n").sections
+        assert section.blocks[0].is_lines == is_table
+
     @pytest.mark.parametrize("fence", ["```", "~~~~", "- ```"[2:]])
     def test_a_comment_in_a_fence_is_no_heading(self, fence):
         text = f"# A\n\n{fence}sh\n# comment\n{fence}\n\ntail\n"
@@ -165,6 +189,28 @@ class TestOtherFormats:
 
 class TestEncodings:
     TEXT = "Der Preis für Öl stieg während der Krise erheblich, was große Folgen für die Wirtschaft hatte.\n" * 3
+
+    @pytest.mark.parametrize(
+        ("page", "text"),
+        [
+            ("<p>a <b and c", "a <b and c"),
+            ("1 < 2 <3> 4", "1 < 2 <3> 4"),
+            ("a<!-- <p> --> b <!--> c <!---> d", "a b c d"),
+            ("a <!-- b", "a <!-- b"),
+            ("a <!doctype html><?x y?></> b", "a b"),
+            ('<a title="1 > 0" href=x>a</a> b', "a b"),
+            ('<a title="1 >a</a> b', "a b"),
+            ("<SCRIPT>if (a</b>) '<p>'</scripts></SCRIPT >c", "c"),
+            ("a<script>b", "a"),
+            ("<textarea><p>&lt;</textarea>", "<p><"),
+            ("<title>a <p>b", "a\n\nb"),
+            ("<svg/>a<svg><g><title>b</title></svg></g>c", "ac"),
+            ("&#65;&#x42;&amp;&#99999999999999999999;&#xFFFFFFFFF;", "AB&\ufffd\ufffd"),
+            ("&#" + "1" * 5000 + ";", "\ufffd"),
+        ],
+    )
+    def test_html_that_is_odd_loses_no_text(self, page, text):
+        assert outline_html(page).text == text
 
     @pytest.mark.parametrize("mark", [codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_LE])
     def test_a_byte_order_mark_decides(self, tmp_path, mark):
