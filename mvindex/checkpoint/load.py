@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from mvindex.checkpoint.adapter import merge_adapter
 from mvindex.checkpoint.dense import load_head
 from mvindex.checkpoint.families import POLY
+from mvindex.checkpoint.growth import check_normalizer, check_tokenizer_file
 from mvindex.checkpoint.reader import ENCODER_HALVES, QUERY_FOLDER, VIEW_WEIGHTS, Checkpoint
 from mvindex.checkpoint.settings import first_line, read_json_object
-from mvindex.checkpoint.sizes import check_sizes
+from mvindex.checkpoint.sizes import check_all_used, check_sizes
 from mvindex.checkpoint.tensors import read_tensors
 from mvindex.errors import CheckpointError, ExtraMissing
 from mvindex.plugins import install_command, require
@@ -113,6 +114,7 @@ def load_model(folder: Path) -> torch.nn.Module:
     missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
     if missing or report["mismatched_keys"]:
         raise CheckpointError(f"{folder}: the weights lack {', '.join(missing[:3]) or 'matching shapes'} of its config")
+    check_all_used(folder, report["unexpected_keys"], is_half=half is not None)
     logger.debug("loaded %s from %s", type(model).__name__, folder)
     module: torch.nn.Module = _without_pooler(model).float().eval()
     return module
@@ -185,6 +187,7 @@ def load_wrapped_tokenizer(checkpoint: Checkpoint) -> Any:
     # Without any of these transformers makes up a vocabulary of five tokens, and every word becomes [UNK].
     if not any((folder / name).is_file() for name in VOCABULARIES):
         raise CheckpointError(f"{folder}: no tokenizer (none of {', '.join(VOCABULARIES)}); copy it from the model")
+    check_tokenizer_file(folder)
     try:
         with quiet():
             loaded = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
@@ -193,6 +196,7 @@ def load_wrapped_tokenizer(checkpoint: Checkpoint) -> Any:
     if not loaded.is_fast:
         raise CheckpointError(f"{folder}: {type(loaded).__name__} has no fast version; save it with a tokenizer.json")
     tokenizer: tokenizers.Tokenizer = loaded.backend_tokenizer
+    check_normalizer(tokenizer, str(folder))
     # tokenizer.json may hold both, as left over from training: texts would be cut, and padding be pooled.
     tokenizer.no_truncation()
     tokenizer.no_padding()

@@ -1,10 +1,11 @@
-"""Check, before a model is built, that its config describes no more than the weights fill."""
+"""Check that the config of a model describes what its weights hold, no more and no less."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from mvindex.plugins import require
 _SPARE, _SPARE_MODULES = 1 << 24, 20
 # Counts of modules, each of which has a tensor of its own at least.
 _MODULES = re.compile(r"(layers?|groups?|experts?)$")
+# The number of a layer among the parts of its tensors' names; attention alone has four tensors.
+_LAYER_NUMBER, _LAYER_TENSORS = re.compile(r"\.[0-9]+\."), 4
 
 
 def check_sizes(folder: Path) -> None:
@@ -44,6 +47,25 @@ def check_sizes(folder: Path) -> None:
     if needed > sum(sizes) + _SPARE:
         raise CheckpointError(
             f"{folder}: config.json describes a model of {needed:,} numbers; the weights have {sum(sizes):,}"
+        )
+
+
+def check_all_used(folder: Path, unused: Iterable[str], *, is_half: bool = False) -> None:
+    """Raise CheckpointError where the weights have whole layers that config.json does not name.
+
+    unused: The names of the tensors that the model has no place for. Heads of other tasks may be among them: they have
+    no numbered parts of _LAYER_TENSORS tensors. is_half: Whether only the encoder of an encoder-decoder is loaded.
+    """
+    found = Counter(
+        name[: number.end() - 1]
+        for name in unused
+        if (number := _LAYER_NUMBER.search(name)) and not (is_half and name.startswith("decoder."))
+    )
+    layers = sorted(layer for layer, count in found.items() if count >= _LAYER_TENSORS)
+    if layers:
+        raise CheckpointError(
+            f"{folder}: the weights have layers that config.json does not name: {', '.join(layers[:3])}; its number of "
+            "layers is wrong"
         )
 
 

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mvindex.checkpoint.growth import check_normalizer, check_tokenizer_file
 from mvindex.checkpoint.hub import find_source
 from mvindex.checkpoint.load import VOCABULARIES, quiet
+from mvindex.checkpoint.sizes import check_all_used
 from mvindex.encoder.base import join_text
 from mvindex.encoder.device import choose_device, torch_threads
 from mvindex.errors import CheckpointError, EncoderError
@@ -93,6 +95,7 @@ def _load(folder: Path) -> tuple[Any, Any]:
     # Without any of these transformers makes up a vocabulary, and every word becomes unknown.
     if not any((folder / name).is_file() for name in VOCABULARIES):
         raise CheckpointError(f"{folder}: no tokenizer (none of {', '.join(VOCABULARIES)}); copy it from the model")
+    check_tokenizer_file(folder)
     local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     try:
         with quiet():
@@ -102,6 +105,8 @@ def _load(folder: Path) -> tuple[Any, Any]:
             )
     except (OSError, ValueError, RuntimeError, LookupError, ImportError, safetensors.SafetensorError) as err:
         raise CheckpointError(f"{folder}: the cross-encoder cannot be loaded: {err}") from err
+    if tokenizer.is_fast:
+        check_normalizer(tokenizer.backend_tokenizer, str(folder))
     _check_model(folder, model, report)
     return tokenizer, model.float().eval()
 
@@ -110,6 +115,7 @@ def _check_model(folder: Path, model: Any, report: dict[str, Any]) -> None:
     if report["missing_keys"] or report["mismatched_keys"]:
         missing = ", ".join(sorted(map(str, report["missing_keys"]))[:3]) or "matching shapes"
         raise CheckpointError(f"{folder}: the weights lack {missing}; expected a trained sequence classifier")
+    check_all_used(folder, report["unexpected_keys"])
     if model.config.num_labels not in (1, 2):
         raise CheckpointError(
             f"{folder}: classifies into {model.config.num_labels} labels; expected one score, or two labels of which "

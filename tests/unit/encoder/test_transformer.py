@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from base64 import b64encode
 
 import numpy as np
 import pytest
@@ -377,6 +378,34 @@ def test_weights_that_do_not_fill_the_model_are_refused(folder, tmp_path):
     more_layers = configured(folder, tmp_path, {"config.json": config | {"num_hidden_layers": 3}})
     with pytest.raises(CheckpointError, match=r"the weights lack encoder\.layer\.2"):
         load_encoder(more_layers)
+
+
+@pytest.mark.parametrize("num_layers", [-1, 0, 1])
+def test_weights_of_more_layers_than_the_model_has_are_refused(folder, tmp_path, num_layers):
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    fewer = configured(folder, tmp_path, {"config.json": config | {"num_hidden_layers": num_layers}})
+    with pytest.raises(CheckpointError, match=r"layers that config.json does not name: encoder\.layer\.[01]"):
+        load_encoder(fewer)
+
+
+DOUBLE = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
+
+
+@pytest.mark.parametrize(
+    ("normalizers", "times"),
+    [
+        ([DOUBLE] * 32, "4.29497e\\+09"),
+        ([{"type": "Sequence", "normalizers": [DOUBLE] * 4}] * 2, "256"),
+        ([{"type": "Replace", "pattern": {"Regex": "b*"}, "content": "x" * 99}], "100"),
+        ([{"type": "Precompiled", "precompiled_charsmap": b64encode(b"\0\0\0\0a\0" + b"b" * 70).decode()}], "70"),
+    ],
+)
+def test_a_tokenizer_that_makes_texts_many_times_longer_is_refused(folder, tmp_path, normalizers, times):
+    tokenizer = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    tokenizer |= {"normalizer": {"type": "Sequence", "normalizers": normalizers}}
+    tokenizer["added_tokens"] = [{**token, "normalized": True} for token in tokenizer["added_tokens"]]
+    with pytest.raises(CheckpointError, match=f"json: the normalizer may make a text {times} times longer"):
+        load_encoder(configured(folder, tmp_path, {"tokenizer.json": tokenizer}))
 
 
 @pytest.mark.parametrize("changes", [{"hidden_size": 32}, {"model_type": "unheard-of"}])
