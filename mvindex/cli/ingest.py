@@ -21,6 +21,7 @@ from mvindex.cli.options import (
     DeviceOption,
     ExcludeOption,
     FilterFieldOption,
+    FollowLinksOption,
     GitignoreOption,
     IncludeOption,
     IndexOption,
@@ -101,6 +102,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     include: IncludeOption = None,
     exclude: ExcludeOption = None,
     gitignore: GitignoreOption = True,
+    follow_links: FollowLinksOption = False,
     max_file_mb: MaxFileOption = MAX_FILE_MB,
     encoder: Annotated[
         str | None,
@@ -219,7 +221,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
         files,
         options,
         lambda source: note(escape_controls(f"reading {source}")),
-        FolderOptions(include=include or (), exclude=exclude or (), gitignore=gitignore),
+        FolderOptions(include=include or (), exclude=exclude or (), gitignore=gitignore, follow_links=follow_links),
     )
     in_folders = sum(isinstance(file, FolderFile) for file in corpus.files)
     if in_folders:

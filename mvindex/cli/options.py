@@ -230,6 +230,9 @@ GitignoreOption = Annotated[
     bool,
     typer.Option("--gitignore/--no-gitignore", help="Leave out what .gitignore files name.", rich_help_panel=FOLDERS),
 ]
+FollowLinksOption = Annotated[
+    bool, typer.Option("--follow-links", help="Read links to files outside the folder.", rich_help_panel=FOLDERS)
+]
 MaxFileOption = Annotated[
     int,
     typer.Option(

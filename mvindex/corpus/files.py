@@ -26,6 +26,7 @@ def read_files(  # noqa: PLR0913 - each argument is a choice of the caller's
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
     gitignore: bool = True,
+    follow_links: bool = False,
     passage_words: int = PASSAGE_WORDS,
     on_reject: Callable[[Reject], None] = _log,
 ) -> Iterator[Document]:
@@ -36,6 +37,7 @@ def read_files(  # noqa: PLR0913 - each argument is a choice of the caller's
         include: Of folders: patterns as in .gitignore; where there are any, a file must match one.
         exclude: Of folders: patterns as in .gitignore of files and folders that are left out.
         gitignore: Of folders: whether .gitignore files are honoured.
+        follow_links: Of folders: whether links to files outside are read.
         passage_words: Maximum number of words of a passage.
         on_reject: Called for each file of a folder that cannot be read; by default a warning is logged.
 
@@ -43,7 +45,7 @@ def read_files(  # noqa: PLR0913 - each argument is a choice of the caller's
         CorpusError: A file that is named cannot be read, or a row is no document.
 
     """
-    folders = FolderOptions(include=include, exclude=exclude, gitignore=gitignore)
+    folders = FolderOptions(include=include, exclude=exclude, gitignore=gitignore, follow_links=follow_links)
     with open_corpus(paths, CorpusOptions(passage_words=passage_words), folders=folders) as corpus:
         for row in corpus:
             if not isinstance(row, Reject):

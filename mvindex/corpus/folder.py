@@ -7,12 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from mvindex.corpus.ignore import IgnorePatterns, read_patterns
 from mvindex.errors import ConfigError, CorpusError
-
-if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
 
 _IGNORE_FILE = ".gitignore"
 
@@ -48,19 +46,20 @@ class FolderOptions:
         include: Patterns as in .gitignore; where there are any, a file must match one.
         exclude: Patterns as in .gitignore of files and folders that are left out.
         gitignore: Whether .gitignore files are honoured: those below the folder, and above it those of its repository.
+        follow_links: Whether links to files outside the folder are read.
 
     """
 
     include: Sequence[str] = ()
     exclude: Sequence[str] = ()
     gitignore: bool = True
+    follow_links: bool = False
 
     def __post_init__(self) -> None:
         for name in ("include", "exclude"):
-            try:
-                _spec(getattr(self, name))
-            except ValueError as err:
-                raise ConfigError(f"{name}: expected patterns as in .gitignore, got {err}") from err
+            for pattern in getattr(self, name):
+                if not IgnorePatterns([pattern]):
+                    raise ConfigError(f"{name}: expected patterns as in .gitignore, got {pattern!r:.80}")
 
 
 @dataclass(slots=True)
@@ -94,13 +93,13 @@ class LeftOut:
 class _Ignore(NamedTuple):
     """The patterns of a .gitignore; they are relative to its folder, `below` the root, or `above` the root."""
 
-    spec: GitIgnoreSpec
+    patterns: IgnorePatterns
     below: str = ""
     above: str = ""
 
     def check(self, file: str) -> bool | None:
         """Return whether a file is ignored; None where no pattern decides."""
-        return self.spec.check_file(self.above + file.removeprefix(self.below)).include
+        return self.patterns.decide(self.above + file.removeprefix(self.below))
 
 
 class Folder:
@@ -134,8 +133,8 @@ class Folder:
         self.unreadable: dict[str, str] = {}
         self._options = options
         self._has_reader = has_reader
-        self._include = _spec(options.include) if options.include else None
-        self._exclude = _spec(options.exclude)
+        self._include = IgnorePatterns(options.include) if options.include else None
+        self._exclude = IgnorePatterns(options.exclude)
 
     def files(self) -> Iterator[FolderFile]:
         """Yield the files, sorted by the parts of their paths; what is left out is counted anew."""
@@ -153,7 +152,14 @@ class Folder:
             self.unreadable[below] = f"the folder cannot be read: {err.strerror}"
             return
         if self._options.gitignore and any(entry.name == _IGNORE_FILE for entry in found):
-            ignores = [*ignores, _read_ignore(self.path, below)]
+            try:
+                ignores = [*ignores, _Ignore(_patterns_of(os.path.join(self.path, below, _IGNORE_FILE)), below=below)]
+            except CorpusError as err:
+                if not below:
+                    raise
+                # What it was to leave out must not be read.
+                self.unreadable[below] = str(err)
+                return
         for entry in found:
             file = f"{below}{entry.name}"
             is_folder = entry.is_dir(follow_symlinks=False)
@@ -172,7 +178,7 @@ class Folder:
             return "whose name is not UTF-8"
         if entry.name.startswith("."):
             return "hidden"
-        if self._exclude.match_file(matched):
+        if self._exclude.decide(matched):
             return "excluded"
         if _is_ignored(matched, ignores):
             return "ignored by .gitignore"
@@ -187,9 +193,11 @@ class Folder:
             real = os.path.realpath(entry.path)
             if os.path.commonpath((real, self.path)) == self.path:
                 return "links within the folder"
+            if not self._options.follow_links:
+                return "links out of the folder"
         if not entry.is_file():
             return "no files (broken links, pipes, devices)"
-        if self._include is not None and not self._include.match_file(file):
+        if self._include is not None and not self._include.names(file):
             return "not included"
         if ".rejects." in entry.name:
             return "rejects of an ingest"
@@ -207,10 +215,6 @@ def _is_ignored(file: str, ignores: list[_Ignore]) -> bool:
     return False
 
 
-def _read_ignore(root: str, below: str) -> _Ignore:
-    return _Ignore(_spec_of(os.path.join(root, below, _IGNORE_FILE)), below=below)
-
-
 def _ignores_above(root: str) -> list[_Ignore]:
     """Return the .gitignore files above the folder, up to the top of its repository, the outermost first."""
     found: list[_Ignore] = []
@@ -222,22 +226,14 @@ def _ignores_above(root: str) -> list[_Ignore]:
         below = f"{os.path.basename(here)}/{below}"
         here = parent
         if os.path.isfile(os.path.join(here, _IGNORE_FILE)):
-            found.insert(0, _Ignore(_spec_of(os.path.join(here, _IGNORE_FILE)), above=below))
+            found.insert(0, _Ignore(_patterns_of(os.path.join(here, _IGNORE_FILE)), above=below))
     # A folder that is ignored itself was named on purpose.
     return [] if _is_ignored("", found) else found
 
 
-def _spec(lines: Sequence[str]) -> GitIgnoreSpec:
-    # Imported late: most commands read no folder.
-    from pathspec import GitIgnoreSpec
-
-    return GitIgnoreSpec.from_lines(lines)
-
-
-def _spec_of(path: str) -> GitIgnoreSpec:
+def _patterns_of(path: str) -> IgnorePatterns:
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return _spec(file.read().splitlines())
+        return read_patterns(path)
     except (OSError, ValueError) as err:
         raise CorpusError(f"{path}: cannot be read as .gitignore patterns: {err}") from err
 

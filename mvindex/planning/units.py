@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from mvindex.errors import ConfigError
 
-_FORM = re.compile(r"([0-9][0-9_,]*\.?[0-9]*(?:[eE][+-]?[0-9]{1,3})?)\s*([A-Za-z]*)")
+_FORM = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3})?)\s*([A-Za-z]*)")
 _COUNTS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9, "bn": 10**9}
 # As `free` and cloud vendors use it, a G of memory is a GiB; GB, written out, is 10^9.
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5}

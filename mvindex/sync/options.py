@@ -20,6 +20,7 @@ class SyncOptions:
         include: Patterns as in .gitignore; where there are any, a file must match one.
         exclude: Patterns as in .gitignore of files and folders that are left out.
         gitignore: Whether .gitignore files are honoured.
+        follow_links: Whether links to files outside the folder are read.
         passage_words: Maximum number of words of a passage.
         max_file_bytes: A larger file is rejected if its format is read as a whole.
         dry_run: Change nothing; the report says what would change.
@@ -32,6 +33,7 @@ class SyncOptions:
     include: Sequence[str] = ()
     exclude: Sequence[str] = ()
     gitignore: bool = True
+    follow_links: bool = False
     passage_words: int = PASSAGE_WORDS
     max_file_bytes: int = MAX_FILE_BYTES
     dry_run: bool = False
@@ -56,7 +58,9 @@ class SyncOptions:
     @property
     def folders(self) -> FolderOptions:
         """Return which files are read."""
-        return FolderOptions(include=self.include, exclude=self.exclude, gitignore=self.gitignore)
+        return FolderOptions(
+            include=self.include, exclude=self.exclude, gitignore=self.gitignore, follow_links=self.follow_links
+        )
 
 
 def _ignore(*_: object) -> None:

@@ -1,10 +1,12 @@
 """The files of a folder: which are read, in which order, and what is said of the others."""
 
 import os
+import subprocess
 
 import pytest
 
 from mvindex.corpus import CorpusOptions, FolderOptions, Reject, open_corpus
+from mvindex.corpus.ignore import IgnorePatterns
 from mvindex.errors import ConfigError, CorpusError
 
 
@@ -94,12 +96,84 @@ def test_include_and_exclude_are_patterns(make):
         FolderOptions(include=["!"])
 
 
+def test_a_gitignore_of_many_stars_ends(make):
+    name = "a" * 240 + ".md"
+    folder = make(**{".gitignore": "a*" * 20 + "b\n" + "[" * 4000, name: "x"})
+    assert files(read(folder)[0]) == [name]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link to a device", "large", "long line"])
+def test_a_gitignore_that_is_no_small_file_leaves_its_folder_out(make, tmp_path, kind):
+    folder = make(**{"a.md": "a", "sub/b.md": "b"})
+    ignore = tmp_path / "notes/sub/.gitignore"
+    if kind == "pipe":
+        os.mkfifo(ignore)
+    elif kind == "link to a device":
+        ignore.symlink_to("/dev/zero")
+    else:
+        ignore.write_text("*.log\n" * 30_000 if kind == "large" else "a" * 5_000)
+    rows, _ = read(folder)
+    [left_out] = [row for row in rows if isinstance(row, Reject)]
+    assert files(row for row in rows if row is not left_out) == ["a.md"]
+    assert "cannot be read as .gitignore patterns" in left_out.reason
+    ignore.replace(tmp_path / "notes/.gitignore")
+    with pytest.raises(CorpusError, match="cannot be read as .gitignore patterns"):
+        read(folder)
+
+
+GIT_PATTERNS = [
+    "*.log",
+    "/build/",
+    "doc/**/x",
+    "**/y",
+    "a/**",
+    "[^b]*",
+    "!keep",
+    "\\#c",
+    "d ",
+    "e\\*f",
+    "*//",
+    "/",
+    "t/u",
+]
+GIT_FILES = [
+    "a.log",
+    "build",
+    "doc/x",
+    "doc/p/q/x",
+    "p/y",
+    "a/z/w",
+    "keep",
+    "b",
+    "#c",
+    "d",
+    "e*f",
+    "eef",
+    "t/u",
+    "p/t/u",
+]
+
+
+@pytest.mark.parametrize("pattern", GIT_PATTERNS)
+def test_patterns_decide_as_git_does(pattern, tmp_path):
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    (tmp_path / ".gitignore").write_text(f"{pattern}\n")
+    command = ["git", "-C", tmp_path, "check-ignore", "--no-index", "--stdin"]
+    asked = subprocess.run(command, input="\n".join(GIT_FILES), text=True, capture_output=True, check=False)
+    # git quotes what it shows; none of these names needs it.
+    patterns = IgnorePatterns([pattern])
+    folders = {file: [file[: place + 1] for place, char in enumerate(file) if char == "/"] for file in GIT_FILES}
+    ignored = [file for file in GIT_FILES if any(patterns.decide(each) for each in [*folders[file], file])]
+    assert ignored == asked.stdout.splitlines()
+
+
 def test_links_cannot_make_a_loop(make, tmp_path):
     folder = make(**{"a.md": "a"})
     (tmp_path / "out.md").write_text("out")
     for name, target in {"loop": ".", "same.md": "a.md", "out.md": "../out.md", "dead.md": "nowhere"}.items():
         os.symlink(target, os.path.join(folder, name))
-    rows, counts = read(folder)
+    assert "links out of the folder" in read(folder)[1]
+    rows, counts = read(folder, follow_links=True)
     assert files(rows) == ["a.md", "out.md"]
     assert sorted(counts) == [
         "links to folders",
