@@ -72,7 +72,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Take the id from this column; '' makes ids from the content (default: guessed).",
+            help="Take the id from this column; '' makes ids from file and row (default: guessed).",
             rich_help_panel=CORPUS,
         ),
     ] = None,
@@ -80,7 +80,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
         str | None,
         typer.Option(
             metavar="NAME,...",
-            help="Take the text from this column; several are joined: title,body (default: guessed).",
+            help="Take the text from this column; several are joined: title,body; '*' is all columns (default: guessed).",
             rich_help_panel=CORPUS,
         ),
     ] = None,

@@ -44,7 +44,8 @@ def open_arrow(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[Ro
         schema = open_reader().schema
     except (arrow.ArrowException, OSError, UnicodeDecodeError) as err:
         raise CorpusError(f"{file.name}: is not a whole Arrow file: {first_line(err)}") from err
-    return open_table(Table(path=file.name, format=ARROW, schema=schema, batches=batches), options)
+    table = Table(path=file.name, format=ARROW, schema=schema, batches=batches, ids=file.ids)
+    return open_table(table, options)
 
 
 def is_arrow(head: bytes) -> bool:

@@ -47,7 +47,7 @@ def open_csv(lines: Lines, options: CorpusOptions) -> tuple[Source, Iterator[Row
     sample = _probe_rows(lines, names, delimiter)
     _check_header(lines.path, names, sample, options)
     # A table of pandas begins with such a column: the index, which has no name.
-    unnamed = tuple(name for cell, name in zip(cells, names, strict=True) if not cell)
+    unnamed = tuple(name for cell, name in zip(cells, names, strict=True) if not cell and _holds_no_texts(sample, name))
     known = tuple(name for name in names if name not in unnamed)
     roles = find_roles(Columns(place=lines.path, kind="column", names=known, sample=lambda: sample), options)
     source = Source(
@@ -63,6 +63,7 @@ def open_csv(lines: Lines, options: CorpusOptions) -> tuple[Source, Iterator[Row
         numbers=tuple(name for name in known if name not in roles.taken and _holds_numbers(sample, name)),
         left_out=unnamed,
         rejects_suffix=".csv",
+        ids=lines.ids,
     )
     check_names(source)
     return source, read_rows(lines, source, Layout(delimiter=delimiter, is_sparse=True))
@@ -143,6 +144,10 @@ def _may_be_name(name: str) -> bool:
     is_sentence = name.endswith(_SENTENCE_ENDS) and " " in name.strip()
     is_word = name.isprintable() and '"' not in name and "//" not in name and not is_number(name)
     return is_word and not is_sentence and len(name) <= _MAX_NAME_CHARS
+
+
+def _holds_no_texts(sample: list[dict[str, str]], name: str) -> bool:
+    return all(is_number(row[name]) for row in sample if name in row)
 
 
 def _holds_numbers(sample: list[dict[str, str]], name: str) -> bool:

@@ -11,6 +11,8 @@ from mvindex.corpus.cells import QuotedCells, split_simple
 from mvindex.corpus.fields import decode_utf8, reject_oversize
 from mvindex.corpus.ids import content_id
 from mvindex.corpus.lines import Lines, without_line_end
+from mvindex.corpus.roles import list_names
+from mvindex.corpus.row_texts import place_row, row_text
 from mvindex.corpus.rows import Reject, Row, Source, SourceLocation
 from mvindex.errors import CorpusError, DocumentError
 from mvindex.records import Document, require_text
@@ -103,10 +105,13 @@ class _Reader:
         self._roles = roles = source.roles
         place = {name: column for column, name in enumerate(source.columns)}
         self._id_at = None if roles.id is None else place[roles.id]
-        self._text_at = [place[name] for name in roles.text]
+        self._text_at = [] if roles.is_row else [place[name] for name in roles.text]
         self._title_at = None if roles.title is None else place[roles.title]
         numbers = frozenset(source.numbers)
         self._metadata_at = [(name, place[name], name in numbers) for name in source.metadata_columns]
+        self._kept = [(name, place[name]) for name in source.columns if name not in source.left_out]
+        self._ids = lines.ids
+        self._has_content_ids = source.makes_content_ids
 
     def is_header(self, line: bytes) -> bool:
         return len(line) <= self._header_bytes + 2 and without_line_end(line) in self._header
@@ -121,22 +126,30 @@ class _Reader:
                 cells = decode_utf8(without_line_end(line)).split(self._layout.delimiter.decode())
             if self._layout.is_sparse and not any(cells):
                 return None
-            return Row(location, self._document(cells), raw, has_made_id=self._id_at is None)
+            return Row(location, self._document(cells, location.line), raw, has_made_id=self._has_content_ids)
         except DocumentError as err:
             return Reject(location, str(err), (raw,))
 
-    def _document(self, cells: list[str]) -> Document:
+    def _document(self, cells: list[str], line: int) -> Document:
         if len(cells) != len(self._columns):
-            names = ", ".join(self._columns)
-            raise DocumentError(f"expected {len(self._columns)} columns ({names}), got {len(cells)}")
+            raise DocumentError(
+                f"expected {len(self._columns)} columns ({list_names(self._columns)}), got {len(cells)}"
+            )
         title = "" if self._title_at is None else cells[self._title_at]
-        text = self._roles.join_text([cells[column] for column in self._text_at])
-        doc_id = content_id(title, text) if self._id_at is None else cells[self._id_at]
         metadata = {
             name: _number(cells[column]) if has_numbers else cells[column]
             for name, column, has_numbers in self._metadata_at
             if cells[column] or not self._layout.is_sparse
         }
+        if self._roles.is_row:
+            text = row_text((name, cells[column]) for name, column in self._kept)
+            metadata = place_row(metadata, self._ids, line)
+        else:
+            text = self._roles.join_text([cells[column] for column in self._text_at])
+        if self._id_at is None:
+            doc_id = self._ids.of_row(line) or content_id(title, text)
+        else:
+            doc_id = self._ids.of_key(cells[self._id_at])
         return require_text(Document(doc_id, text, title, metadata))
 
     def _read_quoted(self, first: bytes) -> tuple[bytes, list[bytes]]:
@@ -200,5 +213,5 @@ def check_names(source: Source) -> None:
     if len(set(source.columns)) < len(source.columns) or "" in source.columns:
         raise CorpusError(
             f"{source.path}: expected a name of its own for every column of the header, "
-            f"got {', '.join(source.columns)}; rename them"
+            f"got {list_names(source.columns)}; rename them"
         )

@@ -6,9 +6,10 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from mvindex.corpus.ids import content_id
+from mvindex.corpus.ids import FileIds, content_id
 from mvindex.corpus.lines import Lines
 from mvindex.corpus.roles import METADATA, VIEW_TEXTS, Roles, list_names
+from mvindex.corpus.row_texts import cell_text, place_row, row_text
 from mvindex.corpus.rows import Reject
 from mvindex.errors import DocumentError
 from mvindex.records import Document, ViewText, require_text
@@ -27,17 +28,31 @@ def decode_utf8(raw: bytes) -> str:
         ) from err
 
 
-def document_of(fields: Mapping[str, Any], roles: Roles) -> Document:
+def document_of(fields: Mapping[str, Any], roles: Roles, ids: FileIds | None = None, number: int = 0) -> Document:
     """Return the document that the fields of a JSON object or a row of a table make; DocumentError for a bad row.
 
     A null text or title is empty; "view_texts" are strings or objects of text and span; fields without a role become
     metadata.
+
+    Args:
+        fields: The values by name.
+        roles: Which of them are id, text and title.
+        ids: Makes the ids of the file; None for rows of no file.
+        number: The number of the row, or of its line.
+
     """
-    title = "" if roles.title is None else _read_text(fields, roles.title)
-    text = roles.join_text([_read_text(fields, name) for name in roles.text])
-    doc_id = content_id(title, text) if roles.id is None else _read_id(fields, roles.id)
-    extra = {name: value for name, value in fields.items() if name not in roles.taken}
-    metadata = _merge_metadata(fields.get(METADATA), extra)
+    metadata = _merge_metadata(fields.get(METADATA), {n: value for n, value in fields.items() if n not in roles.taken})
+    if roles.is_row:
+        title = "" if roles.title is None else cell_text(fields.get(roles.title))
+        text = row_text((name, value) for name, value in fields.items() if name not in (METADATA, VIEW_TEXTS))
+        metadata = metadata if ids is None else place_row(metadata, ids, number)
+    else:
+        title = "" if roles.title is None else _read_text(fields, roles.title)
+        text = roles.join_text([_read_text(fields, name) for name in roles.text])
+    if roles.id is None:
+        doc_id = (ids and ids.of_row(number)) or content_id(title, text)
+    else:
+        doc_id = _read_id(fields, roles.id) if ids is None else ids.of_key(_read_id(fields, roles.id))
     return require_text(Document(doc_id, text, title, metadata, _read_view_texts(fields.get(VIEW_TEXTS))))
 
 

@@ -11,6 +11,7 @@ from pathlib import PurePath
 from typing import BinaryIO, Protocol, cast
 
 from mvindex.corpus.folder import FolderFile
+from mvindex.corpus.ids import FileIds
 from mvindex.corpus.paths import STDIN, total_bytes
 from mvindex.corpus.remote import is_remote, open_address, shown_address
 from mvindex.errors import CorpusError
@@ -41,6 +42,7 @@ class Input:
 
     head: its first 8 stored bytes. bytes_read: stored bytes read so far, compressed where the file is.
     relative_path, label: its name in metadata and in the ids of its passages, below the folder that was named, if any.
+    ids: makes the ids of its rows.
     """
 
     def __init__(self, path: str, in_folder: FolderFile | None = None) -> None:
@@ -48,6 +50,8 @@ class Input:
         self.name = "stdin" if path == STDIN else shown_address(path)
         self.relative_path = in_folder.file if in_folder else _plain_path(self.name)
         self.label = in_folder.label if in_folder else self.relative_path
+        label = None if path == STDIN else self.label
+        self.ids = FileIds(file=self.relative_path, label=label, in_folder=in_folder is not None)
         self.bytes_read = 0
         self.size_bytes = total_bytes([path])
         self._is_ours = path != STDIN

@@ -33,7 +33,7 @@ def open_json(lines: Lines, options: CorpusOptions) -> tuple[Source, Iterator[Ro
         num_bytes += len(record) if isinstance(record, bytes) else _PROBE_BYTES
         if len(probe) == _PROBE_RECORDS or num_bytes >= _PROBE_BYTES:
             break
-    source = json_source(JSON, lines.path, [record for record in probe if isinstance(record, bytes)], options)
+    source = json_source(JSON, lines, [record for record in probe if isinstance(record, bytes)], options)
     return source, _read_rows(itertools.chain(probe, records), source)
 
 
@@ -129,4 +129,5 @@ def _one_line(piece: bytes) -> bytes:
 def _read_rows(records: Iterator[bytes | Reject], source: Source) -> Iterator[Row | Reject]:
     roles = source.roles
     for number, record in enumerate(records, start=1):
-        yield record if isinstance(record, Reject) else read_record(SourceLocation(source.path, number), record, roles)
+        location = SourceLocation(source.path, number)
+        yield record if isinstance(record, Reject) else read_record(location, record, source, roles)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from mvindex.corpus.fields import decode_utf8, document_of, json_name
+from mvindex.corpus.lines import Lines
 from mvindex.corpus.options import CorpusOptions
 from mvindex.corpus.roles import METADATA, VIEW_TEXTS, Columns, Roles, find_roles, text_columns
 from mvindex.corpus.rows import Reject, Row, Source, SourceLocation
@@ -26,20 +27,21 @@ def parse_object(line: bytes) -> dict[str, Any]:
     return value
 
 
-def read_record(location: SourceLocation, record: bytes, roles: Roles) -> Row | Reject:
+def read_record(location: SourceLocation, record: bytes, source: Source, roles: Roles) -> Row | Reject:
     """Return the row of a record; its bytes are a line of JSON. Where records have no ids, a string is a text."""
     try:
         value = _parse(record)
         if isinstance(value, str) and roles.id is None:
-            value = {roles.text[0]: value}
+            value = {"text" if roles.is_row else roles.text[0]: value}
         if not isinstance(value, dict):
             raise DocumentError(f"the row is {json_name(value)}; expected an object")
-        return Row(location, document_of(value, roles), record, has_made_id=roles.id is None)
+        document = document_of(value, roles, source.ids, location.line)
+        return Row(location, document, record, has_made_id=source.makes_content_ids)
     except DocumentError as err:
         return Reject(location, str(err), (record,))
 
 
-def json_source(form: str, path: str, probe: list[bytes], options: CorpusOptions) -> Source:
+def json_source(form: str, lines: Lines, probe: list[bytes], options: CorpusOptions) -> Source:
     """Return how the records of a file are read, from its first ones; `form` is the format where none is given.
 
     Raises:
@@ -50,12 +52,12 @@ def json_source(form: str, path: str, probe: list[bytes], options: CorpusOptions
     names = tuple(dict.fromkeys(name for fields in sample for name in fields))
     is_promised = options.format in (JSONL, BEIR)
     if names and not is_promised:
-        roles = _found_roles(Columns(place=path, kind="field", names=names, sample=lambda: sample), options)
+        roles = _found_roles(Columns(place=lines.path, kind="field", names=names, sample=lambda: sample), options)
     else:
         has_texts = not is_promised and any(record.lstrip()[:1] == b'"' for record in probe)
         roles = _promised_roles(options, names, None if has_texts else _json_id(_quoted_names(probe), options))
     return Source(
-        path=path,
+        path=lines.path,
         format=options.format or (BEIR if form == JSONL and roles.id == "_id" else form),
         is_detected=options.format is None,
         id_field=roles.id,
@@ -64,6 +66,7 @@ def json_source(form: str, path: str, probe: list[bytes], options: CorpusOptions
         title_field=roles.title,
         columns=tuple(name for name in names if name not in (METADATA, VIEW_TEXTS)),
         rejects_format=(BEIR if roles.id == "_id" else JSONL) if form != JSONL else None,
+        ids=lines.ids,
     )
 
 

@@ -27,7 +27,7 @@ def open_jsonl(lines: Lines, options: CorpusOptions) -> tuple[Source, Iterator[R
             f"{lines.path}: holds JSON objects over several lines; expected one object a line, or an array: "
             f"jq -c . {lines.path}"
         )
-    source = None if is_records else json_source(JSONL, lines.path, probe, options)
+    source = None if is_records else json_source(JSONL, lines, probe, options)
     lines.push_back(blank + b"".join(probe), 0)
     return open_json(lines, options) if source is None else (source, _read_rows(lines, source))
 
@@ -54,4 +54,4 @@ def _read_rows(lines: Lines, source: Source) -> Iterator[Row | Reject]:
         if lines.is_cut:
             yield reject_oversize(lines, line)
         elif not line.isspace():
-            yield read_record(lines.location, line, roles)
+            yield read_record(lines.location, line, source, roles)

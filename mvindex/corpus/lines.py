@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 
+from mvindex.corpus.ids import FileIds
 from mvindex.corpus.rows import SourceLocation
 from mvindex.errors import CorpusError
 
@@ -19,11 +20,12 @@ class Lines:
     r"""The lines of a stream, ended by b"\n" and nothing else (texts hold U+2028, U+0085 and lone \r).
 
     number: the line taken last, counted from 1. is_cut: it is over max_bytes (its newline not counted), and only its
-    first max_bytes + 1 bytes were taken.
+    first max_bytes + 1 bytes were taken. ids: makes the ids of the file's rows; by default those of stdin.
     """
 
-    def __init__(self, stream: io.BufferedReader, path: str, max_bytes: int) -> None:
+    def __init__(self, stream: io.BufferedReader, path: str, max_bytes: int, ids: FileIds | None = None) -> None:
         self.path = path
+        self.ids = ids or FileIds(file=path)
         self.max_bytes = max_bytes
         self.number = 0
         self._stream = stream

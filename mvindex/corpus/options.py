@@ -10,6 +10,8 @@ MAX_ROW_BYTES = 64 * 2**20
 MAX_FILE_BYTES = 100 * 2**20
 PASSAGE_WORDS = 200
 MSMARCO = "msmarco"
+# A text field that stands for all of them.
+ALL_FIELDS = "*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,8 +20,9 @@ class CorpusOptions:
 
     Attributes:
         format: Name of a format of mvindex.corpus.registry, which is then not detected.
-        id_field: Name of the column or JSON field of the id; "" for ids made from the content.
-        text_field: Name of the column or JSON field of the text; several, with commas between, are joined.
+        id_field: Name of the column or JSON field of the id; "" for ids made from file and row.
+        text_field: Name of the column or JSON field of the text; several, with commas between, are joined; "*" makes
+            a text of all of them, `part: PX-1037; maker: Orbitex`.
         title_field: Name of the column or JSON field of the title; "" for no title.
         max_row_bytes: A longer row, without its newline, is rejected, and never held in memory whole.
         passage_words: Files of prose are split into passages of at most so many words.

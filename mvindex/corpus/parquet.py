@@ -44,7 +44,8 @@ def open_parquet(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[
         except (arrow.ArrowException, OSError) as err:
             raise CorpusError(f"{file.name}: is damaged after row {done_rows}: {first_line(err)}") from err
 
-    return open_table(Table(path=file.name, format=PARQUET, schema=stored.schema_arrow, batches=batches), options)
+    table = Table(path=file.name, format=PARQUET, schema=stored.schema_arrow, batches=batches, ids=file.ids)
+    return open_table(table, options)
 
 
 def is_parquet(head: bytes) -> bool:

@@ -67,7 +67,7 @@ def open_rows(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[Row
     named = given or _format_of_name(file.name)
     if isinstance(named, BinaryFormat) and named.suffixes:
         return named.open(file, options)
-    lines = Lines(file.stream(), file.name, options.max_row_bytes)
+    lines = Lines(file.stream(), file.name, options.max_row_bytes, file.ids)
     first, blank = take_first_line(lines)
     reject_non_text(lines.path, first)
     if isinstance(named, BinaryFormat):

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mvindex.corpus.options import CorpusOptions
+from mvindex.corpus.options import ALL_FIELDS, CorpusOptions
 from mvindex.errors import CorpusError
+from mvindex.text.unspaced import UNSPACED
 
 METADATA = "metadata"
 VIEW_TEXTS = "view_texts"
@@ -20,8 +21,12 @@ TEXT_NAMES = tuple(
 )
 TITLE_NAMES = ("title", "name", "heading", "headline", "subject")
 _CERTAIN_IDS = frozenset(ID_NAMES[:2])
-# A second column of texts this long, as a share of the longest, leaves open which one is the text.
-_SIMILAR_LENGTH = 0.67
+# Names of texts that tables of things have too, for a few words.
+_VAGUE_TEXTS = frozenset(("description", "summary"))
+# Words of a text, on average: of prose among other columns, of these others at most, and of prose that may repeat.
+_SENTENCE_WORDS = 8
+_SHORT_WORDS = 5
+_LONG_WORDS = 20
 # A few rows without an id, or with that of another, are bad rows in a column of ids.
 _FEW_BAD = 0.9
 _SHOWN_NAMES = 20
@@ -33,8 +38,8 @@ class Roles:
     """The columns or fields that make a document.
 
     Attributes:
-        id: None where the id is made from the content.
-        text: One or more; their values are joined by a blank line.
+        id: None where the id is made from file and row, or the content.
+        text: One or more; their values are joined by a blank line. ALL_FIELDS for one line of all fields.
         title: None for no title.
         taken: Those, and the fields that are no metadata in any file.
 
@@ -46,7 +51,13 @@ class Roles:
     taken: frozenset[str | None] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "taken", frozenset((self.id, *self.text, self.title, METADATA, VIEW_TEXTS)))
+        own = () if self.is_row else (*self.text, self.title)
+        object.__setattr__(self, "taken", frozenset((self.id, *own, METADATA, VIEW_TEXTS)))
+
+    @property
+    def is_row(self) -> bool:
+        """Return whether all fields make the text; they are metadata too."""
+        return self.text == (ALL_FIELDS,)
 
     def join_text(self, texts: Sequence[str]) -> str:
         """Return the values of the text's columns as one text; empty ones are left out."""
@@ -72,12 +83,13 @@ class Columns:
 
 
 def find_roles(columns: Columns, options: CorpusOptions) -> Roles:
-    """Return the columns that the options name, the rest guessed by their names, the text also by its length.
+    """Return the columns that the options name, the rest guessed by their names and the first rows.
 
-    The only column beside an id is the text, also if its name is that of a title.
+    The text is a column of prose. Where no column is clearly that, all of them make the text of a row: `part: PX-1037;
+    stock: 583`. The only column beside an id is the text, also if its name is that of a title.
 
     Raises:
-        CorpusError: A named column is missing; no column holds texts; or two hold texts of a similar length.
+        CorpusError: A named column is missing, or no column holds anything that makes a text.
 
     """
     named = named_roles(columns, options)
@@ -86,17 +98,12 @@ def find_roles(columns: Columns, options: CorpusOptions) -> Roles:
     if options.id_field is None:
         id_field = _guess_id(columns, taken)
         taken.add(id_field)
-    if not text:
-        text = _guess_named(columns, TEXT_NAMES, taken)
-        taken.update(text)
     if options.title_field is None:
-        found = _guess_named(columns, TITLE_NAMES, taken)
-        taken.update(found)
-        if found and not text and columns.kind == "column" and not _without_role(columns, taken):
-            text = found
-        else:
-            title = next(iter(found), None)
-    return Roles(id=id_field, text=text or (_guess_text_by_length(columns, taken),), title=title)
+        title = _guess_title(columns, taken)
+        taken.add(title)
+    if not text and title is not None and _is_only_column(columns, options, taken):
+        return Roles(id=id_field, text=(title,), title=None)
+    return Roles(id=id_field, text=text or _guess_text(columns, taken, title), title=title)
 
 
 def named_roles(columns: Columns, options: CorpusOptions) -> Roles:
@@ -112,7 +119,7 @@ def named_roles(columns: Columns, options: CorpusOptions) -> Roles:
 
 def check_roles(columns: Columns, roles: Roles) -> None:
     """Raise CorpusError where a column of the roles does not exist."""
-    for name in (roles.id, *roles.text, roles.title):
+    for name in (roles.id, *(() if roles.is_row else roles.text), roles.title):
         if name is not None and name not in columns.names:
             raise CorpusError(
                 f'{columns.place}: has no {columns.kind} "{name}" ({columns.kind}s: {list_names(columns.names)}); '
@@ -152,10 +159,10 @@ def _may_be_id(columns: Columns, name: str) -> bool:
     return len(ids) > _FEW_BAD * len(values) and len(set(ids)) > _FEW_BAD * len(ids)
 
 
-def _guess_named(columns: Columns, known: Sequence[str], taken: set[str | None]) -> tuple[str, ...]:
-    """Return the first column of a known name, if it has the first of them or holds strings; () where there is none."""
-    found = _matching(columns, known, taken)
-    return tuple(name for name in found if name == known[0] or _holds_strings(columns, name))[:1]
+def _guess_title(columns: Columns, taken: set[str | None]) -> str | None:
+    """Return the first column of a title's name, if it has the first of these names or holds strings."""
+    found = _matching(columns, TITLE_NAMES, taken)
+    return next((name for name in found if name == TITLE_NAMES[0] or _holds_strings(columns, name)), None)
 
 
 def _holds_strings(columns: Columns, name: str) -> bool:
@@ -163,25 +170,40 @@ def _holds_strings(columns: Columns, name: str) -> bool:
     return all(isinstance(value, str) for value in values)
 
 
-def _guess_text_by_length(columns: Columns, taken: set[str | None]) -> str:
-    """Return the column with the longest texts on average; "text" for JSON where later records may have it."""
+def _is_only_column(columns: Columns, options: CorpusOptions, taken: set[str | None]) -> bool:
+    return columns.kind == "column" and options.title_field is None and not _without_role(columns, taken)
+
+
+def _guess_text(columns: Columns, taken: set[str | None], title: str | None) -> tuple[str, ...]:
+    """Return the column that is clearly prose, else that all of them make the text.
+
+    Of JSON, whose later records may have other fields, "text" where the first ones have nothing beside an id and title.
+    """
     names = _without_role(columns, taken)
+    known = _matching(columns, TEXT_NAMES, taken)
+    if known[:1] == [TEXT_NAMES[0]]:
+        return (TEXT_NAMES[0],)
     if not names and columns.kind == "field":
-        return "text"
+        return (TEXT_NAMES[0],)
     sample = columns.sample()
-    lengths = {name: _text_length([row.get(name) for row in sample]) for name in names}
-    longest, *others = sorted(names, key=lambda name: -lengths[name]) or [""]
-    if not lengths.get(longest):
+    found = {name: _Values.of([row.get(name) for row in sample]) for name in names}
+    names = [name for name in names if found[name].has_any]
+    named = [name for name in known if found[name].num_texts and name.casefold() not in _VAGUE_TEXTS]
+    if len(names) == 1 and (named == names or found[names[0]].has_phrases):
+        return (names[0],)
+    if prose := [name for name in named if found[name].has_phrases and found[name].are_own]:
+        return (prose[0],)
+    longest = max(names, key=lambda name: found[name].words, default="")
+    others = (found[name].words for name in names if name != longest)
+    if longest and found[longest].is_prose and all(words < _SHORT_WORDS for words in others):
+        return (longest,)
+    # A record of one field that is no text is more likely misspelt than a table of one column.
+    if not names or (columns.kind == "field" and len(names) == 1 and title is None):
         raise CorpusError(
             f"{columns.place}: expected a {columns.kind} of texts, got {list_names(columns.names)}; "
             "name it with --text-field"
         )
-    if others and lengths[others[0]] > _SIMILAR_LENGTH * lengths[longest]:
-        raise CorpusError(
-            f'{columns.place}: "{longest}" and "{others[0]}" hold texts of similar length; name the text with '
-            f'--text-field "{longest}", or both with --text-field "{longest},{others[0]}"'
-        )
-    return longest
+    return (ALL_FIELDS,)
 
 
 def _without_role(columns: Columns, taken: set[str | None]) -> list[str]:
@@ -189,8 +211,45 @@ def _without_role(columns: Columns, taken: set[str | None]) -> list[str]:
     return [name for name in columns.names if name not in taken and name.strip(" ,")]
 
 
-def _text_length(values: Sequence[Any]) -> float:
-    """Return the mean length of the values; 0 where fewer than half are texts of several words or another script."""
-    texts = [value for value in values if isinstance(value, str) and value]
-    num_sentences = sum(not text.isascii() or len(text.split(None, 1)) > 1 for text in texts)
-    return sum(map(len, texts)) / len(values) if 2 * num_sentences >= max(1, len(texts)) else 0.0
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """The values of a column in the first rows.
+
+    num_texts: 0 where most of them are no texts. num_phrases: texts of two words or more. words: of a text, on average.
+    """
+
+    has_any: bool
+    num_texts: int = 0
+    num_distinct: int = 0
+    num_phrases: int = 0
+    words: float = 0.0
+
+    @classmethod
+    def of(cls, values: Sequence[Any]) -> _Values:
+        given = [value for value in values if value not in (None, "")]
+        texts = [value for value in given if isinstance(value, str)]
+        if not texts or 2 * len(texts) < len(given):
+            return cls(bool(given))
+        words = [_count_words(text) for text in texts]
+        num_phrases = sum(count > 1 for count in words)
+        return cls(True, len(texts), len(set(texts)), num_phrases, sum(words) / len(words))
+
+    @property
+    def has_phrases(self) -> bool:
+        """Return whether most are texts of several words."""
+        return 0 < self.num_texts <= 2 * self.num_phrases
+
+    @property
+    def are_own(self) -> bool:
+        """Return whether they hardly repeat, or are so long that they are prose all the same."""
+        return 2 * self.num_distinct > self.num_texts or self.words >= _LONG_WORDS
+
+    @property
+    def is_prose(self) -> bool:
+        """Return whether these are sentences."""
+        return self.words >= _SENTENCE_WORDS and self.are_own
+
+
+def _count_words(text: str) -> int:
+    """Return the number of words; two letters of a script without spaces count as one."""
+    return len(text.split()) + (0 if text.isascii() else len(UNSPACED.findall(text)) // 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from mvindex.corpus.ids import FileIds
 from mvindex.corpus.options import MSMARCO, CorpusOptions
 from mvindex.corpus.roles import Roles
 from mvindex.records import Document
@@ -31,7 +32,7 @@ class SourceLocation:
 class Row:
     """One good row: its document, and its bytes as in the file (in Parquet: the row as a JSON line).
 
-    has_made_id: whether the id was made from the content, so that equal rows are one document.
+    has_made_id: whether the id was made from the content, as for stdin, so that equal rows are one document.
     """
 
     location: SourceLocation
@@ -62,8 +63,8 @@ class Source:
         path: The file, as the caller named it.
         format: Name of its format.
         is_detected: Whether the format was detected; False where the caller gave it.
-        id_field: Column or field of the id; None where ids are made from the content, or the file's path.
-        text_field: Column or field of the text.
+        id_field: Column or field of the id; None where ids are made from the file's path and the row.
+        text_field: Column or field of the text; "*" where all of them make it, "" for passages.
         more_text_fields: Those whose values are joined to it.
         title_field: Column or field of the title; None for no title.
         columns: Names in the header, the Parquet schema or the first JSON objects; for MS MARCO, which names none,
@@ -74,6 +75,7 @@ class Source:
             should not (vectors).
         rejects_format: Format in which rejected rows of this file are written; None for its own.
         rejects_suffix: Suffix of the file of rejected rows.
+        ids: Makes the ids of the rows; None where the format makes its own.
 
     """
 
@@ -90,6 +92,12 @@ class Source:
     left_out: tuple[str, ...] = ()
     rejects_format: str | None = None
     rejects_suffix: str = ".jsonl"
+    ids: FileIds | None = None
+
+    @property
+    def makes_content_ids(self) -> bool:
+        """Return whether ids are made from the content: rows of stdin without a key."""
+        return self.id_field is None and (self.ids is None or self.ids.label is None)
 
     @property
     def roles(self) -> Roles:
@@ -99,8 +107,7 @@ class Source:
     @property
     def metadata_columns(self) -> tuple[str, ...]:
         """Return the columns that become metadata (for JSON, those seen so far)."""
-        roles = self.roles
-        taken = {roles.id, *roles.text, roles.title, *self.left_out}
+        taken = self.roles.taken.union(self.left_out)
         return tuple(name for name in self.columns if name not in taken)
 
     def options_again(self) -> CorpusOptions:
@@ -116,8 +123,9 @@ class Source:
         how = "detected" if self.is_detected else "given"
         if not self.text_field:
             return f"{self.path}: {self.format} ({how})"
-        text = " + ".join((self.text_field, *self.more_text_fields))
-        fields = f"id = {self.id_field or '(from the content)'}, text = {text}, title = {self.title_field or '(none)'}"
+        text = "(all columns)" if self.roles.is_row else " + ".join(self.roles.text)
+        made = "(from the content)" if self.makes_content_ids else "(from file and row)"
+        fields = f"id = {self.id_field or made}, text = {text}, title = {self.title_field or '(none)'}"
         columns = {"metadata": self.metadata_columns, "numbers": self.numbers, "left out": self.left_out}
         more = "".join(f", {name} = {_some(names)}" for name, names in columns.items() if names)
         return f"{self.path}: {self.format} ({how}): {fields}{more}"

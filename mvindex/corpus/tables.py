@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 from mvindex.corpus.fields import document_of
+from mvindex.corpus.ids import FileIds
 from mvindex.corpus.options import CorpusOptions
 from mvindex.corpus.roles import Columns, find_roles
 from mvindex.corpus.rows import Reject, Row, Source, SourceLocation
@@ -30,6 +31,7 @@ class Table:
         format: The format of the file.
         schema: Its Arrow schema.
         batches: Returns its record batches from the first on, of these columns. Raises CorpusError for damage.
+        ids: Makes the ids of its rows; by default they begin with the path.
 
     """
 
@@ -37,6 +39,7 @@ class Table:
     format: str
     schema: Any
     batches: Callable[[Sequence[str]], Generator[Any, None, None]]
+    ids: FileIds | None = None
 
 
 def open_table(table: Table, options: CorpusOptions) -> tuple[Source, Iterator[Row | Reject]]:
@@ -86,7 +89,7 @@ def _read_rows(table: Table, source: Source, max_row_bytes: int) -> Iterator[Row
             yield Reject(location, f"the row is over {max_row_bytes:,} bytes (max_row_bytes)", (raw,))
             continue
         try:
-            yield Row(location, document_of(fields, roles), raw, has_made_id=roles.id is None)
+            yield Row(location, document_of(fields, roles, source.ids, number), raw)
         except DocumentError as err:
             yield Reject(location, str(err), (raw,))
 
@@ -148,10 +151,11 @@ def _table_source(table: Table, options: CorpusOptions) -> Source:
         left_out=left_out,
         # Rejected rows of a table are written as JSON.
         rejects_format="beir" if roles.id == "_id" else "jsonl",
+        ids=table.ids or FileIds(file=table.path, label=table.path),
     )
     if roles.id is not None:
         _check_type(types, table, roles.id, "strings or integers")
-    for name in (*roles.text, roles.title):
+    for name in () if roles.is_row else (*roles.text, roles.title):
         if name is not None:
             _check_type(types, table, name, "strings")
     return source

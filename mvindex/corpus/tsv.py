@@ -46,6 +46,7 @@ def open_tsv(lines: Lines, options: CorpusOptions) -> tuple[Source, Iterator[Row
         title_field=None,
         columns=("id", "text"),
         rejects_suffix=_SUFFIX,
+        ids=lines.ids,
     )
     return source, read_rows(lines, source, Layout(is_quoted=False))
 
@@ -127,6 +128,7 @@ def _header_source(lines: Lines, first: bytes, cells: tuple[str, ...], options: 
         columns=cells,
         header=without_line_end(first) + b"\n",
         rejects_suffix=_SUFFIX,
+        ids=lines.ids,
     )
     check_names(source)
     if lines.is_cut:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from mvindex.corpus.fields import document_of
 from mvindex.corpus.options import CorpusOptions
-from mvindex.corpus.roles import METADATA, Columns, Roles, find_roles
+from mvindex.corpus.roles import METADATA, VIEW_TEXTS, Columns, Roles, find_roles
 from mvindex.corpus.tables import small_batches, table_rows
 from mvindex.errors import CorpusError, DocumentError
 from mvindex.ingest.pipeline import Entry
@@ -29,8 +29,8 @@ def item_entries(items: Items, *, text_field: str | None = None, progress: bool 
     """Yield an entry for each item.
 
     A text gets an id made from its content, as does a dict or a row without one. The fields of dicts and rows are
-    guessed as those of files: the id, the text and the title by their names, the text also by its length. "metadata"
-    and "view_texts" are the document's own; other fields are metadata, without null values.
+    guessed as those of files: id, text and title, or a text of all fields. "metadata" and "view_texts" are the
+    document's own; other fields are metadata, without null values.
 
     Args:
         items: Documents, texts and dicts, or a table of pandas, Polars or pyarrow; a single one of them too.
@@ -120,7 +120,8 @@ def _document_of(fields: Mapping[str, Any], roles: Roles) -> Document:
     kept = {str(name): value for name, value in fields.items() if value is not None}
     if METADATA in kept:
         kept[METADATA] = _decoded(kept[METADATA])
-    if not any(kept.get(name) for name in (*roles.text, roles.title) if name is not None):
+    of_text = kept.keys() - {METADATA, VIEW_TEXTS} if roles.is_row else (*roles.text, roles.title)
+    if not any(kept.get(name) for name in of_text if name is not None):
         raise DocumentError(f"expected a text or a title, got {', '.join(kept) or 'none'}")
     return document_of(kept, roles)
 

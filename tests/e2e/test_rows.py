@@ -6,7 +6,6 @@ import shlex
 import pytest
 
 import mvindex as package
-from mvindex.corpus.ids import content_id
 from tests.helpers.cli import lines, mvindex, ok
 
 pytestmark = pytest.mark.needs("minilm")
@@ -28,15 +27,14 @@ def ingest(*args, cwd, **options):
 def test_a_table_is_ingested_and_filtered_by_its_numbers(tmp_path):
     (tmp_path / "products.csv").write_bytes(b"\xef\xbb\xbf" + PRODUCTS.encode())
     report, shown = ingest("products.csv", cwd=tmp_path)
-    assert "text = description, title = name, metadata = sku, year, price, numbers = year, price" in shown
-    assert (report["added"], report["repeated"], report["documents"]) == (3, 1, 3)
-    assert "repeat an earlier content: 1;" in shown
+    assert "text = (all columns), title = name, metadata = sku, name, description, year, price, numbers =" in shown
+    assert (report["added"], report["documents"]) == (4, 4) and "repeated" not in report
     (result,) = lines(
         mvindex("query", "something that makes light", "--filter", '{"year": {"gte": 1973}}', "--json", cwd=tmp_path)
     )
-    assert [hit["title"] for hit in result["hits"]] == ["Lamp", "Kettle"]
+    assert [hit["title"] for hit in result["hits"]] == ["Lamp", "Lamp", "Kettle"]
     again, _ = ingest("products.csv", cwd=tmp_path)
-    assert (again["added"], again["unchanged"]) == (0, 3)
+    assert (again["added"], again["unchanged"]) == (0, 4)
 
 
 def test_the_printed_command_reads_mended_rejects_as_their_source_was_read(tmp_path):
@@ -62,16 +60,30 @@ def test_json_of_several_shapes_and_a_shared_content_make_one_index(tmp_path):
     (tmp_path / "b.jsonl").write_text('{"content": "It is fine."}\n{"content": "Unheard of."}\n')
     (tmp_path / "c.json").write_text('["Bad.", "A text alone."]')
     report, _ = ingest("a.json", "b.jsonl", "c.json", "--index", "all.mvx", cwd=tmp_path)
-    assert (report["added"], report["repeated"]) == (4, 2)
+    assert report["added"] == 6
     with package.open(tmp_path / "all.mvx") as index:
-        assert index.get(content_id("", "A text alone.")).text == "A text alone."
+        assert index.get("c.json#row-2").text == "A text alone."
 
 
-def test_made_ids_go_to_shards_and_are_counted_there(tmp_path):
-    rows = [{"content": f"Text {number % 5}."} for number in range(8)]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+def test_made_ids_go_to_shards_and_repeats_of_stdin_are_counted_there(tmp_path):
+    rows = "".join(json.dumps({"content": f"Text {number % 5}."}) + "\n" for number in range(8))
+    (tmp_path / "rows.jsonl").write_text(rows)
     report, _ = ingest("rows.jsonl", "--shards", "2", cwd=tmp_path)
+    assert (report["added"], report["documents"]) == (8, 8)
+    report, _ = ingest("-", "--index", "stdin.mvx", "--shards", "2", cwd=tmp_path, input=rows)
     assert (report["added"], report["repeated"], report["documents"]) == (5, 3, 5)
+
+
+def test_a_row_of_a_table_is_found_by_any_column(tmp_path):
+    notes = ("fragile", "recalled in May")
+    rows = [f"PX-{1000 + number},Orbitex,{number},{notes[number % 2]}" for number in range(60)]
+    (tmp_path / "parts.csv").write_text("\n".join(["part,maker,stock,note", *rows]))
+    report, _ = ingest("parts.csv", cwd=tmp_path)
+    assert report["documents"] == 60
+    (result,) = lines(mvindex("query", "what is the stock of PX-1037?", "--json", cwd=tmp_path))
+    hit = result["hits"][0]
+    assert hit["text"] == "part: PX-1037; maker: Orbitex; stock: 37; note: recalled in May"
+    assert (hit["citation"]["file"], hit["citation"]["line"]) == ("parts.csv", 39)
 
 
 def test_the_same_id_twice_stops_and_names_both_rows(tmp_path):
@@ -87,7 +99,7 @@ def test_an_index_is_named_after_a_remote_file_without_its_secrets(tmp_path):
     with fsspec.open("memory://shop/products.csv", "wb") as file:
         file.write(PRODUCTS.encode())
     report, shown = ingest("memory://shop/products.csv", cwd=tmp_path)
-    assert (report["index"], report["documents"]) == ("products.mvx", 3)
+    assert (report["index"], report["documents"]) == ("products.mvx", 4)
     assert "reading memory://shop/products.csv: csv" in shown
 
 

@@ -10,18 +10,17 @@ from typing import Any
 import xxhash
 
 from mvindex.corpus.formats import BinaryFormat
+from mvindex.corpus.ids import MAX_PLACE_CHARS, short_label
 from mvindex.corpus.inputs import Input
 from mvindex.corpus.options import CorpusOptions
 from mvindex.corpus.passages.outline import SEPARATOR, Outline, Section
 from mvindex.corpus.passages.split import split_outline
 from mvindex.corpus.rows import Reject, Row, Source, SourceLocation
 from mvindex.errors import CorpusError
-from mvindex.records import MAX_ID_CHARS, Document, Span, has_visible
+from mvindex.records import Document, Span, has_visible
 
 _NO_SLUG = re.compile(r"[^\w\-]+")
 _MAX_SLUG = 60
-_MAX_PLACE = 300
-_MAX_LABEL = MAX_ID_CHARS - _MAX_PLACE - 60
 OWN_FIELDS = frozenset(("file", "folder", "folder_path", "headings", "page", "line", "encoding"))
 
 ReadOutlines = Callable[[Input, CorpusOptions], Iterator[Outline]]
@@ -116,8 +115,7 @@ class _Ids:
     """
 
     def __init__(self, label: str) -> None:
-        # A longer path would leave no room for the rest of an id.
-        self._label = label if len(label) <= _MAX_LABEL else xxhash.xxh3_128_hexdigest(label.encode())
+        self._label = short_label(label)
         self._used: set[str] = set()
 
     def begin_section(self, section: Section, page: int | None) -> str:
@@ -125,7 +123,7 @@ class _Ids:
         parts = [] if page is None else [f"page={page}"]
         parts += [_slug(heading) for heading in section.headings]
         place = "/".join(parts)
-        if len(place) > _MAX_PLACE:
+        if len(place) > MAX_PLACE_CHARS:
             place = xxhash.xxh3_128_hexdigest(place.encode())
         unique, number = place, 1
         while unique in self._used:

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from mvindex.corpus import CorpusOptions, Row, open_corpus, read_documents
-from mvindex.corpus.ids import content_id
 from mvindex.errors import CorpusError
 from mvindex.records import Document
 
@@ -41,14 +40,17 @@ def test_rows_become_documents(tmp_path, kind, name, is_named):
     )
 
 
-def test_a_table_without_ids_gets_them_from_its_content(tmp_path):
+def test_a_table_without_ids_gets_them_from_file_and_row(tmp_path):
     path = save(tmp_path / "t.arrow", pa.table({"remark": ["It rains.", "It rains."], "n": [1, 2]}), "file")
-    with open_corpus(path) as corpus:
-        rows = list(corpus)
-    assert [row.document for row in rows] == [
-        Document(content_id("", "It rains."), "It rains.", "", {"n": number}) for number in (1, 2)
+    assert list(read_documents(path)) == [
+        Document(
+            f"{path}#row-{row}",
+            f"remark: It rains.; n: {row}",
+            "",
+            {"remark": "It rains.", "n": row, "file": path, "line": row},
+        )
+        for row in (1, 2)
     ]
-    assert all(row.has_made_id for row in rows)
 
 
 def test_a_batch_of_many_rows_is_read_in_parts(tmp_path):

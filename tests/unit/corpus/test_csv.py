@@ -44,6 +44,10 @@ def rejects_of(tmp_path, content, name="table.csv", **options):
         return [(row.location.line, row.reason, b"".join(row.raw)) for row in corpus if not isinstance(row, Row)]
 
 
+def place(tmp_path, line):
+    return {"file": f"{tmp_path}/table.csv", "line": line}
+
+
 class TestDelimiters:
     @pytest.mark.parametrize("delimiter", [b",", b";", b"\t", b"|"])
     def test_the_delimiter_is_found_in_the_header(self, tmp_path, delimiter):
@@ -66,7 +70,7 @@ class TestDelimiters:
         assert "as many cells with ',' as with ';'" in message and "sep=," in message
 
     def test_one_column_needs_no_delimiter(self, tmp_path):
-        assert documents(tmp_path, b"text\nOne text.\n") == [Document(content_id("", "One text."), "One text.")]
+        assert documents(tmp_path, b"text\nOne text.\n") == [Document(f"{tmp_path}/table.csv#row-2", "One text.")]
 
 
 class TestCells:
@@ -121,18 +125,16 @@ class TestNumbers:
 
 class TestColumns:
     @pytest.mark.parametrize("name", ["ID", "docid", "pid", "url"])
-    @pytest.mark.parametrize("text", ["Text", "body", "abstract", "DESCRIPTION"])
+    @pytest.mark.parametrize("text", ["Text", "body", "abstract", "CONTENT"])
     def test_known_names_are_found_in_any_case(self, tmp_path, name, text):
         rows = f"{text},other,{name},Subject\na b,c,d,e\n".encode()
         assert documents(tmp_path, rows) == [Document("d", "a b", "e", {"other": "c"})]
 
-    def test_the_longest_texts_are_the_text_where_no_name_is_known(self, tmp_path):
-        rows = (
-            b"question,answer,link\nWhy?,Because it was so and not otherwise.,http://example.org/a/very/long/address\n"
-        )
+    def test_sentences_among_short_columns_are_the_text_where_no_name_is_known(self, tmp_path):
+        rows = b"question,answer,link\nWhy?,It was so from the beginning and not otherwise.,http://example.org/a/long/one\n"
         source = source_of(tmp_path, rows)
         assert (source.id_field, source.text_field, source.metadata_columns) == (None, "answer", ("question", "link"))
-        assert "id = (from the content), text = answer, title = (none), metadata = question, link" in str(source)
+        assert "id = (from file and row), text = answer, title = (none), metadata = question, link" in str(source)
 
     def test_of_many_columns_only_the_first_are_named(self, tmp_path):
         names = [f"k{n}" for n in range(1200)]
@@ -140,22 +142,14 @@ class TestColumns:
         shown = str(source_of(tmp_path, rows))
         assert "metadata = k0, k1, " in shown and shown.endswith("k19, ... (1,200 in all)")
 
-    def test_two_columns_of_similar_length_are_ambiguous(self, tmp_path):
-        message = error_of(tmp_path, b"front,back\nWhat is this thing?,It is a small thing.\n")
-        assert '"back" and "front" hold texts of similar length' in message
-        assert '--text-field "back,front"' in message
-
     def test_titles_alone_are_the_texts(self, tmp_path):
         assert documents(tmp_path, b"id,title\n1,Oil\n") == [Document("1", "Oil")]
         assert "expected a column of texts" in error_of(tmp_path, b"id,title\n1,Oil\n", title_field="title")
 
-    def test_no_column_of_texts_is_an_error(self, tmp_path):
-        assert "expected a column of texts, got a, b" in error_of(tmp_path, b"a,b\n1,x\n")
-
     def test_an_id_that_repeats_in_the_first_rows_is_none(self, tmp_path):
         rows = b"key,text\nx,One text.\nx,Another one.\n"
         first, second = documents(tmp_path, rows)
-        assert first.id == content_id("", "One text.") and second.metadata == {"key": "x"}
+        assert first.id.endswith("table.csv#row-2") and second.metadata == {"key": "x"}
 
     def test_several_fields_make_the_text(self, tmp_path):
         rows = b"id,name,body,note\n1,Lamp,It glows.,Mind it.\n2,Chair,,Sit.\n"
@@ -171,10 +165,10 @@ class TestColumns:
     def test_an_empty_id_field_makes_ids(self, tmp_path):
         rows = b"id,text\n1,One text.\n"
         assert documents(tmp_path, rows, id_field="") == [
-            Document(content_id("", "One text."), "One text.", "", {"id": 1})
+            Document(f"{tmp_path}/table.csv#row-2", "One text.", "", {"id": 1})
         ]
 
-    def test_a_column_without_a_name_is_left_out(self, tmp_path):
+    def test_a_column_of_numbers_without_a_name_is_left_out(self, tmp_path):
         rows = b",id,text\n0,a,x y\n"
         assert documents(tmp_path, rows) == [Document("a", "x y")]
         assert str(source_of(tmp_path, rows)).endswith("left out = column 1")
@@ -182,6 +176,98 @@ class TestColumns:
     @pytest.mark.parametrize("field", ["id_field", "text_field", "title_field"])
     def test_a_named_column_that_is_not_there_lists_those_that_are(self, tmp_path, field):
         assert 'no column "x" (columns: id, title, text, year)' in error_of(tmp_path, ROWS, **{field: "x"})
+
+
+class TestRowsOfAllColumns:
+    """Where no column is clearly prose, all of them make the text of a row."""
+
+    PARTS = (
+        b"part,maker,stock,note\nPX-1,Orbitex,583,fragile\nPX-2,,97,recalled in May\nPX-3,Haldor,0,recalled in May\n"
+    )
+
+    def test_a_row_is_a_document_with_its_place(self, tmp_path):
+        path = f"{tmp_path}/table.csv"
+        first, second, third = documents(tmp_path, self.PARTS)
+        assert first == Document(
+            f"{path}#row-2",
+            "part: PX-1; maker: Orbitex; stock: 583; note: fragile",
+            "",
+            {"part": "PX-1", "maker": "Orbitex", "stock": 583, "note": "fragile", "file": path, "line": 2},
+        )
+        assert (second.id, second.text) == (f"{path}#row-3", "part: PX-2; stock: 97; note: recalled in May")
+        assert third.text == "part: PX-3; maker: Haldor; stock: 0; note: recalled in May"
+
+    def test_equal_rows_are_documents_of_their_own(self, tmp_path):
+        found = documents(tmp_path, b"a,b\nx,y\nx,y\n")
+        assert [one.id.rpartition("#")[2] for one in found] == ["row-2", "row-3"]
+
+    @pytest.mark.parametrize(
+        "header",
+        [b"sku,colour,description", b"sku,description,summary", b"comment,x,y", b"a,body,c", b"body,content,abstract"],
+    )
+    def test_few_words_that_repeat_are_no_prose_whatever_their_name(self, tmp_path, header):
+        rows = header + b"\n" + b"".join(b"P%d,dark red,recalled in May\n" % number for number in range(9))
+        assert source_of(tmp_path, rows).text_field == "*"
+
+    @pytest.mark.parametrize(
+        ("header", "text"), [(b"part,description", "description"), (b"part,review", "review"), (b"x,body", "body")]
+    )
+    def test_sentences_are_the_text(self, tmp_path, header, text):
+        rows = (
+            header
+            + b",stock\n"
+            + b"".join(b"P%d,Pump %d moves water from the cellar uphill.,7\n" % (n, n) for n in range(9))
+        )
+        assert source_of(tmp_path, rows).text_field == text
+
+    def test_two_columns_of_sentences_are_both_searched(self, tmp_path):
+        (one,) = documents(
+            tmp_path, b"front,back\nWhat is this small thing here for?,It holds the door open when it is hot.\n"
+        )
+        assert one.text == "front: What is this small thing here for?; back: It holds the door open when it is hot."
+
+    def test_a_named_text_is_the_text(self, tmp_path):
+        assert documents(tmp_path, self.PARTS, text_field="note")[0].text == "fragile"
+
+    def test_a_star_names_all_columns(self, tmp_path):
+        assert documents(tmp_path, b"id,text,n\n1,One text.,2\n", text_field="*") == [
+            Document("1", "id: 1; text: One text.; n: 2", "", {"text": "One text.", "n": 2, **place(tmp_path, 2)})
+        ]
+
+    def test_a_title_is_also_part_of_the_text(self, tmp_path):
+        (one,) = documents(tmp_path, b"sku,name,price\nA1,Lamp,9.50\n")
+        assert (one.title, one.text) == ("Lamp", "sku: A1; name: Lamp; price: 9.50")
+        assert one.metadata == {"sku": "A1", "name": "Lamp", "price": 9.5, **place(tmp_path, 2)}
+
+    def test_a_cell_of_several_lines_is_one_line_and_the_place_is_that_of_the_row(self, tmp_path):
+        first, second = documents(tmp_path, b'part,note\nA,"one\n  two"\nB,three\n')
+        assert first.text == "part: A; note: one two"
+        assert (second.id.rpartition("#")[2], second.metadata["line"]) == ("row-4", 4)
+
+    def test_columns_named_as_the_place_of_a_row_keep_their_values(self, tmp_path):
+        (one,) = documents(tmp_path, b"order,line,file\nA,7,x.step\n")
+        assert one.metadata == {"order": "A", "column_line": 7, "column_file": "x.step", **place(tmp_path, 2)}
+        assert one.text == "order: A; line: 7; file: x.step"
+
+    def test_a_column_of_texts_without_a_name_is_kept(self, tmp_path):
+        (one,) = documents(tmp_path, b",price,stock\nPX-1,5,3\n")
+        assert one.text == "column 1: PX-1; price: 5; stock: 3"
+
+    def test_rows_of_stdin_get_ids_of_their_content(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"text,n\nOne text.,1\n")))
+        (one,) = read_documents("-", CorpusOptions(format="csv"))
+        assert one.id == content_id("", "One text.")
+
+    def test_rejected_rows_are_read_again_as_rows_of_all_columns(self, tmp_path):
+        path = write(tmp_path, b"part,note\nA,x\nB\n")
+        with open_corpus(path) as corpus, RejectsWriter(tmp_path / "t") as writer:
+            for row in corpus:
+                if not isinstance(row, Row):
+                    writer.write(row, corpus.source)
+        ((rejects, source),) = writer.sources.items()
+        rejects.write_text("part,note\nB,y\n")
+        (one,) = read_documents(str(rejects), source.options_again())
+        assert one.text == "part: B; note: y"
 
 
 class TestHeader:
@@ -243,7 +329,7 @@ class TestDetection:
     def test_the_ending_decides_below_that_of_compression(self, tmp_path):
         import gzip
 
-        assert source_of(tmp_path, gzip.compress(b"place,remark\nX,It rains.\n"), "t.csv.gz").text_field == "remark"
+        assert source_of(tmp_path, gzip.compress(b"remark\nIt rains.\n"), "t.csv.gz").text_field == "remark"
 
     def test_json_in_a_csv_file_is_refused(self, tmp_path):
         assert "names the columns" in error_of(tmp_path, b'{"id": "1", "text": "It rains."}\n')

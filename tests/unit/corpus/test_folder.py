@@ -198,11 +198,31 @@ def test_a_broken_file_is_a_reject_and_the_rest_is_read(make):
     assert good.document.text == "b"
 
 
-def test_rows_of_a_folder_keep_their_ids_and_name_their_file(make):
+def test_rows_of_a_folder_name_their_file(make):
     folder = make(**{"r.jsonl": '{"id": "1", "text": "x"}\n{"id": "2", "text": "y", "file": "other"}\n'})
     good, bad = read(folder)[0]
-    assert good.document.id == "1" and good.document.metadata["file"] == "r.jsonl"
+    assert good.document.id == "notes/r.jsonl#1" and good.document.metadata["file"] == "r.jsonl"
     assert bad.reason.startswith('the field "file" names the file in a folder')
+
+
+def test_tables_of_a_folder_with_equal_keys_do_not_collide(make):
+    folder = make(**{"a.csv": "id,text\n1,x\n2,y\n", "b.csv": "id,text\n1,x\n2,z\n", "c.csv": "part,n\nA,1\nA,1\n"})
+    assert [row.document.id for row in read(folder)[0]] == [
+        "notes/a.csv#1",
+        "notes/a.csv#2",
+        "notes/b.csv#1",
+        "notes/b.csv#2",
+        "notes/c.csv#row-2",
+        "notes/c.csv#row-3",
+    ]
+
+
+def test_a_long_key_or_path_leaves_room_for_the_other(make):
+    key, name = "k" * 1000, "/".join(["d" * 100] * 8) + "/a.csv"
+    folder = make(**{"a.csv": f"id,text\n{key},x\n", name: f"id,text\n{key},x\n"})
+    first, second = (row.document.id for row in read(folder)[0])
+    assert first == f"notes/a.csv#{key}"
+    assert [len(part) for part in second.split("#")] == [32, 32]
 
 
 def test_folders_and_files_are_read_together(make, tmp_path):

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mvindex.corpus import CorpusOptions, RejectsWriter, Row, open_corpus, read_documents
-from mvindex.corpus.ids import content_id
 from mvindex.corpus.json_values import JsonCursor
 from mvindex.errors import CorpusError
 from mvindex.records import Document
@@ -63,9 +62,10 @@ class TestShapes:
         assert documents(tmp_path, rows) == FOUND
 
     def test_strings_are_texts(self, tmp_path):
+        path = tmp_path / "records.json"
         assert documents(tmp_path, b'["One text.", "T\\u00e9xt"]') == [
-            Document(content_id("", "One text."), "One text."),
-            Document(content_id("", "Téxt"), "Téxt"),
+            Document(f"{path}#row-1", "One text."),
+            Document(f"{path}#row-2", "Téxt"),
         ]
 
     def test_one_row_of_jsonl_that_holds_an_array_stays_a_row(self, tmp_path):
@@ -106,17 +106,17 @@ class TestShapes:
 
 
 class TestJsonLines:
-    def test_rows_without_ids_get_one_from_their_content(self, tmp_path):
+    def test_rows_without_ids_get_one_from_file_and_line(self, tmp_path):
         rows = b'{"content": "alpha beta", "year": 1}\n{"content": "gamma"}\n'
         path = write(tmp_path, rows, "rows.jsonl")
         good, bad, source = split(path)
         assert good == [
-            Document(content_id("", "alpha beta"), "alpha beta", "", {"year": 1}),
-            Document(content_id("", "gamma"), "gamma"),
+            Document(f"{path}#row-1", "alpha beta", "", {"year": 1}),
+            Document(f"{path}#row-2", "gamma"),
         ]
         assert (bad, source.format, source.id_field, source.text_field) == ([], "jsonl", None, "content")
         with open_corpus(path) as corpus:
-            assert [row.has_made_id for row in corpus] == [True, True]
+            assert [row.has_made_id for row in corpus] == [False, False]
 
     def test_a_row_that_lacks_the_id_of_the_others_is_bad(self, tmp_path):
         good, bad, _ = split(write(tmp_path, b'{"id": "1", "text": "a"}\n{"text": "b"}\n'))

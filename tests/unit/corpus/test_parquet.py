@@ -100,7 +100,7 @@ def test_rows_are_placed_by_their_number_and_kept_as_json(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "told"),
     [
-        ({"id": ["d"], "tag": ["x"]}, "expected a column of texts, got id, tag"),
+        ({"id": ["d"], "vector": [[0.5]]}, "expected a column of texts, got id, vector"),
         ({"id": [0.5], "text": ["x"]}, 'column "id" holds double; expected strings or integers'),
         ({"id": ["d"], "text": [7]}, 'column "text" holds int64; expected strings'),
         ({"id": ["d"], "text": [b"x"]}, 'column "text" holds binary; expected strings'),

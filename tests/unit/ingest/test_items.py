@@ -92,8 +92,9 @@ def test_fields_of_other_names_are_guessed_as_for_files(kind):
     makers = {"pyarrow": "table", "pandas": "DataFrame", "polars": "DataFrame"}
     items = rows if library is None else getattr(library, makers[kind])(columns)
     [one] = documents_of(items)
-    assert (one.id, one.title, one.text) == (content_id("Lamp", "It glows."), "Lamp", "It glows.")
-    assert one.metadata == {"sku": 7, "seller_note": "Mind the gap, please."}
+    text = "sku: 7; name: Lamp; description: It glows.; seller_note: Mind the gap, please."
+    assert (one.id, one.title, one.text) == (content_id("Lamp", text), "Lamp", text)
+    assert one.metadata == rows[0]
     [one] = documents_of(items, text_field="description,seller_note")
     assert one.text == "It glows.\n\nMind the gap, please."
 

@@ -212,20 +212,38 @@ def test_a_stopped_run_is_not_complete_and_goes_on(index, notes):
 
 
 class TestRows:
-    def test_an_id_that_two_files_have_stays_with_the_first(self, index, notes):
+    def test_equal_ids_of_two_files_do_not_collide(self, index, notes):
         write(notes, **{"a.jsonl": '{"id": "1", "text": "x"}\n', "b.jsonl": '{"id": "1", "text": "y"}\n'})
+        assert sync(index, notes)[0].is_complete
+        assert [index.get(f"notes/{file}.jsonl#1").text for file in "ab"] == ["x", "y"]
+
+    def test_an_id_twice_in_a_file_stays_with_the_first(self, index, notes):
+        write(notes, **{"a.jsonl": '{"id": "1", "text": "x"}\n{"id": "1", "text": "y"}\n'})
         for _ in range(2):
             report, warnings = sync(index, notes)
-            assert warnings == ["b.jsonl: id '1' is that of a document of a.jsonl already; row rejected"]
-            assert report.rejected_rows == 1 and report.differing == ["b.jsonl"]
-            assert index.get("1").text == "x"
+            told = "a.jsonl: id 'notes/a.jsonl#1' is that of a document of a.jsonl already; row rejected"
+            assert warnings == [told]
+            assert report.rejected_rows == 1 and report.differing == ["a.jsonl"]
+            assert index.get("notes/a.jsonl#1").text == "x"
+
+    def test_a_table_without_ids_is_one_document_a_row_and_quiet_when_nothing_changed(self, index, notes):
+        rows = [f"PX-{number},{('fragile', 'recalled in May')[number % 2]}" for number in range(60)]
+        write(notes, **{"parts.csv": "\n".join(["part,note", *rows])})
+        assert sync(index, notes)[0].encoded == 11 + 60
+        report, warnings = sync(index, notes)
+        assert (report.is_complete, report.encoded, report.updated, warnings) == (True, 0, 0, [])
+        rows[7] = "PX-7,sold"
+        write(notes, **{"parts.csv": "\n".join(["part,note", *rows])})
+        report, _ = sync(index, notes)
+        assert (report.encoded, report.updated, report.removed) == (1, 0, 0)
+        assert index.get("notes/parts.csv#row-9").text == "part: PX-7; note: sold"
 
     def test_an_id_of_a_document_from_elsewhere_is_left_to_it(self, index, notes):
-        index.add([mvindex.Document("1", "mine")])
+        index.add([mvindex.Document("notes/a.jsonl#1", "mine")])
         write(notes, **{"a.jsonl": '{"id": "1", "text": "x"}\n'})
         report, warnings = sync(index, notes)
         assert "is that of a document of no folder already" in warnings[0]
-        assert index.get("1").text == "mine" and not report.equal
+        assert index.get("notes/a.jsonl#1").text == "mine" and not report.equal
 
     def test_a_row_may_move_to_another_file(self, index, notes):
         write(notes, **{"a.jsonl": '{"id": "1", "text": "x"}\n{"id": "2", "text": "y"}\n'})

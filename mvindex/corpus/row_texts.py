@@ -1,0 +1,35 @@
+"""Rows of a table as texts, and their place in its file as metadata."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from mvindex.corpus.ids import FileIds
+
+# What a citation of a row is placed by; columns of these names get a prefix.
+_PLACE_FIELDS = ("file", "folder", "folder_path", "line")
+
+
+def row_text(cells: Iterable[tuple[str, Any]]) -> str:
+    """Return the cells that hold something as one line: `part: PX-1037; maker: Orbitex; stock: 583`."""
+    named = ((" ".join(name.split()), cell_text(value)) for name, value in cells)
+    return "; ".join(f"{name}: {text}" if name else text for name, text in named if text)
+
+
+def cell_text(value: Any) -> str:
+    """Return a value as a text of one line; "" for none, and for lists of fractions, which are vectors and no text."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return " ".join(value.split())
+    if isinstance(value, list | tuple):
+        return "" if any(isinstance(one, float) for one in value) else ", ".join(filter(None, map(cell_text, value)))
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def place_row(metadata: Mapping[str, Any], ids: FileIds, line: int) -> dict[str, Any]:
+    """Return the metadata of a row with its file and line; a column of such a name becomes `column_line`."""
+    renamed = {f"column_{name}" if name in _PLACE_FIELDS else name: value for name, value in metadata.items()}
+    return {**renamed, "file": ids.file, "line": line}
