@@ -80,7 +80,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
         str | None,
         typer.Option(
             metavar="NAME,...",
-            help="Take the text from this column; several are joined: title,body; '*' is all columns (default: guessed).",
+            help="Take the text from this column, or several: title,body; '*' is all (default: guessed).",
             rich_help_panel=CORPUS,
         ),
     ] = None,

@@ -143,7 +143,7 @@ class _Reader:
         }
         if self._roles.is_row:
             text = row_text((name, cells[column]) for name, column in self._kept)
-            metadata = place_row(metadata, self._ids, line)
+            metadata = place_row(metadata, file=self._ids.file, line=line)
         else:
             text = self._roles.join_text([cells[column] for column in self._text_at])
         if self._id_at is None:

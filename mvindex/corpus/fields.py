@@ -45,7 +45,7 @@ def document_of(fields: Mapping[str, Any], roles: Roles, ids: FileIds | None = N
     if roles.is_row:
         title = "" if roles.title is None else cell_text(fields.get(roles.title))
         text = row_text((name, value) for name, value in fields.items() if name not in (METADATA, VIEW_TEXTS))
-        metadata = metadata if ids is None else place_row(metadata, ids, number)
+        metadata = metadata if ids is None else place_row(metadata, file=ids.file, line=number)
     else:
         title = "" if roles.title is None else _read_text(fields, roles.title)
         text = roles.join_text([_read_text(fields, name) for name in roles.text])

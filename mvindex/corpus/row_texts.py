@@ -6,10 +6,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from mvindex.corpus.ids import FileIds
-
-# What a citation of a row is placed by; columns of these names get a prefix.
-_PLACE_FIELDS = ("file", "folder", "folder_path", "line")
+# Of the files of a folder.
+_FOLDER_FIELDS = ("file", "folder", "folder_path")
 
 
 def row_text(cells: Iterable[tuple[str, Any]]) -> str:
@@ -29,7 +27,7 @@ def cell_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def place_row(metadata: Mapping[str, Any], ids: FileIds, line: int) -> dict[str, Any]:
-    """Return the metadata of a row with its file and line; a column of such a name becomes `column_line`."""
-    renamed = {f"column_{name}" if name in _PLACE_FIELDS else name: value for name, value in metadata.items()}
-    return {**renamed, "file": ids.file, "line": line}
+def place_row(metadata: Mapping[str, Any], **place: Any) -> dict[str, Any]:
+    """Return the metadata of a row with its place, which citations tell; a column named `line` becomes `column_line`."""
+    taken = {*place, *_FOLDER_FIELDS}
+    return {(f"column_{name}" if name in taken else name): value for name, value in metadata.items()} | place

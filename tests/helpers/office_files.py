@@ -84,6 +84,17 @@ def write_xlsx(path, sheets):
     book.save(path)
 
 
+def rewrite(path, member, changes):
+    """Write an archive again, with texts of one of its members replaced."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    for old, new in changes.items():
+        members[member] = members[member].replace(old.encode(), new.encode())
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+
+
 def write_epub(path, title, chapters):
     """Write chapters of HTML."""
     names = [f"c{number}" for number in range(len(chapters))]

@@ -40,21 +40,25 @@ def passage_format(
     """
 
     def open_file(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[Row | Reject]]:
-        source = Source(
-            path=file.name,
-            format=name,
-            is_detected=options.format is None,
-            id_field=None,
-            text_field="",
-            title_field=None,
-            columns=(),
-        )
-        return source, _read_rows(file, read(file, options), options.passage_words)
+        return file_source(file, name, options), _read_rows(file, read(file, options), options.passage_words)
 
     def matches(head: bytes) -> bool:
         return magic is not None and head.startswith(magic)
 
     return BinaryFormat(name=name, matches=matches, open=open_file, suffixes=suffixes)
+
+
+def file_source(file: Input, name: str, options: CorpusOptions) -> Source:
+    """Return how a file is read that has no fields to choose."""
+    return Source(
+        path=file.name,
+        format=name,
+        is_detected=options.format is None,
+        id_field=None,
+        text_field="",
+        title_field=None,
+        columns=(),
+    )
 
 
 def read_whole(file: Input, options: CorpusOptions) -> bytes:
@@ -74,7 +78,7 @@ def read_whole(file: Input, options: CorpusOptions) -> bytes:
 
 
 def _read_rows(file: Input, outlines: Iterator[Outline], max_words: int) -> Iterator[Row | Reject]:
-    ids = _Ids(file.label)
+    ids = SectionIds(file.label)
     for outline in outlines:
         for section, spans in split_outline(outline.text, outline.sections, max_words):
             name = ids.begin_section(section, outline.page)
@@ -107,7 +111,7 @@ def _title(file: Input, outline: Outline, section: Section) -> str:
     return SEPARATOR.join((own, *below))
 
 
-class _Ids:
+class SectionIds:
     """Makes the ids of a file's passages: its label, and the place of the section, so that other files do not matter.
 
     notes/oil.md, notes/oil.md#embargo/prices, a later section of the same headings notes/oil.md#embargo/prices-2,

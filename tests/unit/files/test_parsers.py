@@ -1,14 +1,16 @@
 """PDF, Word, PowerPoint, Excel and EPUB as passages that know page or row; damaged files are named."""
 
+import datetime
 import re
 import sys
+import time
 
 import pytest
 
 from mvindex.corpus import CorpusOptions, Reject, open_corpus, read_documents
 from mvindex.errors import CorpusError, ExtraMissing
 from mvindex.plugins import install_command
-from tests.helpers.office_files import write_docx, write_epub, write_pdf, write_pptx, write_xlsx
+from tests.helpers.office_files import rewrite, write_docx, write_epub, write_pdf, write_pptx, write_xlsx
 
 for name in ("pypdfium2", "markitdown", "openpyxl", "pptx", "fpdf"):
     pytest.importorskip(name)
@@ -92,25 +94,76 @@ class TestOffice:
         write_xlsx(tmp_path / "a.xlsx", {"Oil": rows, "Empty": [], "More": [["x"], [True]]})
         assert read(tmp_path / "a.xlsx") == [
             (
-                "#oil",
+                "#oil/row-2",
                 "a.xlsx > Oil",
-                "year | price\nyear: 1973 | price: 3\n\nyear: 1974 | price: 12 to 13",
-                {"headings": "Oil", "line": 1},
+                "year: 1973; price: 3",
+                {"year": 1973, "price": 3, "headings": "Oil", "line": 2},
             ),
-            ("#more", "a.xlsx > More", "x\nx: True", {"headings": "More", "line": 1}),
+            (
+                "#oil/row-4",
+                "a.xlsx > Oil",
+                "year: 1974; price: 12 to 13",
+                {"year": 1974, "price": "12\nto 13", "headings": "Oil", "line": 4},
+            ),
+            ("#more/row-1", "a.xlsx > More", "x", {"headings": "More", "line": 1}),
+            ("#more/row-2", "a.xlsx > More", "true", {"headings": "More", "line": 2}),
         ]
 
-    def test_a_long_sheet_is_split_between_rows(self, tmp_path, monkeypatch):
+    @pytest.mark.parametrize(
+        ("rows", "found"),
+        [
+            ([["a", "b"], [1, 2], [3, None]], [(2, "a: 1; b: 2"), (3, "a: 3")]),
+            # A heading above the table, a blank row, a header that lacks a name.
+            (
+                [["Stock of May"], [], ["part", None, "n"], ["PX-1", "x", 2]],
+                [(1, "Stock of May"), (4, "part: PX-1; column 2: x; n: 2")],
+            ),
+            ([["land", 2019, 2020], ["Peru", 1, 2]], [(2, "land: Peru; 2019: 1; 2020: 2")]),
+            # No header: numbers, or a value that occurs again below.
+            ([["PX-1", 5], ["PX-2", 6]], [(1, "PX-1; 5"), (2, "PX-2; 6")]),
+            ([["PX-1", "red"], ["PX-2", "red"]], [(1, "PX-1; red"), (2, "PX-2; red")]),
+            ([["One note."], ["Another note."]], [(1, "One note."), (2, "Another note.")]),
+            ([["a", "a"], [1, 2]], [(2, "a: 1; a: 2")]),
+            ([["a", "b"]], [(1, "a; b")]),
+            (
+                [["day", "at"], [datetime.date(2024, 5, 1), datetime.time(7, 30)]],
+                [(2, "day: 2024-05-01; at: 07:30:00")],
+            ),
+            ([["x", "y"], [0.1 + 0.2, 7.0]], [(2, "x: 0.3; y: 7")]),
+        ],
+    )
+    def test_a_header_is_found_where_there_is_one(self, tmp_path, rows, found):
+        write_xlsx(tmp_path / "a.xlsx", {"S": rows})
+        assert [(metadata["line"], text) for *_, text, metadata in read(tmp_path / "a.xlsx")] == found
+
+    def test_a_large_sheet_is_read_in_parts(self, tmp_path, monkeypatch):
         monkeypatch.setattr("mvindex_connectors.files.sheets._PART_ROWS", 3)
-        write_xlsx(tmp_path / "a.xlsx", {"S": [["n"], *([number] for number in range(2, 8))]})
-        found = read(tmp_path / "a.xlsx", passage_words=4)
-        assert [(text, metadata["line"]) for *_, text, metadata in found] == [
-            ("n\nn: 2", 1),
-            ("n: 3", 3),
-            ("n: 4\nn: 5", 4),
-            ("n: 6", 6),
-            ("n: 7", 7),
-        ]
+        write_xlsx(tmp_path / "a.xlsx", {"S": [["n", "m"], *([number, "x"] for number in range(2, 9))]})
+        found = [(metadata["line"], text) for *_, text, metadata in read(tmp_path / "a.xlsx")]
+        assert found == [(row, f"n: {row}; m: x") for row in range(2, 9)]
+
+    def test_columns_of_equal_names_and_those_of_a_place_are_kept(self, tmp_path):
+        write_xlsx(tmp_path / "a.xlsx", {"S": [["a", "a", "line", "headings"], [1, 2, 3, 4]]})
+        [(*_, metadata)] = read(tmp_path / "a.xlsx")
+        own = {"line": 2, "headings": "S"}
+        assert metadata == {"a": 1, "a 2": 2, "column_line": 3, "column_headings": 4, **own}
+
+    def test_sheets_of_the_same_slug_do_not_collide(self, tmp_path):
+        write_xlsx(tmp_path / "a.xlsx", {"A b": [["x"]], "A-b": [["x"]]})
+        assert [doc_id for doc_id, *_ in read(tmp_path / "a.xlsx")] == ["#a-b/row-1", "#a-b-2/row-1"]
+
+    @pytest.mark.parametrize("row", ["1048576", "999999999"])
+    def test_cells_far_apart_are_read_or_named_at_once(self, tmp_path, row):
+        path = tmp_path / "a.xlsx"
+        write_xlsx(path, {"S": [["head"], ["last"]]})
+        rewrite(path, "xl/worksheets/sheet1.xml", {'"A2"': f'"XFD{row}"', 'r="2"': f'r="{row}"'})
+        started = time.process_time()
+        if row == "1048576":
+            assert [metadata["line"] for *_, metadata in read(path)] == [1, 1048576]
+        else:
+            with pytest.raises(CorpusError, match="a.xlsx: sheet 'S', row 1048577: expected at most 1,048,576 rows"):
+                read(path)
+        assert time.process_time() - started < 2
 
     def test_what_is_no_office_file_is_named(self, tmp_path):
         (tmp_path / "a.docx").write_bytes(b"PK\x03\x04 cut")
