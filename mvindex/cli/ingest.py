@@ -261,7 +261,8 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
             note(f"lexical search: {terms} terms")
         if not report.ingest.stopped:
             prepare_queries(target)
-    if report.ingest.stopped or (report.rejected_files and skip_or_stop is OnError.STOP):
+    is_rejected = bool(report.rejected or report.rejected_files)
+    if report.ingest.stopped or (is_rejected and skip_or_stop is OnError.STOP):
         raise typer.Exit(1)
 
 
@@ -429,6 +430,7 @@ def _print_ingest(report: CorpusIngestReport, path: str, index: IndexProtocol, s
         **_view_counts(done, index.info()),
         "rejected": report.rejected,
         **({"rejected_files": report.rejected_files} if report.rejected_files else {}),
+        **({"warnings": report.warnings} if report.warnings else {}),
         "rejects_files": files,
         "stopped": done.stopped,
         "seconds": round(seconds, 2),

@@ -17,7 +17,8 @@ logger = logging.getLogger(__name__)
 
 
 def _log(reject: Reject) -> None:
-    logger.warning("%s: %s; file rejected", reject.location.path, reject.reason)
+    kind = "file" if reject.is_file else "row"
+    logger.warning("%s: %s; %s rejected", reject.location, reject.reason, kind)
 
 
 def read_files(  # noqa: PLR0913 - each argument is a choice of the caller's
@@ -39,10 +40,11 @@ def read_files(  # noqa: PLR0913 - each argument is a choice of the caller's
         gitignore: Of folders: whether .gitignore files are honoured.
         follow_links: Of folders: whether links to files outside are read.
         passage_words: Maximum number of words of a passage.
-        on_reject: Called for each file of a folder that cannot be read; by default a warning is logged.
+        on_reject: Called for each file of a folder that cannot be read, and each of its rows that is no document; by
+            default a warning is logged.
 
     Raises:
-        CorpusError: A file that is named cannot be read, or a row is no document.
+        CorpusError: A file that is named cannot be read, or a row of it is no document.
 
     """
     folders = FolderOptions(include=include, exclude=exclude, gitignore=gitignore, follow_links=follow_links)
@@ -50,7 +52,7 @@ def read_files(  # noqa: PLR0913 - each argument is a choice of the caller's
         for row in corpus:
             if not isinstance(row, Reject):
                 yield row.document
-            elif row.is_file:
+            elif row.is_file or corpus.is_of_folder(row.location):
                 on_reject(row)
             else:
                 raise CorpusError(f"{row.location}: {row.reason}")

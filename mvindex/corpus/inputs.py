@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import sys
 import zlib
@@ -15,6 +16,8 @@ from mvindex.corpus.ids import FileIds
 from mvindex.corpus.paths import STDIN, total_bytes
 from mvindex.corpus.remote import is_remote, open_address, shown_address
 from mvindex.errors import CorpusError
+
+logger = logging.getLogger(__name__)
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -42,7 +45,7 @@ class Input:
 
     head: its first 8 stored bytes. bytes_read: stored bytes read so far, compressed where the file is.
     relative_path, label: its name in metadata and in the ids of its passages, below the folder that was named, if any.
-    ids: makes the ids of its rows.
+    ids: makes the ids of its rows. on_warning: called with what warn() reports; by default it is logged.
     """
 
     def __init__(self, path: str, in_folder: FolderFile | None = None) -> None:
@@ -52,6 +55,7 @@ class Input:
         self.label = in_folder.label if in_folder else self.relative_path
         label = None if path == STDIN else self.label
         self.ids = FileIds(file=self.relative_path, label=label, in_folder=in_folder is not None)
+        self.on_warning: Callable[[str], None] = logger.warning
         self.bytes_read = 0
         self.size_bytes = total_bytes([path])
         self._is_ours = path != STDIN
@@ -69,6 +73,16 @@ class Input:
     def is_seekable(self) -> bool:
         """Return whether any part of the file can be read, which is not so for stdin and pipes."""
         return self.size_bytes is not None and self.file.seekable()
+
+    def warn(self, line: int, message: str) -> None:
+        """Report something in the file that is read all the same."""
+        self.on_warning(f"{self.name}:{line}: {message}")
+
+    def rewind(self) -> None:
+        """Go back to the beginning of a file that is seekable."""
+        self.file.seek(0)
+        self.bytes_read = 0
+        self.head = self._read_head()
 
     def stream(self) -> io.BufferedReader:
         """Return the decompressed content; reading raises OSError or EOFError where the stored bytes are damaged."""

@@ -19,7 +19,7 @@ JSON = "json"
 _PROBE_RECORDS = 1000
 _PROBE_BYTES = 2**20
 # Of a record, and not of an object around records.
-_RECORD_FIELDS = frozenset(("id", "_id", *TEXT_NAMES))
+RECORD_FIELDS = frozenset(("id", "_id", *TEXT_NAMES))
 # A record of a rejects file is one line. A tab is as right or wrong inside JSON as a line end.
 _ONE_LINE = bytes.maketrans(b"\n\r", b"\t\t")
 
@@ -40,7 +40,7 @@ def open_json(lines: Lines, options: CorpusOptions) -> tuple[Source, Iterator[Ro
 def holds_records(begin: bytes) -> bool:
     """Return whether the beginning of a file is an array, or an object around an array of records."""
     cursor = JsonCursor(iter((begin,)))
-    return cursor.take(b"[") or (cursor.take(b"{") and find_records(cursor, _RECORD_FIELDS) is not None)
+    return cursor.take(b"[") or (cursor.take(b"{") and find_records(cursor, RECORD_FIELDS) is not None)
 
 
 FORMATS = (TextFormat(name=JSON, matches=lambda first_line: first_line.lstrip()[:1] == b"[", open=open_json),)
@@ -66,7 +66,7 @@ class _Records:
         cursor = self._cursor
         if cursor.take(b"["):
             return None
-        name = find_records(cursor, _RECORD_FIELDS) if cursor.take(b"{") else None
+        name = find_records(cursor, RECORD_FIELDS) if cursor.take(b"{") else None
         if name is None:
             raise CorpusError(
                 f"{self._path}: expected an array of JSON objects, or an object that holds one; "
@@ -110,7 +110,7 @@ class _Records:
     def _check_rest_of_object(self) -> None:
         """Raise CorpusError where the object around the array holds more records, or is a record itself."""
         cursor = self._cursor
-        if cursor.take(b",") and find_records(cursor, _RECORD_FIELDS) is not None:
+        if cursor.take(b",") and find_records(cursor, RECORD_FIELDS) is not None:
             raise CorpusError(
                 f'{self._path}: holds another array of objects beside "{self._name}"; write the one of the documents '
                 f"into a file of its own: jq '.{self._name}' {self._path}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -19,6 +21,8 @@ from mvindex.corpus.rows import Reject, Row, Source, SourceLocation
 from mvindex.errors import CorpusError, ExtraMissing
 from mvindex.records import Document
 
+logger = logging.getLogger(__name__)
+
 
 class Corpus:
     """The rows of one or more files, read once from first to last, one file open at a time.
@@ -26,7 +30,8 @@ class Corpus:
     bytes_read and bytes_total count stored (compressed) bytes; the total is None when stdin or a pipe is among them.
     source: the file being read, None before the first. Iterating raises CorpusError where a file as a whole is
     wrong: no documents, a damaged or unknown format, a missing column. left_out: the files of folders that are not
-    read, counted. A file of a folder that is wrong becomes a reject; others do where rejects_files is set.
+    read, counted. A file of a folder that is wrong becomes a reject; others do where rejects_files is set. on_warning:
+    called with what is wrong in a file that is read all the same, num_warnings times; by default it is logged.
     """
 
     def __init__(
@@ -40,9 +45,12 @@ class Corpus:
     ) -> None:
         self.files = files
         self.paths = [file.path if isinstance(file, FolderFile) else file for file in files]
+        self._folder_paths = {file.path for file in files if isinstance(file, FolderFile)}
         self.bytes_total = total_bytes(self.paths)
         self.left_out = LeftOut() if left_out is None else left_out
         self.rejects_files = False
+        self.on_warning: Callable[[str], None] = logger.warning
+        self.num_warnings = 0
         self._unreadable = unreadable or {}
         self.source: Source | None = None
         self._sources: dict[str, Source] = {}
@@ -57,6 +65,10 @@ class Corpus:
     def bytes_read(self) -> int:
         """Return the stored bytes read so far, of all files."""
         return self._done_bytes + (self._file.bytes_read if self._file else 0)
+
+    def is_of_folder(self, location: SourceLocation) -> bool:
+        """Return whether a row is of a file of a folder, where one bad row or file does not stop the rest."""
+        return location.path in self._folder_paths
 
     def source_of(self, location: SourceLocation) -> Source:
         """Return how the file of a row was read; also after other files were begun, when `source` is a later one."""
@@ -100,8 +112,10 @@ class Corpus:
         try:
             yield from rows
         except (CorpusError, ExtraMissing) as err:
-            reason = str(err).removeprefix(f"{path}: ")
-            yield Reject(SourceLocation(path, 1), reason, (), is_file=True)
+            yield _file_reject(path, str(err))
+        except Exception as err:  # noqa: BLE001 - what a reader does not expect in a damaged file must not cost the others
+            logger.debug("%s", path, exc_info=True)
+            yield _file_reject(path, f"cannot be read: {type(err).__name__}: {err}".partition("\n")[0])
 
     def _read_file(self, path: str, in_folder: FolderFile | None) -> Iterator[Row | Reject]:
         if is_table(path) and in_folder is None:
@@ -109,11 +123,16 @@ class Corpus:
             yield from self._rows_of(*opened, in_folder)
             return
         file = self._file = Input(path, in_folder)
+        file.on_warning = self._warn
         try:
             yield from self._rows_of(*open_rows(file, self._options), in_folder)
         finally:
             self._done_bytes, self._file = self._done_bytes + file.bytes_read, None
             file.close()
+
+    def _warn(self, message: str) -> None:
+        self.num_warnings += 1
+        self.on_warning(message)
 
     def _rows_of(
         self, source: Source, rows: Iterator[Row | Reject], in_folder: FolderFile | None
@@ -189,6 +208,13 @@ def read_documents(paths: Paths, options: CorpusOptions | None = None) -> Iterat
             if isinstance(row, Reject):
                 raise CorpusError(f"{row.location}: {row.reason}")
             yield row.document
+
+
+def _file_reject(path: str, message: str) -> Reject:
+    """Return the reject of a file, at the line that the message of an error names."""
+    found = re.match(rf"{re.escape(path)}:(?:(\d+):)? ", message)
+    line = int(found[1]) if found and found[1] else 1
+    return Reject(SourceLocation(path, line), message[found.end() :] if found else message, (), is_file=True)
 
 
 def _in_folder(row: Row | Reject, file: FolderFile) -> Row | Reject:

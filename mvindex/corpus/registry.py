@@ -13,6 +13,7 @@ from pathlib import PurePath
 from typing import TypeAlias
 
 from mvindex.corpus import arrow_files, csv_files, json_files, jsonl, parquet, tsv
+from mvindex.corpus.folder_json import holds_rows
 from mvindex.corpus.formats import BinaryFormat, TextFormat
 from mvindex.corpus.inputs import COMPRESSED_SUFFIXES, Input
 from mvindex.corpus.lines import Lines, take_first_line
@@ -52,7 +53,8 @@ def find_format(name: str) -> CorpusFormat:
 def open_rows(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[Row | Reject]]:
     """Return how an open file is read, by the given format or the one detected, and its rows.
 
-    A format is detected by the first bytes of a binary file, else by the ending of the name, else by the first line.
+    A format is detected by the first bytes of a binary file, else by the ending of the name, else by the first line. In
+    a folder, JSON that holds no rows is text.
 
     Raises:
         CorpusError: The file has another format than given, or none that is known.
@@ -65,6 +67,8 @@ def open_rows(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[Row
                 raise CorpusError(f"{file.name}: is of the format {one.name}, not {options.format}; leave --format out")
             return one.open(file, options)
     named = given or _format_of_name(file.name)
+    if file.ids.in_folder and named is None and _suffix(file.name) == ".json" and not holds_rows(file):
+        named = plain.CODE
     if isinstance(named, BinaryFormat) and named.suffixes:
         return named.open(file, options)
     lines = Lines(file.stream(), file.name, options.max_row_bytes, file.ids)

@@ -103,7 +103,7 @@ def find_roles(columns: Columns, options: CorpusOptions) -> Roles:
         taken.add(title)
     if not text and title is not None and _is_only_column(columns, options, taken):
         return Roles(id=id_field, text=(title,), title=None)
-    return Roles(id=id_field, text=text or _guess_text(columns, taken, title), title=title)
+    return Roles(id=id_field, text=text or _guess_text(columns, taken), title=title)
 
 
 def named_roles(columns: Columns, options: CorpusOptions) -> Roles:
@@ -174,7 +174,7 @@ def _is_only_column(columns: Columns, options: CorpusOptions, taken: set[str | N
     return columns.kind == "column" and options.title_field is None and not _without_role(columns, taken)
 
 
-def _guess_text(columns: Columns, taken: set[str | None], title: str | None) -> tuple[str, ...]:
+def _guess_text(columns: Columns, taken: set[str | None]) -> tuple[str, ...]:
     """Return the column that is clearly prose, else that all of them make the text.
 
     Of JSON, whose later records may have other fields, "text" where the first ones have nothing beside an id and title.
@@ -197,8 +197,7 @@ def _guess_text(columns: Columns, taken: set[str | None], title: str | None) -> 
     others = (found[name].words for name in names if name != longest)
     if longest and found[longest].is_prose and all(words < _SHORT_WORDS for words in others):
         return (longest,)
-    # A record of one field that is no text is more likely misspelt than a table of one column.
-    if not names or (columns.kind == "field" and len(names) == 1 and title is None):
+    if not names:
         raise CorpusError(
             f"{columns.place}: expected a {columns.kind} of texts, got {list_names(columns.names)}; "
             "name it with --text-field"

@@ -28,6 +28,6 @@ def cell_text(value: Any) -> str:
 
 
 def place_row(metadata: Mapping[str, Any], **place: Any) -> dict[str, Any]:
-    """Return the metadata of a row with its place, which citations tell; a column named `line` becomes `column_line`."""
+    """Return the metadata of a row with its place; a column of the name `line` becomes `column_line`."""
     taken = {*place, *_FOLDER_FIELDS}
     return {(f"column_{name}" if name in taken else name): value for name, value in metadata.items()} | place

@@ -25,7 +25,8 @@ class OnError(Enum):
 class CorpusIngestReport:
     """The counts of a run over corpus files, and the files of rejected rows, each with how its rows were read.
 
-    rejected: rows; rejected_files: files that cannot be read, or not to their end.
+    rejected: rows; rejected_files: files that cannot be read, or not to their end. warnings: things that are wrong in
+    files that were read all the same.
     """
 
     ingest: IngestReport
@@ -33,6 +34,7 @@ class CorpusIngestReport:
     rejected_files: int = 0
     rejects_files: Mapping[Path, Source] = field(default_factory=dict)
     reasons_file: Path | None = None
+    warnings: int = 0
 
 
 @dataclass(slots=True)
@@ -55,9 +57,9 @@ class CorpusIngest:
 
     def run(self, on_progress: CountCallback, should_stop: Callable[[], bool]) -> CorpusIngestReport:
         """Ingest the corpus and return the counts; raise CorpusError at the first bad row unless they are skipped."""
-        on_duplicate = refuse_duplicate if self.on_error is OnError.STOP else self._reject_duplicate
-        hooks = IngestHooks(on_progress=on_progress, on_duplicate=on_duplicate, should_stop=should_stop)
+        hooks = IngestHooks(on_progress=on_progress, on_duplicate=self._on_duplicate, should_stop=should_stop)
         self.corpus.rejects_files = self.on_error is OnError.SKIP
+        self.corpus.on_warning = self.on_warning
         with ExitStack() as stack:
             stack.enter_context(self.corpus)
             self._rejects = stack.enter_context(RejectsWriter(self.rejects_stem))
@@ -70,6 +72,7 @@ class CorpusIngest:
                 rejected_files=self._rejected_files,
                 rejects_files=files,
                 reasons_file=reasons,
+                warnings=self.corpus.num_warnings,
             )
 
     def _entries(self) -> Iterator[Entry]:
@@ -77,15 +80,22 @@ class CorpusIngest:
             if isinstance(row, Row):
                 self.rows_read += 1
                 yield Entry(str(row.location), row.document, source=row, has_made_id=row.has_made_id)
-            elif self.on_error is OnError.STOP and not row.is_file:
+            elif self._stops_at(row):
                 raise CorpusError(
                     f"{row.location}: {row.reason}; correct the row, or skip bad rows with --on-error skip"
                 )
             elif self.rejects_bad_rows:
                 self._reject(row)
 
-    def _reject_duplicate(self, entry: Entry, first_location: str) -> None:
+    def _stops_at(self, row: Row | Reject) -> bool:
+        """Return whether a bad row ends the run: one of a file that was named, unless bad rows are skipped."""
+        is_file = isinstance(row, Reject) and row.is_file
+        return self.on_error is OnError.STOP and not is_file and not self.corpus.is_of_folder(row.location)
+
+    def _on_duplicate(self, entry: Entry, first_location: str) -> None:
         row: Row = entry.source
+        if self._stops_at(row):
+            refuse_duplicate(entry, first_location)
         reason = f"id {row.document.id!r} occurs at {first_location} already; an id may occur once in a run"
         self._reject(Reject(row.location, reason, [row.raw]))
 
@@ -94,7 +104,7 @@ class CorpusIngest:
             raise CorpusError(f"{reject.location}: {reject.reason}")
         if reject.is_file:
             self._rejected_files += 1
-            self.on_warning(f"{reject.location.path}: {reject.reason}; file rejected")
+            self.on_warning(f"{reject.location}: {reject.reason}; file rejected")
             self._rejects.write(reject, None)
             return
         self.on_warning(f"{reject.location}: {reject.reason}; row rejected")

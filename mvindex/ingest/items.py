@@ -104,6 +104,9 @@ def _find_roles(first: Mapping[str, Any], items: _Items, options: CorpusOptions)
         roles = find_roles(columns, options)
     except CorpusError as err:
         raise DocumentError(f"{err} (in Python: text_field=)") from err
+    if roles.is_row and options.text_field is None and len(first) == 1:
+        name = next(iter(columns.names))
+        raise DocumentError(f"documents: expected a field of texts, got {name}; name it (in Python: text_field=)")
     # Later dicts may have a title even if the first has none.
     has_title = roles.title is not None or "title" in roles.text
     return roles if has_title else replace(roles, title="title")

@@ -24,7 +24,7 @@ class SyncOptions:
         passage_words: Maximum number of words of a passage.
         max_file_bytes: A larger file is rejected if its format is read as a whole.
         dry_run: Change nothing; the report says what would change.
-        check: Change nothing, and read every file again, whatever its time and size.
+        check: The same, and read every file again, whatever its time and size.
         force: Delete all documents of the folder, should none of their files be there.
 
     """

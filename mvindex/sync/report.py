@@ -21,12 +21,13 @@ class SyncReport:
         name: What ids begin with.
         added, changed, unchanged, deleted: Numbers of files.
         renamed: Of the files added, those that had another path before, by their new one.
-        encoded: Number of documents that were encoded.
+        encoded: Number of documents that were encoded. In a dry run or check all numbers are of what would be done.
         updated: Number of documents of which only metadata changed.
         removed: Number of documents deleted.
         rejected: The files that cannot be read, with the reason. Their old passages stay.
         stale: Those of them that have old passages in the index.
         rejected_rows: Number of rows of otherwise good files that are no documents, or whose id another file has.
+        warnings: Number of things that are wrong in files that were read all the same.
         left_out: The files that are not read, counted by reason.
         in_folder, in_index: The passages of each file, computed from the folder's files and from the index's documents.
         is_dry: Whether nothing was to be changed.
@@ -48,6 +49,7 @@ class SyncReport:
     rejected: dict[str, str] = field(default_factory=dict)
     stale: list[str] = field(default_factory=list)
     rejected_rows: int = 0
+    warnings: int = 0
     left_out: LeftOut = field(default_factory=LeftOut)
     in_folder: Mapping[str, Digest] = field(default_factory=dict)
     in_index: Mapping[str, Digest] = field(default_factory=dict)
@@ -88,6 +90,7 @@ class SyncReport:
             "left_out": dict(self.left_out.counts),
             "rejected": self.rejected,
             "rejected_rows": self.rejected_rows,
+            "warnings": self.warnings,
             "stale": self.stale,
             "dry_run": self.is_dry,
             "stopped": self.stopped,

@@ -19,7 +19,7 @@ from mvindex.corpus.registry import has_reader
 from mvindex.errors import ConfigError
 from mvindex.index.protocol import IndexProtocol
 from mvindex.ingest.pipeline import CHUNK_CHARS, CHUNK_DOCUMENTS
-from mvindex.records import Document
+from mvindex.records import Document, dump_metadata
 from mvindex.sync.cache import FileCache
 from mvindex.sync.digest import Digest, add_to_digests
 from mvindex.sync.options import SyncHooks, SyncOptions
@@ -175,12 +175,13 @@ class _Sync:
             self._report.added += 1
         else:
             self._report.changed += 1
-        if self._options.is_writing:
-            self._add(file, reading.documents or self._documents(file))
+        self._add(file, reading.documents or self._documents(file))
 
     def _read(self, file: FolderFile) -> _Reading:
         reading = _Reading()
-        for row in Corpus([file], self._options.corpus, left_out=self._folder.left_out):
+        corpus = Corpus([file], self._options.corpus, left_out=self._folder.left_out)
+        corpus.on_warning = self._warn
+        for row in corpus:
             if isinstance(row, Row):
                 reading.digest.add(row.document)
                 reading.documents.append(row.document)
@@ -195,11 +196,17 @@ class _Sync:
         return reading
 
     def _documents(self, file: FolderFile) -> Iterator[Document]:
-        for row in Corpus([file], self._options.corpus):
+        corpus = Corpus([file], self._options.corpus)
+        corpus.on_warning = lambda _: None  # as it was read before
+        for row in corpus:
             if isinstance(row, Row):
                 yield row.document
             elif isinstance(row, Reject) and row.is_file:
                 self._reject(file.file, row.reason)
+
+    def _warn(self, message: str) -> None:
+        self._report.warnings += 1
+        self._hooks.on_warning(message)
 
     def _reject(self, file: str, reason: str) -> None:
         """Note a file, or a folder ending in "/", that cannot be read; documents of it stay."""
@@ -235,25 +242,46 @@ class _Sync:
         self._hooks.on_warning(f"{file}: id {doc_id!r} is that of a document of {owner} already; row rejected")
 
     def _flush(self) -> None:
-        """Add the documents of the batch, then delete what its files no longer have."""
+        """Add the documents of the batch, then delete what its files no longer have; or only count them."""
         batch, self._batch = self._batch, _Batch()
-        if self._index is None or not (batch.documents or batch.completed):
+        if not (batch.documents or batch.completed):
             return
-        self._has_written = True
-        for known in self._index.get(list(batch.documents)):
+        before = {} if self._index is None else {one.id: one for one in self._index.get(list(batch.documents))}
+        for known in before.values():
             owner = self._owner(known, batch.documents[known.id], batch.completed)
             if owner is not None:
                 self._refuse_id(str(batch.documents.pop(known.id).metadata["file"]), known.id, owner)
-        if batch.documents:
+        if self._index is None or not self._options.is_writing:
+            self._count(batch.documents.values(), before)
+        elif batch.documents:
+            self._has_written = True
             done = self._index.add(list(batch.documents.values()))
             self._report.encoded += done.added + done.replaced
             self._report.updated += done.updated
             self._hooks.on_progress(len(batch.documents), 0)
         for files in _slices(list(batch.completed)):
-            found = self._index.scan({"folder": self._folder.name, "file": {"in": files}})
-            stale = [one.id for one in found if one.id not in batch.completed[str(one.metadata["file"])]]
-            if stale:
-                self._report.removed += self._index.delete(ids=stale)
+            self._delete_stale(files, batch.completed)
+
+    def _count(self, documents: Iterable[Document], before: Mapping[str, Document]) -> None:
+        """Count what would be encoded, and what would get other metadata only."""
+        for document in documents:
+            known = before.get(document.id)
+            if known is None or (known.title, known.text) != (document.title, document.text):
+                self._report.encoded += 1
+            elif dump_metadata(known.metadata, known.id) != dump_metadata(document.metadata, document.id):
+                self._report.updated += 1
+
+    def _delete_stale(self, files: list[str], completed: Mapping[str, set[str]]) -> None:
+        """Delete the documents of these files that they no longer have; or only count them."""
+        if self._index is None:
+            return
+        found = self._index.scan({"folder": self._folder.name, "file": {"in": files}})
+        stale = [one.id for one in found if one.id not in completed[str(one.metadata["file"])]]
+        if stale and self._options.is_writing:
+            self._has_written = True
+            self._report.removed += self._index.delete(ids=stale)
+        elif stale:
+            self._report.removed += len(stale)
 
     def _owner(self, known: Document, new: Document, completed: Mapping[str, set[str]]) -> str | None:
         """Return what a document of this id belongs to; None where that is this file, or no file has it any more."""
@@ -269,6 +297,8 @@ class _Sync:
         gone = sorted(file for file in self._before if file not in self._present or file in empty)
         self._report.deleted = len(gone)
         self._note_renames(gone)
+        if not self._options.is_writing:
+            self._report.removed += sum(self._before[file].passages for file in gone)
         if self._index is None or not self._options.is_writing:
             return
         for files in _slices(gone):

@@ -46,6 +46,22 @@ def test_ingest_rejects_a_broken_file_of_a_folder_and_fails_in_the_end(notes, tm
     assert ok(mvindex("ingest", "notes", "--on-error", "skip", cwd=tmp_path))
 
 
+def test_ingest_rejects_bad_rows_of_a_folder_and_goes_on(notes, tmp_path):
+    write(notes, **{"a.jsonl": '{"id": "1", "text": "x"}\n{"id": "2", "te', "b.csv": "id,text\n1,x\n1,y\n"})
+    write(notes, **{"adr.md": "---\ntitle: ADR 1: Use Postgres\n---\nWe use it.\n", "c.json": '{"a": 1'})
+    done = mvindex("ingest", "notes", "--json", cwd=tmp_path)
+    report = json.loads(done.stdout)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert [report[name] for name in ("added", "rejected", "rejected_files", "warnings")] == [6, 2, 1, 1]
+    for told in (
+        "a.jsonl:2: invalid JSON at character 10",
+        "b.csv:3: id 'notes/b.csv#1' occurs at",
+        "c.json:1: expected JSON",
+        "adr.md:2: front matter: expected YAML, got 'title: ADR 1: Use Postgres'",
+    ):
+        assert told in done.stderr
+
+
 def test_ingest_of_a_broken_file_by_name_is_an_error_unless_skipped(notes, tmp_path):
     write(notes, **{"a.md": b"a\0"})
     done = mvindex("ingest", "notes/a.md", "notes/oil.md", cwd=tmp_path, input="")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
 from mvindex.corpus.inputs import Input
 from mvindex.corpus.options import CorpusOptions
@@ -13,8 +14,12 @@ from mvindex.corpus.passages.decode import decode_text
 from mvindex.corpus.passages.documents import passage_format, read_whole
 from mvindex.corpus.passages.outline import Block, Outline, SectionBuilder, line_spans, with_encoding
 
+Warn: TypeAlias = "Callable[[int, str], None]"
+
 _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 _MAX_FRONT_MATTER = 64 * 1024
+# A field at the margin.
+_ENTRY = re.compile(r"[^\s#:\-][^:]{0,100}:(?:\s|\Z)")
 # Patterns without parts that could share the same characters: each reads a line once.
 _HEADING = re.compile(r" {0,3}(#{1,6})(?=[ \t]|\s*\Z)")
 _UNDERLINE = re.compile(r" {0,3}(?:(=+)|-+)\s*\Z")
@@ -33,9 +38,15 @@ def outline_markdown(text: str, *, title: str = "", page: int | None = None) -> 
     return Outline(text=text, sections=builder.finish(), title=title or builder.first_heading, page=page)
 
 
-def outline_markdown_file(text: str) -> Outline:
-    """Return the outline of a Markdown file; front matter that is no YAML object is part of the text."""
-    metadata, begin = _front_matter(text)
+def outline_markdown_file(text: str, warn: Warn) -> Outline:
+    """Return the outline of a Markdown file; front matter that is no YAML object is part of the text.
+
+    Args:
+        text: The text of the file.
+        warn: Called with a line, and what is wrong there in the front matter.
+
+    """
+    metadata, begin = _front_matter(text, warn)
     builder = SectionBuilder()
     _Scanner(text, begin, builder).scan()
     title = metadata.pop("title", None)
@@ -117,23 +128,57 @@ class _Scanner:
         return self._text[span[0] : span[1]]
 
 
-def _front_matter(text: str) -> tuple[dict[str, Any], int]:
-    """Return the fields of the front matter, and where the text behind it begins."""
+def _front_matter(text: str, warn: Warn) -> tuple[dict[str, Any], int]:
+    """Return the fields of the YAML that the text begins with, and where the text behind it begins."""
     found = _FRONT_MATTER.match(text)
     if found is None or len(found[1]) > _MAX_FRONT_MATTER:
         return {}, 0
-    import yaml
-
     try:
-        # References would let a small text stand for a huge value.
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(found[1], yaml.SafeLoader)):
-            return {}, 0
-        fields = yaml.safe_load(found[1])
-    except (yaml.YAMLError, ValueError, RecursionError):
-        return {}, 0
+        fields = _load_yaml(found[1])
+    except _yaml_errors():
+        fields = _read_entries(found[1], warn)
     if not isinstance(fields, dict):
         return {}, 0
     return {str(name): _json_value(value) for name, value in fields.items()}, found.end()
+
+
+def _load_yaml(source: str) -> Any:
+    import yaml
+
+    # References would let a small text stand for a huge value.
+    if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(source, yaml.SafeLoader)):
+        raise ValueError("expected no references")
+    return yaml.safe_load(source)
+
+
+def _yaml_errors() -> tuple[type[Exception], ...]:
+    import yaml
+
+    return (yaml.YAMLError, ValueError, TypeError, RecursionError)
+
+
+def _read_entries(source: str, warn: Warn) -> dict[str, Any] | None:
+    """Return the fields of YAML that is wrong somewhere, each read alone; what is wrong is text of its first line.
+
+    None where it does not begin with a field, so that it is no front matter.
+    """
+    lines = source.split("\n")
+    begins = [at for at, line in enumerate(lines) if _ENTRY.match(line)]
+    if any(line.strip() and not line.startswith("#") for line in lines[: begins[0] if begins else None]):
+        return None
+    fields: dict[str, Any] = {}
+    for begin, end in itertools.pairwise([*begins, len(lines)]):
+        try:
+            fields |= dict(_load_yaml("\n".join(lines[begin:end])))
+        except _yaml_errors():
+            name, _, rest = lines[begin].partition(":")
+            fields[name.strip()] = rest.strip() or " ".join(" ".join(lines[begin + 1 : end]).split())
+            # The fence is the first line of the file.
+            warn(
+                begin + 2,
+                f"front matter: expected YAML, got {lines[begin].strip()!r:.80}; its value is taken as a text",
+            )
+    return fields
 
 
 def _json_value(value: Any) -> Any:
@@ -176,7 +221,7 @@ def _plain(heading: str) -> str:
 
 def _read(file: Input, options: CorpusOptions) -> Iterator[Outline]:
     text, encoding = decode_text(read_whole(file, options), file.name)
-    yield with_encoding(outline_markdown_file(text), encoding)
+    yield with_encoding(outline_markdown_file(text, file.warn), encoding)
 
 
 FORMATS = (passage_format("markdown", (".md", ".markdown", ".mdx", ".qmd"), _read),)

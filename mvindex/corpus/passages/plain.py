@@ -71,8 +71,9 @@ def _reader(outline_of: Callable[[str], Outline]) -> Callable[[Input, CorpusOpti
     return read
 
 
+CODE = passage_format("code", _CODE_SUFFIXES, _reader(lambda text: outline_text(text, is_lines=True)))
 FORMATS = (
     passage_format("text", (".txt", ".text", ".log", ".org", ".adoc"), _reader(outline_text)),
     passage_format("rst", (".rst",), _reader(outline_rst)),
-    passage_format("code", _CODE_SUFFIXES, _reader(lambda text: outline_text(text, is_lines=True))),
+    CODE,
 )

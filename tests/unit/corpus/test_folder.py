@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import time
 
 import pytest
 
@@ -196,6 +197,86 @@ def test_a_broken_file_is_a_reject_and_the_rest_is_read(make):
         "holds a NUL at character 2; expected text",
     )
     assert good.document.text == "b"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("a.json", '{"a":1', "1: expected JSON, got what is damaged or cut at column 7: Expecting ',' delimiter"),
+        ("a.json", '{"a": {\n"b": 1,\n"c"', "3: expected JSON, got what is damaged or cut"),
+        ("a.json", "no JSON", "1: expected JSON"),
+        ("a.json", '[{"id": 1, "text": "a"}, {"id": 2', "1: record 2: expected a comma or ] behind it, the file ends"),
+        ("a.jsonl", "x", "1: has no tab and no JSON object"),
+        ("a.csv", "1,The oil crisis began.\n2,It ended.\n", "1: expected a first line that names the columns"),
+        ("a.tsv", "x", "1: has no tab"),
+        ("a.parquet", "PAR1\1\1\1\1", "1: is not a whole Parquet file"),
+        ("a.parquet", "PK\3\4", "1: is a zip archive"),
+        ("a.arrow", "ARROW1", "1: is not a whole Arrow file"),
+        ("a.csv.gz", "\x1f", "1: "),
+        ("a.html", "\0", "1: holds a NUL"),
+    ],
+)
+def test_a_broken_file_of_any_reader_is_a_reject_that_names_its_line(make, name, content, told):
+    folder = make(**{name: content, "b.md": "b"})
+    reject, good = read(folder)[0]
+    assert isinstance(reject, Reject) and reject.is_file
+    assert f"{reject.location}: {reject.reason}".startswith(os.path.join(os.path.realpath(folder), f"{name}:{told}"))
+    assert good.document.text == "b"
+
+
+def test_what_a_reader_does_not_expect_costs_no_other_file(make, monkeypatch):
+    def fail(*_):
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr("mvindex.corpus.passages.html.outline_html", fail)
+    reject, good = read(make(**{"a.html": "x", "b.md": "b"}))[0]
+    assert reject.reason == "cannot be read: RecursionError: too deep" and good.document.text == "b"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{\n  "name": "demo",\n  // a comment\n  "version": "1.0"\n}\n',
+        '{"name": "demo", "files": ["a", "b"],}',
+        '{"name": "demo", "description": "A thing.", "contributors": [{"name": "A"}]}',
+        '{"compilerOptions": {"a": 1}, "references": [{"path": "x"}]}',
+        "[1, 2, 3]",
+        "[[1], [2]]",
+        "7",
+        "/* a comment */ {}",
+    ],
+)
+def test_json_that_is_no_list_of_rows_is_text(make, content):
+    (row,) = read(make(**{"sub/a.json": content}))[0]
+    assert (row.document.id, row.document.text) == ("notes/sub/a.json", content.strip())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '[{"id": "1", "text": "a"}]',
+        '[\n {\n  "id": "1",\n  "text": "a"\n }\n]\n',
+        '{"count": 1, "rows": [{"id": "1", "text": "a"}]}',
+        '{"id": "1", "text": "a"}\n',
+    ],
+)
+def test_json_rows_stay_rows(make, content):
+    (row,) = read(make(**{"a.json": content}))[0]
+    assert (row.document.id, row.document.text) == ("notes/a.json#1", "a")
+
+
+def test_a_large_json_file_is_told_by_its_beginning(make):
+    config = '{"name": "demo", "values": [' + ", ".join(["1"] * 400_000) + "]}"
+    rows = "[" + ", ".join(['{"text": "a b", "n": 1}'] * 50_000) + "]"
+    found = read(make(**{"a.json": config, "b.json": rows}))[0]
+    assert found[0].document.id == "notes/a.json" and found[-1].document.id == "notes/b.json#row-50000"
+
+
+def test_comments_are_taken_away_in_linear_time(make):
+    for hostile in ("{/*" * 50_000, '{"\\"' * 50_000, "{" + "," + " " * 200_000, '{"' + "\\" * 99_999):
+        started = time.process_time()
+        (reject,) = read(make(**{"a.json": hostile}))[0]
+        assert reject.is_file and time.process_time() - started < 1
 
 
 def test_rows_of_a_folder_name_their_file(make):

@@ -108,12 +108,33 @@ class TestMarkdown:
             "line": 7,
         }
 
-    @pytest.mark.parametrize("bad", ["a: b: c", "- 1", "a: &x [1]\nb: *x", "{"])
-    def test_front_matter_that_is_no_plain_yaml_object_stays_text(self, bad):
+    @pytest.mark.parametrize("bad", ["- 1", "{", "A word", "A word\nNote: this: that", "%"])
+    def test_front_matter_without_fields_stays_text(self, bad):
         text = f"---\n{bad}\n---\nbody\n"
-        outline = outline_markdown_file(text)
+        outline = outline_markdown_file(text, lambda *_: pytest.fail("warned"))
         assert outline.metadata == {}
         assert bad in "".join(found for _, found in headings_and_texts(outline))
+
+    @pytest.mark.parametrize(
+        ("front", "fields", "lines"),
+        [
+            ("title: ADR 1: Use Postgres\nyear: 1973", {"title": "ADR 1: Use Postgres", "year": 1973}, [2]),
+            ("# a comment\n\na: b: c\ntags: [x, y\nn: .nan", {"a": "b: c", "tags": "[x, y", "n": "nan"}, [4, 5]),
+            ("date: 2024-02-30\nid: 5\ntags:\n- x\n- y", {"date": "2024-02-30", "id": 5, "tags": ["x", "y"]}, [2]),
+            ("a: &x [1]\nb: *x", {"a": [1], "b": "*x"}, [3]),
+            ("a: b\n\tc: d", {"a": "b"}, [2]),
+            ("a:\n  b: c: d\n  e", {"a": "b: c: d e"}, [2]),
+            ('who: "x" y\r\nn: 1\r', {"who": '"x" y', "n": 1}, [2]),
+            ("[a: b]: c: d\nn: 1", {"[a": "b]: c: d", "n": 1}, [2]),
+        ],
+    )
+    def test_fields_that_yaml_refuses_are_texts_and_their_lines_are_named(self, front, fields, lines):
+        warnings = []
+        outline = outline_markdown_file(f"---\n{front}\n---\nbody\n", lambda *warning: warnings.append(warning))
+        found = {**outline.metadata} | ({"title": outline.title} if outline.title else {})
+        assert found == fields and [line for line, _ in warnings] == lines
+        assert "front matter: expected YAML, got" in warnings[0][1]
+        assert headings_and_texts(outline) == [((), "body")]
 
     def test_marks_are_removed_from_headings(self):
         outline = outline_markdown("# The `x` of *[y](http://z)* {#id}\n")

@@ -106,6 +106,41 @@ def test_what_is_gone_is_deleted_and_what_moved_is_named(index, notes):
     assert report.equal and held(index) == documents_of(notes)
 
 
+def counts_of(report):
+    return {name: value for name, value in report.as_json().items() if name.startswith(("files_", "documents_"))}
+
+
+def test_a_dry_run_counts_what_a_run_does(index, notes, function):
+    first = counts_of(sync(None, notes, dry_run=True)[0])
+    assert first["documents_encoded"] == 11
+    assert counts_of(sync(index, notes, dry_run=True)[0]) == first == counts_of(sync(index, notes)[0])
+    (notes / "0.md").rename(notes / "sub/moved.md")
+    write(notes, **{"1.md": None, "2.md": "# Note 2\n\nshort\n", "3.md": note(3).replace("## More", "\n## More")})
+    write(notes, **{"new.csv": "part,n\nA,1\nB,2\n", "4.md": note(4, version=1)})
+    encoded, before = function.texts, held(index)
+    dry, _ = sync(index, notes, dry_run=True)
+    assert (function.texts, held(index), dry.is_complete) == (encoded, before, False)
+    counts = counts_of(dry)
+    assert counts == counts_of(sync(index, notes)[0])
+    # 2 of the file that moved, 2 of the new one, both of 4.md, and the first of 2.md; one of 3.md is a line lower.
+    assert [counts[f"documents_{kind}"] for kind in ("encoded", "updated", "deleted")] == [7, 1, 5]
+    dry, _ = sync(index, notes, dry_run=True)
+    assert dry.is_complete and dry.encoded == dry.updated == dry.removed == 0
+
+
+def test_a_dry_run_names_rows_whose_id_is_taken(index, notes):
+    write(notes, **{"a.jsonl": '{"id": "1", "text": "x"}\n{"id": "1", "text": "y"}\n'})
+    dry, told = sync(index, notes, dry_run=True)
+    assert (dry.encoded, dry.rejected_rows, told) == (12, 1, sync(index, notes)[1])
+
+
+def test_front_matter_that_yaml_refuses_is_counted(index, notes):
+    write(notes, **{"adr.md": "---\ntitle: ADR 1: Use Postgres\n---\nWe use it.\n"})
+    report, warnings = sync(index, notes)
+    assert report.as_json()["warnings"] == 1 and report.is_complete
+    assert warnings[0].startswith(f"{notes / 'adr.md'}:2: front matter: expected YAML")
+
+
 def test_documents_from_elsewhere_are_not_touched(index, notes, tmp_path):
     index.add([mvindex.Document("other", "text", metadata={"file": "0.md"})])
     other = tmp_path / "more"
@@ -176,7 +211,7 @@ def test_a_dry_run_and_a_check_change_nothing(index, notes):
     write(notes, **{"0.md": note(0, 1), "1.md": None, "new.md": "x"})
     for options in ({"dry_run": True}, {"check": True}):
         report, _ = sync(index, notes, **options)
-        assert (report.added, report.changed, report.deleted, report.encoded) == (1, 1, 1, 0)
+        assert (report.added, report.changed, report.deleted, report.encoded) == (1, 1, 1, 3)
         assert not report.equal and report.differing == ["0.md", "1.md", "new.md"]
     assert held(index) == before
 
