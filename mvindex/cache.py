@@ -6,6 +6,8 @@ import os
 import sys
 from pathlib import Path
 
+from mvindex.paths import user_path
+
 
 def cache_folder() -> Path:
     """Return $MVINDEX_CACHE, else the folder of mvindex in the platform's cache directory; it need not exist.
@@ -16,7 +18,7 @@ def cache_folder() -> Path:
     """
     given, xdg = os.environ.get("MVINDEX_CACHE"), os.environ.get("XDG_CACHE_HOME", "")
     if given:
-        return Path(given).absolute()
+        return user_path(given).absolute()
     if sys.platform == "darwin":
         return _home() / "Library" / "Caches" / "mvindex"
     return (Path(xdg) if os.path.isabs(xdg) else _home() / ".cache") / "mvindex"

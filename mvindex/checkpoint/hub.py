@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mvindex.errors import CheckpointError, ExtraMissing
+from mvindex.paths import expand_home
 from mvindex.plugins import install_command, require
 
 PACKAGED = "minilm"
@@ -52,7 +53,7 @@ def find_source(source: str | os.PathLike[str]) -> Source:
 
     Raises ExtraMissing when the packaged weights are not installed, CheckpointError when nothing is found.
     """
-    name = os.fspath(source)
+    name = expand_home(source)
     if name == PACKAGED:
         return _find_packaged()
     if name in PACKAGED_ADAPTERS:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from mvindex.cli.terminal import BOLD, has_colours, styled
+from mvindex.paths import user_path
 
 _EXAMPLE = "Example:"
 _BRACES = re.compile(r"^\{(.+)\}")
@@ -26,6 +28,11 @@ _TYPES = (
 
 class HelpCommand(TyperCommand):
     """A command whose help has its options under the headings of `rich_help_panel`."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; the `~` of a path is the home directory, also behind `--out=`, where shells leave it."""
+        ctx.params = {name: user_path(each) if isinstance(each, Path) else each for name, each in ctx.params.items()}
+        return super().invoke(ctx)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the parts of the usage line; required arguments are without braces."""

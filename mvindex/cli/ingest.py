@@ -40,6 +40,7 @@ from mvindex.cli.options import (
 from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
 from mvindex.cli.terminal import escape_controls
 from mvindex.errors import ConfigError
+from mvindex.paths import expand_home
 
 if TYPE_CHECKING:
     from mvindex.corpus import CorpusOptions, Source
@@ -195,6 +196,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     from mvindex.checkpoint.families import parse_family
     from mvindex.cli.progress import DocumentProgress
     from mvindex.corpus import FolderFile, FolderOptions, is_folder, open_corpus
+    from mvindex.corpus.paths import names_of
     from mvindex.index.factory import has_shard
     from mvindex.ingest.files import CorpusIngest, OnError
     from mvindex.ingest.prune import check_eps
@@ -209,6 +211,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     if lexical not in (None, AUTO, NONE):
         parse_choice("--lexical", lexical, Lexical)
     skip_or_stop = parse_choice("--on-error", on_error, OnError)
+    files = names_of(files)
     options = _corpus_options(
         format=format,
         id_field=id_field,
@@ -226,7 +229,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     in_folders = sum(isinstance(file, FolderFile) for file in corpus.files)
     if in_folders:
         note(f"reading {in_folders} files of folders")
-    path = index or str(default_path(files if is_folder(files[0]) else corpus.paths))
+    path = expand_home(index or default_path(files if is_folder(files[0]) else corpus.paths))
     new: dict[str, Any] = {
         "encoder": encoder,
         "family": family,

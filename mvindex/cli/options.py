@@ -17,6 +17,7 @@ import typer
 
 from mvindex.cli.output import OUTPUT_PANEL
 from mvindex.errors import ConfigError, QueryError, Unsupported
+from mvindex.paths import user_path
 
 if TYPE_CHECKING:
     from mvindex.eval.questions import QuestionFormat
@@ -319,7 +320,7 @@ def index_directory(place: str | None) -> Path:
             f"{backend.shown(place)}: expected an index in a directory, got an address. Run the command on the machine "
             "that has the directory, or copy the index into one with mvindex migrate"
         )
-    return Path(place or _find_only_index())
+    return user_path(place) if place else _find_only_index()
 
 
 def one_place(ctx: typer.Context, given: str | None, index: str | None) -> str | None:

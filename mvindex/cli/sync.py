@@ -27,6 +27,7 @@ from mvindex.cli.options import (
 )
 from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
 from mvindex.cli.terminal import escape_controls
+from mvindex.paths import expand_home
 
 if TYPE_CHECKING:
     from mvindex.index import IndexProtocol
@@ -89,7 +90,7 @@ def sync(  # noqa: PLR0913 - each option is a flag of the command
         check=check,
         force=force,
     )
-    path = index or str(default_path([folder]))
+    path = expand_home(index or default_path([expand_home(folder)]))
     if check:
         with open_chosen(path, device) as target, stop_on_interrupt() as should_stop:
             report = _run(target, folder, options, output, should_stop)

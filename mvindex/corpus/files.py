@@ -18,7 +18,8 @@ logger = logging.getLogger(__name__)
 
 def _log(reject: Reject) -> None:
     kind = "file" if reject.is_file else "row"
-    logger.warning("%s: %s; %s rejected", reject.location, reject.reason, kind)
+    place = reject.location if reject.location.line > 1 else reject.location.path
+    logger.warning("%s: %s; %s rejected", place, reject.reason, kind)
 
 
 def read_files(  # noqa: PLR0913 - each argument is a choice of the caller's

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from mvindex.corpus.ignore import IgnorePatterns, read_patterns
 from mvindex.errors import ConfigError, CorpusError
+from mvindex.paths import expand_home
 
 _IGNORE_FILE = ".gitignore"
 
@@ -120,6 +121,7 @@ class Folder:
     def __init__(
         self, path: str, options: FolderOptions, has_reader: Callable[[str], bool], name: str | None = None
     ) -> None:
+        path = expand_home(path)
         if not os.path.isdir(path):
             raise CorpusError(f"{path}: expected a folder, got {'a file' if os.path.exists(path) else 'nothing'}")
         self.path = os.path.realpath(path)

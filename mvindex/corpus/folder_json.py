@@ -44,9 +44,9 @@ def holds_rows(file: Input) -> bool:
             return False
         if not isinstance(err, json.JSONDecodeError):
             raise CorpusError(f"{file.name}: expected JSON: {err}") from err
-        place = f"{file.name}:{err.lineno}"
+        at = f"line {err.lineno}, column {err.colno}"
         raise CorpusError(
-            f"{place}: expected JSON, got what is damaged or cut at column {err.colno}: {err.msg}"
+            f"{file.name}:{err.lineno}: expected JSON, got what is damaged or cut at {at}: {err.msg}"
         ) from err
 
 

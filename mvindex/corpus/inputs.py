@@ -16,6 +16,7 @@ from mvindex.corpus.ids import FileIds
 from mvindex.corpus.paths import STDIN, total_bytes
 from mvindex.corpus.remote import is_remote, open_address, shown_address
 from mvindex.errors import CorpusError
+from mvindex.paths import expand_home
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ class Input:
     """
 
     def __init__(self, path: str, in_folder: FolderFile | None = None) -> None:
-        self.path = path
+        self.path = path = expand_home(path)
         self.name = "stdin" if path == STDIN else shown_address(path)
         self.relative_path = in_folder.file if in_folder else _plain_path(self.name)
         self.label = in_folder.label if in_folder else self.relative_path

@@ -14,6 +14,7 @@ from mvindex.corpus.ir_names import folder_of
 from mvindex.corpus.lance_tables import is_lance
 from mvindex.corpus.remote import expand_address, is_remote, remote_bytes, shown_address
 from mvindex.errors import CorpusError
+from mvindex.paths import expand_home
 
 STDIN = "-"
 Path: TypeAlias = "str | os.PathLike[str]"
@@ -35,8 +36,8 @@ def expand_paths(names: Paths) -> list[str]:
 
 
 def names_of(names: Paths) -> list[str]:
-    """Return one or several names as a list of texts."""
-    return [os.fspath(name) for name in ([names] if isinstance(names, str | os.PathLike) else names)]
+    """Return one or several names as a list of texts, with the home directory for `~`."""
+    return [expand_home(name) for name in ([names] if isinstance(names, str | os.PathLike) else names)]
 
 
 def expand_local_paths(names: Paths) -> list[str]:

@@ -17,9 +17,9 @@ from mvindex.encoder import Encoder
 from mvindex.errors import ConfigError, ExtraMissing, Unsupported
 from mvindex.index.index import Index
 from mvindex.index.protocol import IndexProtocol
+from mvindex.paths import expand_home
 from mvindex.plugins import install_command
 from mvindex.records import ProgressCallback, no_progress
-from mvindex.store.files import check_path
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -116,8 +116,7 @@ class Backend(Protocol):
 
 def find_backend(place: str | PathLike[str]) -> Backend | None:
     """Return the backend of an address; None for a directory. Unsupported for a URL scheme that no backend has."""
-    check_path(place)
-    text = str(place)
+    text = expand_home(place)
     found = _ADDRESS.match(text)
     if found is None:
         return None

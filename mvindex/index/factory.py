@@ -18,6 +18,7 @@ from mvindex.index.index import Index, store_of
 from mvindex.index.protocol import IndexProtocol
 from mvindex.lexical.language import AUTO, NONE
 from mvindex.lexical.tokenizer import parse_lexical
+from mvindex.paths import expand_home, user_path
 from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex.search.local import LocalSearch
 from mvindex.store import catalog, schema
@@ -110,10 +111,10 @@ def create_index(path: str | Path, settings: dict[str, Any], encoder: Encoder | 
                 raise ConfigError(f"{backend.shown(str(path))}: {name}= belongs to an index in a directory")
         return backend.create(str(path), settings, encoder)
     if shards is not None:
-        create_shards(Path(path), checked_count(shards), settings)
-        return local_index(open_sharded_store(Path(path)), encoder)
-    create_store(Path(path), settings)
-    return local_index(EmbeddedStore(Path(path)), encoder)
+        create_shards(user_path(path), checked_count(shards), settings)
+        return local_index(open_sharded_store(user_path(path)), encoder)
+    create_store(user_path(path), settings)
+    return local_index(EmbeddedStore(user_path(path)), encoder)
 
 
 def open_index(
@@ -182,10 +183,10 @@ def open_local(
     backend = find_backend(path)
     if backend is not None:
         index = backend.open_local(str(path), device)
-    elif is_sharded(Path(path)):
-        index = local_index(open_sharded_store(Path(path), allow_partial=allow_partial), None, device)
+    elif is_sharded(user_path(path)):
+        index = local_index(open_sharded_store(user_path(path), allow_partial=allow_partial), None, device)
     else:
-        index = local_index(EmbeddedStore(Path(path)), None, device)
+        index = local_index(EmbeddedStore(user_path(path)), None, device)
     try:
         if encoder is not None:
             index.use_encoder(encoder)
@@ -204,7 +205,7 @@ def local_index(store: LocalStore, encoder: Encoder | None = None, device: str |
 def index_exists(path: str | Path) -> bool:
     """Return whether there is an index, or anything else, at the path or address."""
     backend = find_backend(path)
-    return os.path.lexists(path) if backend is None else backend.exists(str(path))
+    return os.path.lexists(expand_home(path)) if backend is None else backend.exists(str(path))
 
 
 def remove_untouched(index: Index) -> None:

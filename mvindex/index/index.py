@@ -21,6 +21,7 @@ from mvindex.errors import ConfigError, DamagedIndex, MvindexError, QueryError, 
 from mvindex.kernels.loading import Loading
 from mvindex.lexical.language import AUTO, JUDGED_TEXTS, detect_lexical
 from mvindex.lexical.operators import parse_operators
+from mvindex.paths import expand_home
 from mvindex.records import (
     Combine,
     CountCallback,
@@ -56,7 +57,6 @@ from mvindex.search.results import document_of, score_views, views_of
 from mvindex.store import catalog
 from mvindex.store.columns import parse_filter_fields
 from mvindex.store.embedded import EmbeddedStore, temperature_of
-from mvindex.store.files import check_path
 from mvindex.store.filters import Filter, check_deletion
 from mvindex.store.protocol import Capabilities, Operation, Store
 
@@ -789,8 +789,7 @@ class Index:
         from mvindex.maintenance.backups import write_snapshot
 
         self.capabilities.check(Operation.SNAPSHOT, self.where)
-        check_path(path)
-        return write_snapshot(self._admin.snapshot, path, on_progress)
+        return write_snapshot(self._admin.snapshot, expand_home(path), on_progress)
 
     def verify(self, on_progress: CountCallback = no_progress) -> VerifyReport:
         """Read everything, and report what does not match its checksum; on_progress is called with bytes read."""

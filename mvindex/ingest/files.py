@@ -104,7 +104,8 @@ class CorpusIngest:
             raise CorpusError(f"{reject.location}: {reject.reason}")
         if reject.is_file:
             self._rejected_files += 1
-            self.on_warning(f"{reject.location}: {reject.reason}; file rejected")
+            place = reject.location if reject.location.line > 1 else reject.location.path
+            self.on_warning(f"{place}: {reject.reason}; file rejected")
             self._rejects.write(reject, None)
             return
         self.on_warning(f"{reject.location}: {reject.reason}; row rejected")

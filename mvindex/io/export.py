@@ -28,6 +28,7 @@ from mvindex.io.manifest import (
 )
 from mvindex.io.parquet import write_document_rows, write_view_rows
 from mvindex.io.texts import write_jsonl, write_trec
+from mvindex.paths import user_path
 from mvindex.records import ProgressCallback, no_progress
 from mvindex.store.batch import Batch
 from mvindex.store.fsync import flush_to_disk, make_directories, rename
@@ -104,7 +105,7 @@ def export_index(
     """
     if to not in FORMATS:
         raise ConfigError(f"expected a format ({', '.join(FORMATS)}), got {to!r}")
-    directory = Path(directory)
+    directory = user_path(directory)
     settings = index.settings
     if index.dim is None or not len(index):
         raise StoreError(f"{index.where}: expected documents to export, got an empty index")

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mvindex.corpus.paths import STDIN, expand_local_paths
+from mvindex.corpus.paths import STDIN, expand_local_paths, names_of
 from mvindex.errors import ConfigError, CorpusError
 from mvindex.io.array_rows import open_array, open_export
 from mvindex.io.import_ import ImportReport, Target, check_target, compute_mark, fill
@@ -54,7 +54,7 @@ def import_vectors(  # noqa: PLR0913 - each argument is a choice of the caller
     """
     check_target(target)
     columns = columns or Columns()
-    names = [os.fspath(file) for file in files]
+    names = names_of(files)
     if len(names) == 1 and os.path.isdir(names[0]):
         _reject_options(names[0], ids, texts, columns)
         return _import_export(Path(names[0]), target, on_progress)

@@ -20,6 +20,7 @@ from mvindex.io.manifest import Manifest
 from mvindex.io.validation import TargetSchema, VectorSource, make_batches
 from mvindex.lexical.language import NONE
 from mvindex.lexical.tokenizer import parse_lexical
+from mvindex.paths import user_path
 from mvindex.records import ProgressCallback
 from mvindex.scoring.fusion import is_fusion
 from mvindex.store.create import create_store
@@ -79,7 +80,7 @@ def check_target(target: Target) -> None:
 
 def spool_folder(target: Target) -> Path | None:
     """Return the directory for vectors while they are read: beside the index, which needs as much room; None: any."""
-    folder = Path(target.path).absolute().parent
+    folder = user_path(target.path).absolute().parent
     return folder if find_backend(target.path) is None and folder.is_dir() else None
 
 
@@ -158,7 +159,7 @@ def _open_target(path: str, settings: Mapping[str, Any]) -> Iterator[Index]:
         with _open_address(path, backend, settings) as index:
             yield index
         return
-    final = Path(path)
+    final = user_path(path)
     aside = final.with_name(f".{final.name}.importing")
     _begin(aside, settings)
     try:

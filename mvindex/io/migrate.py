@@ -14,6 +14,7 @@ from mvindex.errors import ConfigError, StoreError
 from mvindex.index import Index, store_of
 from mvindex.index.backends import find_backend
 from mvindex.index.factory import index_exists, local_index, open_local
+from mvindex.paths import user_path
 from mvindex.records import Floats, ProgressCallback, SearchResult, no_progress
 from mvindex.search.queries import as_vectors
 from mvindex.store.create import create_store
@@ -90,8 +91,8 @@ def _open_target(old: Index, target: str | Path) -> Index:
         if backend is not None:
             return backend.create(str(target), {**copied, _MARK: mark}, None)
         hybrid = {name: settings.get(name) for name in ("lexical", "fusion")}
-        create_store(Path(target), {**copied, **hybrid, _MARK: mark})
-        return local_index(EmbeddedStore(Path(target)))
+        create_store(user_path(target), {**copied, **hybrid, _MARK: mark})
+        return local_index(EmbeddedStore(user_path(target)))
     new = open_local(target)
     if new.settings.get(_MARK) != mark:
         where = new.where

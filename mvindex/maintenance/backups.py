@@ -22,10 +22,11 @@ from mvindex.errors import ConfigError, DamagedIndex, MvindexError, StoreError
 from mvindex.maintenance.dispatch import verify
 from mvindex.maintenance.shards import snapshot_shards
 from mvindex.maintenance.snapshot import SnapshotReport, snapshot_store
+from mvindex.paths import user_path
 from mvindex.records import CountCallback, no_progress
 from mvindex.store.create import atomic_directory, remove_leftovers, scratch_directory
 from mvindex.store.embedded import EmbeddedStore
-from mvindex.store.files import CURRENT, check_path
+from mvindex.store.files import CURRENT
 from mvindex.store.fsync import DIRECTORY_MODE, flush_to_disk
 from mvindex.store.network_fs import refuse_network
 from mvindex.store.segments import file_checksum
@@ -122,7 +123,7 @@ def backup_names(place: str | Path) -> list[str]:
 def _place(place: str | Path) -> str | Path:
     """Return a directory as a path, an address without a slash at its end; ConfigError for files of another host."""
     if not is_remote(str(place)):
-        return Path(place)
+        return user_path(place)
     parts = urlsplit(str(place))
     if parts.scheme not in _LOCAL:
         return str(place).rstrip("/")
@@ -159,8 +160,7 @@ def restore(source: str | Path, target: str | Path, on_progress: CountCallback =
         ExtraMissing: fsspec, or its package for the protocol, is not installed.
 
     """
-    check_path(target)
-    new = Path(target)
+    new = user_path(target)
     if os.path.lexists(new):
         raise ConfigError(f"{new} exists already; restore to a new directory")
     refuse_network(new)

@@ -11,8 +11,8 @@ from mvindex.maintenance import verify as verifying
 from mvindex.maintenance.repair import RepairReport
 from mvindex.maintenance.salvage import SalvageReport
 from mvindex.maintenance.verify import VerifyReport
+from mvindex.paths import user_path
 from mvindex.records import CountCallback, no_progress
-from mvindex.store.files import check_path
 from mvindex.store.shard_layout import is_sharded
 
 
@@ -28,8 +28,7 @@ def verify(path: str | Path, on_progress: CountCallback = no_progress) -> Verify
     Raises:
         StoreError: There is no index at the path, or one of another format version.
     """
-    check_path(path)
-    index = Path(path).absolute()
+    index = user_path(path).absolute()
     return sharded.verify_shards(index, on_progress) if is_sharded(index) else verifying.verify(index, on_progress)
 
 
@@ -44,8 +43,7 @@ def repair(path: str | Path) -> RepairReport:
     Raises:
         DamagedIndex: A catalog itself is damaged: `mvindex verify --salvage` saves what is sound.
     """
-    check_path(path)
-    index = Path(path).absolute()
+    index = user_path(path).absolute()
     return sharded.repair_shards(index) if is_sharded(index) else repairing.repair(index)
 
 
@@ -64,8 +62,7 @@ def salvage(path: str | Path, target: str | Path, on_progress: CountCallback = n
         ConfigError: The target exists.
         StoreError: There is no index, or SQLite cannot read its catalog at all.
     """
-    check_path(path)
-    index = Path(path).absolute()
+    index = user_path(path).absolute()
     if is_sharded(index):
-        return sharded.salvage_shards(index, Path(target), on_progress)
+        return sharded.salvage_shards(index, user_path(target), on_progress)
     return salvaging.salvage(index, target, on_progress)

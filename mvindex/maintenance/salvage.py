@@ -17,10 +17,11 @@ import numpy as np
 
 from mvindex.errors import ConfigError, DamagedIndex, MvindexError
 from mvindex.maintenance.read import CatalogRow, DeletedRows, Problem, StoredViews, each_row, find_generation
+from mvindex.paths import user_path
 from mvindex.records import CountCallback, Ints, no_progress
 from mvindex.store import catalog, schema
 from mvindex.store.create import atomic_directory, start_generation
-from mvindex.store.files import KEPT_SETTINGS, Current, check_path, read_acknowledged, read_kept_settings, write_current
+from mvindex.store.files import KEPT_SETTINGS, Current, read_acknowledged, read_kept_settings, write_current
 from mvindex.store.fsync import DIRECTORY_MODE
 from mvindex.store.generation import Generation, generation_name, lock_generation
 from mvindex.store.rows import FORMAT_VERSION
@@ -71,8 +72,7 @@ def salvage(path: str | Path, target: str | Path, on_progress: CountCallback = n
         StoreError: There is no index, or SQLite cannot read its catalog at all.
 
     """
-    check_path(target)
-    index, new = Path(path).absolute(), Path(target)
+    index, new = user_path(path).absolute(), user_path(target)
     if os.path.lexists(new):
         raise ConfigError(f"{new} exists already; a salvage is written to a new directory")
     with closing(find_generation(index)) as source, closing(_Source(index, source)) as damaged:

@@ -17,7 +17,7 @@ from typing import Any
 
 import xxhash
 
-from mvindex.errors import ConfigError, DamagedIndex, MvindexError, StoreError
+from mvindex.errors import DamagedIndex, MvindexError, StoreError
 from mvindex.store.fsync import audit_step, flush_to_disk, rename
 
 CURRENT = "current.json"
@@ -39,17 +39,6 @@ class Current:
     format_version: int
     generation: int
     index_id: str
-
-
-def check_path(path: str | os.PathLike[str]) -> None:
-    """Check that a path is one that a file can have; raise ConfigError for one with a NUL, or of broken Unicode."""
-    text = os.fspath(path)
-    if "\0" in text:
-        raise ConfigError(f"{text!r:.80}: expected a path without NUL")
-    try:
-        os.fsencode(text)
-    except UnicodeEncodeError as err:
-        raise ConfigError(f"{text!r:.80}: expected a path of valid Unicode") from err
 
 
 @dataclass(frozen=True, slots=True)

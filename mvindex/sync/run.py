@@ -188,7 +188,8 @@ class _Sync:
                 if reading.digest.passages > _HELD_DOCUMENTS:
                     reading.documents.clear()
             elif row.is_file:
-                self._reject(file.file, row.reason)
+                line = row.location.line
+                self._reject(file.file, row.reason if line == 1 else f"line {line}: {row.reason}")
                 reading.is_broken = True
             else:
                 reading.num_rejected += 1

@@ -54,9 +54,9 @@ def test_ingest_rejects_bad_rows_of_a_folder_and_goes_on(notes, tmp_path):
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert [report[name] for name in ("added", "rejected", "rejected_files", "warnings")] == [6, 2, 1, 1]
     for told in (
-        "a.jsonl:2: invalid JSON at character 10",
+        "a.jsonl:2: invalid JSON at character 12",
         "b.csv:3: id 'notes/b.csv#1' occurs at",
-        "c.json:1: expected JSON",
+        "c.json: expected JSON, got what is damaged or cut at line 1, column 8",
         "adr.md:2: front matter: expected YAML, got 'title: ADR 1: Use Postgres'",
     ):
         assert told in done.stderr

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from mvindex.errors import ConfigError
+from mvindex.paths import expand_home
 from mvindex_train.fields import Count, CountOrZero, Names, Positive, PositiveOrZero, Share, check_fields
 from mvindex_train.tables import as_tables, merge, nest, parse_overrides, write_toml
 
@@ -97,6 +98,10 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "data.")
+        for name in ("train", "dev", "negatives"):
+            object.__setattr__(self, name, tuple(map(expand_home, getattr(self, name))))
+        if self.passages is not None:
+            object.__setattr__(self, "passages", expand_home(self.passages))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

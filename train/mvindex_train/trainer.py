@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mvindex.checkpoint.settings import FILE_NAME as SETTINGS_NAME
 from mvindex.encoder.device import torch_threads
 from mvindex.errors import ConfigError, IndexLocked
+from mvindex.paths import user_path
 from mvindex.plugins import require
 from mvindex.store.locks import writer_lock
 from mvindex_train.callbacks import Callback, CallbackList, RunStart
@@ -68,7 +69,7 @@ class Trainer:
     _is_stop_requested: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.out = Path(self.out)
+        self.out = user_path(self.out)
         check_can_train(self.config)
         wrong = [callback for callback in self.callbacks if not isinstance(callback, Callback)]
         _check(not wrong, f"callbacks: expected objects of subclasses of Callback, got {wrong}")

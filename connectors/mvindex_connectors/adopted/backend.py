@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import parse_qsl
 
@@ -11,6 +10,7 @@ from mvindex.encoder import Encoder
 from mvindex.encoder.registry import load_encoder
 from mvindex.errors import ConfigError, Unsupported
 from mvindex.index import Index
+from mvindex.paths import user_path
 from mvindex_connectors.adopted.faiss_file import adopt_faiss
 
 _OPTIONS: dict[str, Callable[[str], Any]] = {
@@ -50,7 +50,7 @@ def open_index(address: str, device: str | None, *, allow_partial: bool = False)
 
 def exists(address: str) -> bool:
     """Return whether there is such a file."""
-    return Path(_parsed(address)[0]).exists()
+    return user_path(_parsed(address)[0]).exists()
 
 
 def shown(address: str) -> str:

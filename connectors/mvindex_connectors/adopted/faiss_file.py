@@ -17,6 +17,7 @@ from mvindex.encoder import EncoderLike
 from mvindex.errors import ConfigError, CorpusError, Unsupported
 from mvindex.index import Index
 from mvindex.io.array_rows import read_id_map, read_ids
+from mvindex.paths import expand_home
 from mvindex.plugins import require_faiss
 from mvindex.records import Floats, Ints
 from mvindex_connectors.adopted.source import AdoptedDocument, Metric, RankedRows
@@ -58,7 +59,7 @@ def adopt_faiss(  # noqa: PLR0913 - what only who made the file knows
 
     """
     faiss = require_faiss()
-    name = os.fspath(path)
+    name = expand_home(path)
     index = _read(faiss, name)
     return adopted_index(_FaissSource(faiss, name, index, ids, nprobe, ef_search), encoder, temperature)
 
@@ -192,7 +193,7 @@ def _names(ids: Any, numbers: Ints, where: str) -> list[str]:
     """Return the document id of each row; CorpusError where one is missing."""
     if ids is None:
         return list(map(str, numbers.tolist()))
-    source = os.fspath(ids) if isinstance(ids, str | os.PathLike) else "ids"
+    source = expand_home(ids) if isinstance(ids, str | os.PathLike) else "ids"
     known: Mapping[int, str] | None = None
     if not isinstance(ids, str | os.PathLike):
         names = [str(one) for one in ids]

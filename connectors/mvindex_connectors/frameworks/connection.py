@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
@@ -17,6 +16,7 @@ from mvindex.index.backends import find_backend
 from mvindex.index.factory import create, default_lexical, index_exists, open_index
 from mvindex.lexical.language import AUTO, NONE
 from mvindex.lexical.tokenizer import parse_lexical
+from mvindex.paths import user_path
 from mvindex.records import CountCallback, Document, Floats, Hit, IndexInfo, ViewScore, no_progress
 from mvindex.store.filters import Filter
 from mvindex_connectors.frameworks.sync_adapter import SyncAdapter
@@ -128,7 +128,7 @@ class IndexHandle:
         # The client of several servers, which have shards, is not awaited but called in a thread.
         self.is_remote = self.path.startswith(_SERVER_SCHEMES) and "," not in self.path
         if find_backend(self.path) is None:
-            self.path = str(Path(self.path).absolute())
+            self.path = str(user_path(self.path).absolute())
         self._index = None if self._given is None else self._checked(self._given)
 
     def __deepcopy__(self, memo: Any) -> IndexHandle:

@@ -7,11 +7,11 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from mvindex.errors import ConfigError
+from mvindex.paths import user_path
 
 LITE, SERVER = "milvus-lite", "milvus"
 _LEVELS = {"strong": "Strong", "session": "Session", "bounded": "Bounded", "eventually": "Eventually"}
@@ -79,7 +79,8 @@ def _parse_lite(text: str) -> Address:
     # pymilvus takes only what ends in .db for a Lite database.
     if not rest.endswith(".db"):
         raise ConfigError(f"{shown}: expected a path that ends in .db")
-    return Address(uri=str(Path(rest).absolute()), shown=shown, collection=name, is_lite=True, **_common(given, shown))
+    uri = str(user_path(rest).absolute())
+    return Address(uri=uri, shown=shown, collection=name, is_lite=True, **_common(given, shown))
 
 
 def _parse_server(text: str) -> Address:

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from mvindex.cli.options import DeviceOption, QueryPrecisionOption, ThreadsOption
+from mvindex.paths import user_path
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -39,7 +40,7 @@ def read_defaults(context: typer.Context, file: Path | None) -> Path | None:
     """Take options that the command line leaves out from MVINDEX_SERVE_* variables, or else from the file."""
     flags = {max(each.opts, key=len).removeprefix("--"): each for each in context.command.params if each.name != "help"}
     del flags["config"]
-    file = file or (Path(name) if (name := os.environ.get(f"{_VARIABLE}CONFIG")) else None)
+    file = file and user_path(file) or (user_path(name) if (name := os.environ.get(f"{_VARIABLE}CONFIG")) else None)
     found = {} if file is None else _read_toml(file, flags)
     for flag, each in flags.items():
         value = os.environ.get(_VARIABLE + flag.upper().replace("-", "_"))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mvindex.encoder.base import QueryPrecision
 from mvindex.errors import ConfigError
+from mvindex.paths import expand_home
 from mvindex_connectors.remote.address import is_loopback, read_file
 
 # What gRPC can send and receive.
@@ -197,7 +198,7 @@ def parse_index(text: str) -> tuple[str, str]:
     """Return the name and the directory or URL of NAME=DIR; a bare directory is named after itself."""
     name, equals, target = text.partition("=")
     if name and target:
-        return name, target
+        return name, expand_home(target)
     if equals or "://" in text:
         raise ConfigError(f"--index: expected NAME=DIR or NAME=URL, got {text}")
-    return Path(text).name.removesuffix(".mvx"), text
+    return Path(text).name.removesuffix(".mvx"), expand_home(text)

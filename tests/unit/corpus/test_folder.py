@@ -202,7 +202,11 @@ def test_a_broken_file_is_a_reject_and_the_rest_is_read(make):
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
-        ("a.json", '{"a":1', "1: expected JSON, got what is damaged or cut at column 7: Expecting ',' delimiter"),
+        (
+            "a.json",
+            '{"a":1',
+            "1: expected JSON, got what is damaged or cut at line 1, column 7: Expecting ',' delimiter",
+        ),
         ("a.json", '{"a": {\n"b": 1,\n"c"', "3: expected JSON, got what is damaged or cut"),
         ("a.json", "no JSON", "1: expected JSON"),
         ("a.json", '[{"id": 1, "text": "a"}, {"id": 2', "1: record 2: expected a comma or ] behind it, the file ends"),
@@ -265,11 +269,12 @@ def test_json_rows_stay_rows(make, content):
     assert (row.document.id, row.document.text) == ("notes/a.json#1", "a")
 
 
-def test_a_large_json_file_is_told_by_its_beginning(make):
-    config = '{"name": "demo", "values": [' + ", ".join(["1"] * 400_000) + "]}"
-    rows = "[" + ", ".join(['{"text": "a b", "n": 1}'] * 50_000) + "]"
+def test_a_large_json_file_is_told_by_its_beginning(make, monkeypatch):
+    monkeypatch.setattr("mvindex.corpus.folder_json._BEGIN_BYTES", 100)
+    config = '{"name": "demo", "values": [' + ", ".join(["1"] * 100) + "]}"
+    rows = "[" + ", ".join(['{"text": "a b", "n": 1}'] * 50) + "]"
     found = read(make(**{"a.json": config, "b.json": rows}))[0]
-    assert found[0].document.id == "notes/a.json" and found[-1].document.id == "notes/b.json#row-50000"
+    assert found[0].document.id == "notes/a.json" and found[-1].document.id == "notes/b.json#row-50"
 
 
 def test_comments_are_taken_away_in_linear_time(make):
