@@ -653,7 +653,7 @@ def _check_string(name: str, value: object) -> None:
 
 def _check_id(doc_id: str) -> None:
     if not doc_id.strip():
-        raise DocumentError(f"id is {doc_id!r}; every document needs a non-empty id")
+        raise DocumentError(f"id is {doc_id!r:.60}; every document needs a non-empty id")
     if len(doc_id) > MAX_ID_CHARS:
         raise DocumentError(f"id {doc_id[:40]!r}... has {len(doc_id)} characters; at most {MAX_ID_CHARS} are taken")
     if not doc_id.isprintable() and any(unicodedata.category(char) == "Cc" for char in doc_id):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mvindex.cli.options import (
-    FilterOption,
     IndexOption,
     PartialOption,
     note,
@@ -58,7 +57,15 @@ def get(
 def delete(  # noqa: PLR0913 - each option is a flag of the command
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of documents.", show_default=False)] = None,
     index: IndexOption = None,
-    filter_json: FilterOption = None,
+    filter_json: Annotated[
+        str | None,
+        typer.Option(
+            "--filter",
+            metavar="CONDITIONS",
+            help="Delete the documents whose metadata meet conditions: 'year < 1990', or JSON, "
+            '\'{"year": {"lt": 1990}}\'.',
+        ),
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Delete every document.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask, as without a terminal.")] = False,
     output: OutputOption = Output.TABLE,

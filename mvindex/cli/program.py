@@ -84,6 +84,8 @@ _HEADINGS = {
     },
 }
 
+# Of a message, which may quote a file.
+_MAX_MESSAGE_CHARS = 4_000
 _is_debug = False
 
 
@@ -170,7 +172,9 @@ def _fail(err: BaseException, message: str) -> None:
     """End the program with one line, or in debug mode with the traceback."""
     if _is_debug:
         raise err
-    sys.stderr.write(escape_controls(f"mvindex: {message}\n"))
+    # What is wrong may be a whole file of one line.
+    shown = message if len(message) <= _MAX_MESSAGE_CHARS else f"{message[:_MAX_MESSAGE_CHARS]}..."
+    sys.stderr.write(escape_controls(f"mvindex: {shown}\n"))
     sys.exit(1)
 
 

@@ -112,5 +112,5 @@ def _merge_metadata(metadata: object, extra: dict[str, Any]) -> dict[str, Any]:
         raise DocumentError(f'"{METADATA}" is {json_name(metadata)}; expected an object')
     for name in extra:
         if name in metadata:
-            raise DocumentError(f'"{name}" occurs both beside "{METADATA}" and in it; keep one')
+            raise DocumentError(f'"{name:.60}" occurs both beside "{METADATA}" and in it; keep one')
     return {**metadata, **extra}

@@ -127,7 +127,7 @@ def _unique_fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
         (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
-        raise DocumentError(f'"{twice}" occurs twice in one object; keep one')
+        raise DocumentError(f'"{twice:.60}" occurs twice in one object; keep one')
     return fields
 
 

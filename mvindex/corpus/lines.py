@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from mvindex.corpus.ids import FileIds
 from mvindex.corpus.rows import SourceLocation
 from mvindex.errors import CorpusError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 _PIECE_BYTES = 2**20
 _MAX_BLANK_BYTES = 2**20
@@ -72,6 +76,21 @@ class Lines:
         else:  # all of it came from there, since _read drops what it has emptied
             self._replay.seek(-len(taken), io.SEEK_CUR)
 
+    def has_returns(self, first: bytes) -> bool:
+        r"""Return whether lines end in a lone \r, as on an old Mac: none ends in \n, and the parts look like lines.
+
+        In a line without a header, such as MS MARCO's, a \r may be part of the text: its parts have no tab then.
+        """
+        if b"\n" in first or b"\r" not in first.rstrip(b"\r"):
+            return False
+        begin, *rest = first.rstrip(b"\r").split(b"\r")
+        return b"\t" not in begin or all(b"\t" in part for part in rest)
+
+    def end_at_returns(self) -> None:
+        r"""End lines at a lone \r from here on."""
+        self._stream = io.BufferedReader(_Translated(self._replay, self._stream))
+        self._replay = None
+
     def pieces(self) -> Iterator[bytes]:
         """Yield the bytes that no line has taken, in pieces; CorpusError where the input cannot be read."""
         if self._replay is not None:
@@ -100,6 +119,25 @@ class Lines:
             return line + self._stream.readline(max_bytes - len(line))
         except (OSError, EOFError) as err:
             raise CorpusError(f"{self.path}:{self.number}: cannot be read: {err}") from err
+
+
+class _Translated(io.RawIOBase):
+    r"""A stream over others, one after the other, with \n for each \r."""
+
+    def __init__(self, *streams: io.BufferedIOBase | None) -> None:
+        self._streams = [stream for stream in streams if stream is not None]
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer).cast("B")
+        while self._streams:
+            if piece := self._streams[0].read1(len(view)):
+                view[: len(piece)] = piece.replace(b"\r", b"\n")
+                return len(piece)
+            del self._streams[0]
+        return 0
 
 
 def without_line_end(line: bytes) -> bytes:

@@ -19,7 +19,7 @@ from mvindex.corpus.inputs import COMPRESSED_SUFFIXES, Input
 from mvindex.corpus.lines import Lines, take_first_line
 from mvindex.corpus.non_text import reject_non_text
 from mvindex.corpus.options import CorpusOptions
-from mvindex.corpus.passages import html, markdown, plain
+from mvindex.corpus.passages import html, mail, markdown, notebook, plain
 from mvindex.corpus.rows import Reject, Row, Source
 from mvindex.errors import ConfigError, CorpusError
 
@@ -33,6 +33,8 @@ _FORMATS: tuple[CorpusFormat, ...] = (
     *markdown.FORMATS,
     *html.FORMATS,
     *plain.FORMATS,
+    *notebook.FORMATS,
+    *mail.FORMATS,
     *json_files.FORMATS,
     *jsonl.FORMATS,
     *csv_files.FORMATS,
@@ -73,6 +75,10 @@ def open_rows(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[Row
         return named.open(file, options)
     lines = Lines(file.stream(), file.name, options.max_row_bytes, file.ids)
     first, blank = take_first_line(lines)
+    if lines.has_returns(first):
+        lines.push_back(blank + first, 0)
+        lines.end_at_returns()
+        first, blank = take_first_line(lines)
     reject_non_text(lines.path, first)
     if isinstance(named, BinaryFormat):
         raise CorpusError(f"{file.name}: does not begin as a file of the format {named.name} does")

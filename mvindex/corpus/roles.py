@@ -122,7 +122,7 @@ def check_roles(columns: Columns, roles: Roles) -> None:
     for name in (roles.id, *(() if roles.is_row else roles.text), roles.title):
         if name is not None and name not in columns.names:
             raise CorpusError(
-                f'{columns.place}: has no {columns.kind} "{name}" ({columns.kind}s: {list_names(columns.names)}); '
+                f'{columns.place}: has no {columns.kind} "{name:.60}" ({columns.kind}s: {list_names(columns.names)}); '
                 "name the right ones with --id-field, --text-field and --title-field"
             )
 

@@ -12,7 +12,7 @@ from typing import Any
 from mvindex.corpus.fields import document_of
 from mvindex.corpus.ids import FileIds
 from mvindex.corpus.options import CorpusOptions
-from mvindex.corpus.roles import Columns, find_roles
+from mvindex.corpus.roles import Columns, find_roles, list_names
 from mvindex.corpus.rows import Reject, Row, Source, SourceLocation
 from mvindex.errors import CorpusError, DocumentError
 from mvindex.plugins import require
@@ -129,7 +129,7 @@ def _table_source(table: Table, options: CorpusOptions) -> Source:
     types = require("pyarrow", "parquet", f"reading {table.path}").types
     columns = tuple(table.schema.names)
     if len(set(columns)) < len(columns):
-        raise CorpusError(f"{table.path}: two columns have the same name (columns: {', '.join(columns)})")
+        raise CorpusError(f"{table.path}: two columns have the same name (columns: {list_names(columns)})")
     left_out = tuple(field.name for field in table.schema if not _is_metadata_type(types, field.type))
 
     def sample() -> list[dict[str, Any]]:
@@ -164,7 +164,7 @@ def _table_source(table: Table, options: CorpusOptions) -> Source:
 def _check_type(types: Any, table: Table, name: str, expected: str) -> None:
     if name not in table.schema.names:
         raise CorpusError(
-            f'{table.path}: has no column "{name}" (columns: {", ".join(table.schema.names)}); name the text with '
+            f'{table.path}: has no column "{name}" (columns: {list_names(table.schema.names)}); name the text with '
             "--text-field"
         )
     kind = table.schema.field(name).type

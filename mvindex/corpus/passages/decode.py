@@ -38,7 +38,8 @@ def decode_text(data: bytes, name: str) -> tuple[str, str]:
         text, encoding = _detect(data, name, err.start)
     if "\0" in text:
         raise CorpusError(f"{name}: holds a NUL at character {text.index(chr(0)) + 1}; expected text")
-    return text, encoding or "utf-8"
+    # Lines of an old Mac.
+    return text if "\n" in text else text.replace("\r", "\n"), encoding or "utf-8"
 
 
 def decode_html(data: bytes, name: str) -> tuple[str, str]:

@@ -34,7 +34,7 @@ _LINK = re.compile(r"!?\[([^\[\]]*)\](?:\((?:[^()]|\([^()]*\))*\)|\[[^\[\]]*\])"
 def outline_markdown(text: str, *, title: str = "", page: int | None = None) -> Outline:
     """Return the outline of Markdown that another format was converted to; it knows no lines."""
     builder = SectionBuilder()
-    _Scanner(text, 0, builder).scan()
+    _Scanner(text, line_spans(text), builder).scan()
     return Outline(text=text, sections=builder.finish(), title=title or builder.first_heading, page=page)
 
 
@@ -48,7 +48,7 @@ def outline_markdown_file(text: str, warn: Warn) -> Outline:
     """
     metadata, begin = _front_matter(text, warn)
     builder = SectionBuilder()
-    _Scanner(text, begin, builder).scan()
+    _Scanner(text, line_spans(text, begin), builder).scan()
     title = metadata.pop("title", None)
     return Outline(
         text=text,
@@ -59,12 +59,17 @@ def outline_markdown_file(text: str, warn: Warn) -> Outline:
     )
 
 
+def add_markdown(text: str, begin: int, end: int, builder: SectionBuilder) -> None:
+    """Add the headings and blocks of the Markdown in the characters [begin, end) to those of the text before it."""
+    _Scanner(text, line_spans(text, begin, end), builder).scan()
+
+
 class _Scanner:
     """Walks over the lines of a text once, and gives its headings and blocks to the builder."""
 
-    def __init__(self, text: str, begin: int, builder: SectionBuilder) -> None:
+    def __init__(self, text: str, lines: list[tuple[int, int]], builder: SectionBuilder) -> None:
         self._text = text
-        self._lines = [span for span in line_spans(text) if span[0] >= begin]
+        self._lines = lines
         self._builder = builder
         # Lines of the paragraph that is open.
         self._open: list[tuple[int, int]] = []

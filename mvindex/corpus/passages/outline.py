@@ -75,6 +75,11 @@ class SectionBuilder:
         self.sections.append(Section(tuple(name for _, name in self._levels if name), [*first, block]))
         self._has_body = False
 
+    def begin_section(self) -> None:
+        """Begin another section below the same headings, unless the last one has a heading only."""
+        if self._has_body:
+            self.sections.append(Section(tuple(name for _, name in self._levels if name)))
+
     def add_block(self, block: Block) -> None:
         """Add a block to the section of the last heading."""
         self.sections[-1].blocks.append(block)
@@ -98,13 +103,14 @@ def paragraphs(text: str, lines: Iterable[tuple[int, int]], *, is_lines: bool = 
         yield Block(begin, end, is_lines)
 
 
-def line_spans(text: str) -> list[tuple[int, int]]:
-    r"""Return the characters of each line with its end; only "\n" ends one, as for the lines of citations."""
-    spans, begin = [], 0
-    while begin < len(text):
-        end = text.find("\n", begin) + 1 or len(text)
-        spans.append((begin, end))
-        begin = end
+def line_spans(text: str, begin: int = 0, end: int | None = None) -> list[tuple[int, int]]:
+    r"""Return the characters of each line in [begin, end), with its end; only "\n" ends one, as for citations."""
+    end = len(text) if end is None else end
+    spans = []
+    while begin < end:
+        line_end = text.find("\n", begin, end) + 1 or end
+        spans.append((begin, line_end))
+        begin = line_end
     return spans
 
 

@@ -36,6 +36,11 @@ def test_a_filter_that_matches_everything_is_refused(folder, condition):
     assert count(folder) == 5
 
 
+def test_the_help_says_that_a_filter_chooses_what_is_deleted(folder):
+    shown = " ".join(ok(mvindex("delete", "--help", cwd=folder)).stdout.split())
+    assert "Delete the documents whose metadata meet conditions" in shown and "Keep documents" not in shown
+
+
 def test_all_deletes_everything_and_goes_with_nothing_else(folder):
     for other in (["d1"], ["--filter", '{"n": 1}']):
         assert cli.mvindex("delete", "--all", *other, cwd=folder).returncode == 2

@@ -56,6 +56,20 @@ class TestDelimiters:
             Document("2", "It ended later.", "Gas", {"year": 1980}),
         ]
 
+    @pytest.mark.parametrize("name", ["table.csv", "table", "table.tsv"])
+    def test_lone_carriage_returns_end_lines_where_nothing_else_does(self, tmp_path, name):
+        delimiter = b"\t" if name.endswith("tsv") else b","
+        rows = ROWS.replace(b"\n", b"\r").replace(b",", delimiter)
+        found = documents(tmp_path, rows, name)
+        assert [(one.id, one.text, one.title) for one in found] == [
+            ("1", "The crisis began.", "Oil"),
+            ("2", "It ended later.", "Gas"),
+        ]
+        assert (
+            documents(tmp_path, rows + b'"3"' + delimiter + b"a" + delimiter + b"b" + delimiter + b"1", name)[2].id
+            == "3"
+        )
+
     def test_a_quoted_name_may_hold_another_delimiter(self, tmp_path):
         assert documents(tmp_path, b'id,text,"a;b;c;d"\n1,x y,z\n') == [Document("1", "x y", "", {"a;b;c;d": "z"})]
 
@@ -308,6 +322,27 @@ class TestHeader:
 
     def test_a_header_that_repeats_is_skipped_as_cat_leaves_it(self, tmp_path):
         assert [one.id for one in documents(tmp_path, b"id,text\n1,a\nid,text\n2,b\n")] == ["1", "2"]
+
+
+class TestMessages:
+    @pytest.mark.parametrize(
+        "content",
+        [
+            b"id,text," + b"a" * 50_000 + b"," + b"a" * 50_000 + b"\n1,x,y,z\n",
+            b"id,text," + b",".join(b"k%d" % number for number in range(9_000)) + b"\n1,x\n",
+            b"x " * 50_000,
+            b"\r".join([b"no tab"] * 50_000),
+            b"one,two\x00" * 50_000,
+            b'{"id": 1, "' + b"k" * 50_000 + b'": 1, "' + b"k" * 50_000 + b'": 2}',
+            b" " * 50_000 + b",text\n" + b"\t" * 50_000 + b",x\n",
+        ],
+    )
+    def test_no_message_quotes_a_whole_file(self, tmp_path, content):
+        for name in ("table.csv", "table.tsv", "table.jsonl", "table"):
+            try:
+                documents(tmp_path, content, name)
+            except CorpusError as err:
+                assert len(str(err)) < 2_500
 
 
 class TestDetection:

@@ -213,7 +213,7 @@ class TestDetection:
         assert 'no field "body" (fields: id, text)' in message
 
     def test_json_without_a_text_is_named(self, tmp_path):
-        message = error_of(tmp_path, b'{"id": 1, "title": "T", "tag": "a"}\n')
+        message = error_of(tmp_path, b'{"id": 1, "title": "T", "tag": null}\n')
         assert "expected a field of texts, got id, title, tag" in message and "--text-field" in message
 
     def test_a_bad_first_row_does_not_hide_the_fields(self, tmp_path):

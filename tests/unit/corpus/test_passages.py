@@ -1,6 +1,7 @@
 """Files of prose are split into passages at headings, paragraphs and sentences; each leads back to its line."""
 
 import codecs
+import json
 import re
 
 import pytest
@@ -31,6 +32,10 @@ def read(tmp_path, name, content, **options):
 
 
 class TestMarkdown:
+    def test_lone_carriage_returns_end_lines_where_nothing_else_does(self, tmp_path):
+        found = read(tmp_path, "a.md", "# A\r\rone\r\r# B\r\rtwo\r")
+        assert [(one.metadata["headings"], one.metadata["line"]) for one in found] == [("A", 1), ("B", 5)]
+
     def test_sections_begin_at_headings_and_know_their_path(self):
         text = "before\n\n# A\none\n## B ##\ntwo\n# C\nthree\n"
         assert headings_and_texts(outline_markdown(text)) == [
@@ -309,3 +314,99 @@ def test_blocks_of_one_section_are_cut_independently_of_what_follows():
     text = "a b c d"
     section = Section((), [Block(0, 3), Block(4, 7)])
     assert split_section(text, section, 2) == [(0, 3), (4, 7)]
+
+
+def notebook(*cells, **more):
+    kinds = [{"cell_type": kind, "source": source, "metadata": {}} for kind, source in cells]
+    return json.dumps({"cells": kinds, "nbformat": 4, "metadata": {}, **more}, indent=1)
+
+
+class TestNotebook:
+    def test_cells_are_sections_below_the_headings_before_them(self, tmp_path):
+        cells = [
+            ("markdown", ["# Oil\n", "\n", "An introduction."]),
+            ("code", "import math\n\nprint(math.pi)"),
+            ("markdown", "## Prices"),
+            ("code", ["price = 3\n"]),
+            ("raw", "A raw text."),
+            ("code", "  \n"),
+        ]
+        found = read(tmp_path, "a.ipynb", notebook(*cells))
+        assert [(one.id.partition("#")[2], one.title, one.text) for one in found] == [
+            ("oil", "Oil", "# Oil\n\nAn introduction."),
+            ("oil-2", "Oil", "import math\n\nprint(math.pi)"),
+            ("oil/prices", "Oil > Prices", "## Prices\n\nprice = 3"),
+            ("oil/prices-2", "Oil > Prices", "A raw text."),
+        ]
+        assert found[2].metadata == {"file": str(tmp_path / "a.ipynb"), "headings": "Oil > Prices"}
+
+    def test_a_notebook_of_before_version_4_is_read(self, tmp_path):
+        cells = [{"cell_type": "heading", "level": 2, "source": "Oil"}, {"cell_type": "code", "input": ["x = 1"]}]
+        [found] = read(tmp_path, "a.ipynb", json.dumps({"worksheets": [{"cells": cells}], "nbformat": 3}))
+        assert found.text == "## Oil\n\nx = 1"
+
+    @pytest.mark.parametrize(
+        ("content", "told"),
+        [
+            (notebook(("code", "x"))[:-5], "expected JSON, got what is damaged or cut at line"),
+            ("[]", "expected a notebook, an object with cells"),
+            ('{"a": 1}', "expected a notebook, an object with cells"),
+            ('{"cells": [{"cell_type": "code"}]}', "expected a notebook, an object with cells"),
+            ('{"cells": [7]}', "expected a notebook, an object with cells"),
+            ('{"cells": [{"cell_type": "code", "source": [7]}]}', "expected a notebook, an object with cells"),
+        ],
+    )
+    def test_what_is_no_notebook_is_named(self, tmp_path, content, told):
+        with pytest.raises(CorpusError, match=told):
+            read(tmp_path, "a.ipynb", content)
+
+
+class TestMail:
+    HEAD = (
+        "From: Ann <ann@example.org>\nTo: bob@example.org\nSubject: =?utf-8?q?Caf=C3=A9?= hours\n"
+        "Date: Wed, 01 May 2024 10:00:00 +0200\n"
+    )
+
+    def test_the_subject_is_the_title_and_the_body_the_text(self, tmp_path):
+        [found] = read(tmp_path, "a.eml", self.HEAD + "\nWe open at nine.\n")
+        assert (found.id, found.title, found.text) == (str(tmp_path / "a.eml"), "Café hours", "We open at nine.")
+        assert found.metadata == {
+            "from": "Ann <ann@example.org>",
+            "to": "bob@example.org",
+            "date": "2024-05-01T10:00:00+02:00",
+            "file": str(tmp_path / "a.eml"),
+        }
+
+    @pytest.mark.parametrize(
+        ("kind", "body", "text"),
+        [
+            ("text/html", "<p>We <b>open</b> at nine.</p>", "We open at nine."),
+            ("text/plain; charset=latin-1\nContent-Transfer-Encoding: quoted-printable", "caf=E9", "café"),
+            ("text/plain; charset=base64\nContent-Transfer-Encoding: base64", "Y2Fmw6k=", "café"),
+            ("text/plain; charset=nowhere", "cafe", "cafe"),
+            ("image/png\nContent-Transfer-Encoding: base64", "AAAA", "Café hours"),
+            (
+                "multipart/alternative; boundary=x",
+                "--x\nContent-Type: text/html\n\n<p>H</p>\n--x\nContent-Type: text/plain\n\nP\n--x--",
+                "P",
+            ),
+            (
+                "multipart/mixed; boundary=x",
+                "--x\nContent-Type: text/plain\n\nP\n--x\nContent-Disposition: attachment\n\nA\n--x--",
+                "P",
+            ),
+            ("multipart/mixed; boundary=x", "--x\nContent-Type: text/plain\n\nP and cut", "P and cut"),
+        ],
+    )
+    def test_the_plain_text_is_read_else_the_html_else_the_subject(self, tmp_path, kind, body, text):
+        [found] = read(tmp_path, "a.eml", f"{self.HEAD}Content-Type: {kind}\n\n{body}\n")
+        assert (found.title, found.text) == ("Café hours", text)
+
+    def test_headers_that_are_wrong_are_kept_as_they_stand(self, tmp_path):
+        [found] = read(tmp_path, "a.eml", b"From: \xff\nSubject: x\nDate: some day\n\nbody\n")
+        assert (found.metadata["date"], found.text) == ("some day", "body")
+
+    @pytest.mark.parametrize("content", [b"no headers at all", b"\0\1\2\3", b"{}"])
+    def test_what_is_no_mail_is_named(self, tmp_path, content):
+        with pytest.raises(CorpusError, match="a.eml: expected an e-mail"):
+            read(tmp_path, "a.eml", content)
