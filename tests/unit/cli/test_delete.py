@@ -37,7 +37,7 @@ def test_a_filter_that_matches_everything_is_refused(folder, condition):
 
 
 def test_the_help_says_that_a_filter_chooses_what_is_deleted(folder):
-    shown = " ".join(ok(mvindex("delete", "--help", cwd=folder)).stdout.split())
+    shown = " ".join(cli.mvindex("delete", "--help", cwd=folder).stdout.split())
     assert "Delete the documents whose metadata meet conditions" in shown and "Keep documents" not in shown
 
 
