@@ -46,6 +46,8 @@ def check_lines(content: bytes, items: list[Item], source, is_whole: bool) -> No
     end the file. is_whole: the reader came to the end.
     """
     begin = 0
+    if b"\n" not in content.lstrip() and any(b"\r" not in item.raw.rstrip(b"\r\n") for item in items):
+        content = content.replace(b"\r", b"\n")  # lines of an old Mac
     while content.startswith(BOM, begin):  # as joined files have them
         begin += len(BOM)
     starts = [0, *(found.end() for found in _LINE_END.finditer(content))]
@@ -109,13 +111,13 @@ def check_row(item: Item, source, max_bytes: int) -> None:
         require(item.fields is None, "a row of over", max_bytes, "bytes was taken:", item)
         return
     try:
-        expected = plain_json(raw, source) if is_json else plain_cells(raw, source)
+        expected = plain_json(raw, source, item.line) if is_json else plain_cells(raw, source, item.line)
     except Unsure:
         return
     require(item.fields == expected, "read as", item.fields, item.reason, "; plainly it is", expected)
 
 
-def plain_cells(raw: bytes, source) -> Fields | None:
+def plain_cells(raw: bytes, source, line: int) -> Fields | None:
     """The fields of a tab-separated row; None for one that is bad."""
     is_quoted = source.format in ("dpr", "csv") and b'"' in raw
     delimiter = csv_delimiter(source) if source.format == "csv" else "\t"
@@ -133,13 +135,45 @@ def plain_cells(raw: bytes, source) -> Fields | None:
         return None
     named = dict(zip(source.columns, cells, strict=True))
     title = "" if source.title_field is None else named[source.title_field]
-    text = named[source.text_field]
-    taken = (source.id_field, source.text_field, source.title_field, *source.left_out)
-    metadata = {name: cell for name, cell in named.items() if name not in taken}
+    if source.text_field == "*":
+        title = " ".join(title.split())
+    kept = {name: cell for name, cell in named.items() if name not in source.left_out}
+    text, taken = _text_of(kept, source)
+    metadata = {name: cell for name, cell in kept.items() if name not in taken}
     if source.format == "csv":
         metadata = {name: _number(cell, name in source.numbers) for name, cell in metadata.items() if cell}
-    doc_id = _content_id(title, text) if source.id_field is None else named[source.id_field]
-    return _checked(Fields(doc_id, text, title, metadata))
+    doc_id = _made_id(title, text, source, line) if source.id_field is None else named[source.id_field]
+    return _checked(Fields(doc_id, text, title, _placed(metadata, source, line)))
+
+
+def _text_of(fields: dict, source) -> tuple:
+    """Return the text of a row, and the names of the fields that are no metadata."""
+    if source.text_field != "*":
+        return fields.get(source.text_field), (source.id_field, source.text_field, source.title_field)
+    if any(isinstance(value, list | dict) for value in fields.values()):
+        raise Unsure
+    cells = {name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()}
+    shown = [f"{' '.join(name.split())}: {' '.join(cells[name].split())}" for name in cells if _holds(fields[name])]
+    if "" in {" ".join(name.split()) for name in cells}:
+        raise Unsure
+    return "; ".join(shown), (source.id_field,)
+
+
+def _holds(value) -> bool:
+    return value is not None and value != "" and not (isinstance(value, str) and not value.split())
+
+
+def _placed(metadata: dict, source, line: int) -> dict:
+    """Return the metadata of a row of all columns with its file and line."""
+    if source.text_field != "*":
+        return metadata
+    place = ("file", "folder", "folder_path", "line")
+    renamed = {f"column_{name}" if name in place else name: value for name, value in metadata.items()}
+    return {**renamed, "file": source.ids.file, "line": line}
+
+
+def _made_id(title: str, text: str, source, line: int) -> str:
+    return _content_id(title, text) if source.ids.label is None else f"{source.ids.label}#row-{line}"
 
 
 def _content_id(title: str, text: str) -> str:
@@ -166,7 +200,7 @@ def _csv_cells(body: str, delimiter: str) -> list[str] | None:
     return rows[0] if len(rows) == 1 else None
 
 
-def plain_json(raw: bytes, source) -> Fields | None:
+def plain_json(raw: bytes, source, line: int) -> Fields | None:
     """Return the fields of a JSON row; None for a bad one."""
     if max(raw.count(b"["), raw.count(b"{")) > _DEEP:
         raise Unsure
@@ -175,23 +209,27 @@ def plain_json(raw: bytes, source) -> Fields | None:
     except ValueError:
         return None
     if isinstance(row, str) and source.id_field is None:
-        row = {source.text_field: row}
+        row = {"text" if source.text_field == "*" else source.text_field: row}
     if not isinstance(row, dict):
         return None
     doc_id = row.get(source.id_field)
     if isinstance(doc_id, int) and not isinstance(doc_id, bool):
         doc_id = str(doc_id)
-    text, title = (row.get(name) if name else "" for name in (source.text_field, source.title_field))
+    cells = {name: value for name, value in row.items() if name not in ("metadata", "view_texts")}
+    text, own = _text_of(cells if source.text_field == "*" else row, source)
+    title = row.get(source.title_field) if source.title_field else ""
+    if source.text_field == "*" and title is not None and title != "":
+        title = " ".join((title if isinstance(title, str) else json.dumps(title)).split())
     text, title = "" if text is None else text, "" if title is None else title
     if source.id_field is None and isinstance(text, str) and isinstance(title, str):
-        doc_id = _content_id(title, text)
+        doc_id = _made_id(title, text, source, line)
     nested = row.get("metadata")
     nested = {} if nested is None else nested
-    taken = (source.id_field, source.text_field, source.title_field, "metadata", "view_texts")
+    taken = (*own, "metadata", "view_texts")
     extra = {name: value for name, value in row.items() if name not in taken}
     if not isinstance(nested, dict) or set(nested) & set(extra):
         return None
-    return _checked(Fields(doc_id, text, title, {**nested, **extra}))
+    return _checked(Fields(doc_id, text, title, _placed({**nested, **extra}, source, line)))
 
 
 def _unique(pairs):

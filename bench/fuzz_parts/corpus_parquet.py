@@ -69,7 +69,7 @@ class CorpusParquet(Limits):
         """Check that each row has what pyarrow finds in it, or is bad as a JSON row would be."""
         table = pq.read_table(self._path, columns=[name for name in source.columns if name not in source.left_out])
         require(table.num_rows == len(items), table.num_rows, "rows, of which were read", len(items))
-        for (_, found, raw), fields in zip(items, table.to_pylist(), strict=True):
+        for (number, found, raw), fields in zip(items, table.to_pylist(), strict=True):
             line = raw if found else b"".join(raw)
             if len(line) > 1001:
                 require(found is None, "a row of over 1,000 bytes:", found)
@@ -78,7 +78,7 @@ class CorpusParquet(Limits):
             written = json.dumps(fields, ensure_ascii=False).encode() + b"\n"
             require(line == written, "the bytes of the row are", line, "wanted", written)
             try:
-                require(plain_json(written, source) == found, "row", found, "is", fields)
+                require(plain_json(written, source, number) == found, "row", found, "is", fields)
             except Unsure:
                 continue
 

@@ -12,7 +12,7 @@ from mvindex.corpus.fields import decode_utf8, reject_oversize
 from mvindex.corpus.ids import content_id
 from mvindex.corpus.lines import Lines, without_line_end
 from mvindex.corpus.roles import list_names
-from mvindex.corpus.row_texts import place_row, row_text
+from mvindex.corpus.row_texts import cell_text, place_row, row_text
 from mvindex.corpus.rows import Reject, Row, Source, SourceLocation
 from mvindex.errors import CorpusError, DocumentError
 from mvindex.records import Document, require_text
@@ -142,6 +142,7 @@ class _Reader:
             if cells[column] or not self._layout.is_sparse
         }
         if self._roles.is_row:
+            title = cell_text(title)
             text = row_text((name, cells[column]) for name, column in self._kept)
             metadata = place_row(metadata, file=self._ids.file, line=line)
         else:
