@@ -66,7 +66,7 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
         str | None,
         typer.Option(
             metavar="TERMS",
-            help="Only enable lexical search, with the terms unicode, english (stems), bigrams (pairs) or auto "
+            help="Only enable lexical search, with the terms unicode, english (stems), bigrams or auto "
             "(by the texts); none disables it.",
         ),
     ] = None,

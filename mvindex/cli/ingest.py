@@ -151,9 +151,9 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
         str | None,
         typer.Option(
             metavar="TERMS",
-            help="Search these terms beside the views: unicode, english (stems), bigrams (pairs of letters, for "
-            "Chinese, Japanese, Thai), auto (which of them suits the first texts; the default in a directory) or none "
-            "(docs/how-to/hybrid.md).",
+            help="Search these terms beside the views: unicode, english (stems), bigrams (quicker for "
+            "Chinese, Japanese, Korean, Thai), auto (which of them suits the first texts; the default in a directory) "
+            "or none (docs/how-to/hybrid.md).",
             rich_help_panel=NEW_INDEX,
         ),
     ] = None,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from mvindex.errors import DamagedIndex, Unsupported
-from mvindex.lexical.tokenizer import parse_lexical
+from mvindex.lexical.tokenizer import TERMS_VERSION, StoredLexical, parse_lexical
 from mvindex.records import CountCallback, Floats, ProgressCallback
 from mvindex.scoring.fusion import Fusion
 from mvindex.search.hybrid import JudgedQuestion
@@ -62,7 +62,7 @@ class Admin(Protocol):
         """Rebuild the columns of filter fields where they are damaged; return whether they were."""
 
     def rebuild_lexical_if_damaged(self) -> bool:
-        """Rebuild the lexical side where it is damaged; return whether it was."""
+        """Rebuild the lexical side where it is damaged or of an older mvindex; return whether it was."""
 
     def compact(self, on_progress: CountCallback) -> CompactReport:
         """Give back the bytes of deleted and replaced documents."""
@@ -173,11 +173,11 @@ class LocalAdmin:
         return bool(damaged)
 
     def rebuild_lexical_if_damaged(self) -> bool:
-        """Rebuild the lexical side of each store where it is damaged; return whether one was."""
+        """Rebuild the lexical side of each store where it is damaged or of an older mvindex; return whether one was."""
         damaged = [store for store in self._stores() if not _is_lexical_sound(store)]
         for store in damaged:
             with store.writing():
-                store.set_lexical(parse_lexical(store.settings["lexical"]), lambda count: None)
+                store.set_lexical(StoredLexical.parse(store.settings["lexical"]).kind, lambda count: None)
         return bool(damaged)
 
     def compact(self, on_progress: CountCallback) -> CompactReport:
@@ -232,9 +232,12 @@ def _are_columns_sound(store: EmbeddedStore) -> bool:
 
 
 def _is_lexical_sound(store: EmbeddedStore) -> bool:
-    """Return whether the store's lexical side is as it was written."""
-    if store.settings.get("lexical") is None:
+    """Return whether the store's lexical side is as it was written, by this version of terms."""
+    setting = store.settings.get("lexical")
+    if setting is None:
         return True
+    if StoredLexical.parse(setting).version != TERMS_VERSION:
+        return False
     try:
         with store.reading(store.snapshot) as reader:
             reader.lexical().check()

@@ -715,7 +715,7 @@ class Index:
         """Index the terms of all texts, all at once; later documents as they are added.
 
         Args:
-            tokenizer: "unicode", "english" (terms are stems), or "auto", which of them suits the first documents.
+            tokenizer: "unicode", "english" (stems), "bigrams", or "auto", which of them suits the first documents.
             on_progress: Called with numbers of document rows.
 
         Raises:
@@ -751,7 +751,7 @@ class Index:
         self._admin.set_lexical(None, lambda count: None)
 
     def rebuild_lexical_if_damaged(self) -> bool:
-        """Rebuild the lexical side from the texts where it is damaged; return whether it was."""
+        """Rebuild the lexical side from the texts where it is damaged or of an older mvindex; return whether it was."""
         return self.capabilities.supports(Operation.LEXICAL) and self._admin.rebuild_lexical_if_damaged()
 
     def rebuild_columns_if_damaged(self) -> bool:

@@ -109,7 +109,8 @@ def export_index(
     settings = index.settings
     if index.dim is None or not len(index):
         raise StoreError(f"{index.where}: expected documents to export, got an empty index")
-    kept = {name: settings.get(name) for name in EXPORTED_SETTINGS} | {"dim": index.dim}
+    kept = {name: settings.get(name) for name in EXPORTED_SETTINGS}
+    kept |= {"dim": index.dim, "lexical": index.info().lexical}
     fresh = Manifest(to=to, source=_state(index), settings=kept, next_ordinal=int(settings["next_ordinal"]))
     try:
         with _exclusive_directory(directory):

@@ -24,7 +24,7 @@ from mvindex.errors import StoreError
 from mvindex.lexical.cache import TermPostings
 from mvindex.lexical.maxscore import BestMatches, Saturation, WeightedTerm, is_compiled
 from mvindex.lexical.reader import LexicalReader
-from mvindex.lexical.tokenizer import Lexical, tokenize
+from mvindex.lexical.tokenizer import Lexical, tokenize, tokenize_query
 from mvindex.records import Bools, Doubles, Field, Floats, Ints
 from mvindex.store.reader import SnapshotReader, StoredDocument
 from mvindex.store.snapshot import Snapshot
@@ -316,5 +316,5 @@ class LexicalSearch:
 
 def count_terms(question: str, kind: Lexical) -> list[tuple[int, int]]:
     """Return the hashes of a question's terms, ascending, and how often each occurs."""
-    tokens = tokenize([question], kind)
+    tokens = tokenize_query(question, kind)
     return list(zip(tokens.hashes.tolist(), tokens.counts.tolist(), strict=True))

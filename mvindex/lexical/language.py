@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 from mvindex.lexical.tokenizer import Lexical
-from mvindex.text.unspaced import UNSPACED
+from mvindex.text.unspaced import PAIRED
 
 # In place of a tokenizer: the one that suits the first texts.
 AUTO = "auto"
@@ -21,24 +21,24 @@ _WORD = re.compile(r"[^\W\d_]+")
 _ENGLISH = frozenset("the of and to that for with by from which this are it as at be his were has their".split())
 _LETTER = re.compile(r"[^\W\d_]")
 # Pairs of letters do no harm to words, so that few such texts among others decide.
-_LEAST_UNSPACED = 0.05
+_LEAST_PAIRED = 0.05
 # English prose has some 25 to 35 % of these, lists and titles 10 to 20 %; Dutch and German have 1 to 4 %.
 _LEAST_SHARE = 0.08
 
 
 def detect_lexical(texts: Iterable[str]) -> Lexical:
-    """Return BIGRAMS where a part of the first texts has no spaces, ENGLISH where most are English, else UNICODE.
+    """Return BIGRAMS where a part of the first texts is in scripts that are searched by pairs of letters.
 
-    UNICODE suits every language that has spaces.
+    ENGLISH where most are English, else UNICODE, which suits every language.
     """
-    num_words = num_english = num_letters = num_unspaced = 0
+    num_words = num_english = num_letters = num_paired = 0
     for text in islice(texts, JUDGED_TEXTS):
         begin = text[:_JUDGED_CHARS]
         num_letters += len(_LETTER.findall(begin))
-        num_unspaced += 0 if begin.isascii() else len(UNSPACED.findall(begin))
+        num_paired += 0 if begin.isascii() else len(PAIRED.findall(begin))
         words = _WORD.findall(begin.lower())
         num_words += len(words)
         num_english += sum(word in _ENGLISH for word in words)
-    if num_unspaced > _LEAST_UNSPACED * num_letters:
+    if num_paired > _LEAST_PAIRED * num_letters:
         return Lexical.BIGRAMS
     return Lexical.ENGLISH if num_english > _LEAST_SHARE * num_words else Lexical.UNICODE

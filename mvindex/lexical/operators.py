@@ -73,9 +73,9 @@ def parse_operators(text: str) -> Operators:
 
 def _having(expression: str, lexical: LexicalReader, reader: SnapshotReader) -> Bools:
     """Return which document rows have the word or phrase, (num_rows,)."""
-    from mvindex.lexical.tokenizer import has_phrase, tokenize
+    from mvindex.lexical.tokenizer import has_phrase, tokenize_query
 
-    tokens = tokenize([expression], lexical.kind)
+    tokens = tokenize_query(expression, lexical.kind)
     if not len(tokens.hashes):
         raise QueryError(f"operator {expression!r:.60}: expected a letter or a digit in it")
     found = np.ones(lexical.num_rows, dtype=bool)

@@ -11,7 +11,7 @@ import numpy as np
 from mvindex.errors import DamagedIndex, StaleReader, Unsupported
 from mvindex.lexical.cache import Lengths, TermPostings
 from mvindex.lexical.postings import Segment, read_block, read_blocks, read_lengths, read_segments
-from mvindex.lexical.tokenizer import Lexical
+from mvindex.lexical.tokenizer import StoredLexical
 from mvindex.store import catalog, schema
 
 if TYPE_CHECKING:
@@ -31,18 +31,27 @@ class LexicalReader:
     """
 
     def __init__(self, connection: sqlite3.Connection, snapshot: Snapshot) -> None:
-        """Raise Unsupported for an index without a lexical index; StaleReader where it was rebuilt meanwhile."""
-        kind = snapshot.settings.get(schema.LEXICAL_KEY)
-        if kind is None:
+        """Open it.
+
+        Raises:
+            Unsupported: There is no lexical index.
+            StaleReader: It was rebuilt meanwhile.
+            StoreError: An older mvindex made its terms.
+
+        """
+        setting = snapshot.settings.get(schema.LEXICAL_KEY)
+        if setting is None:
             raise Unsupported(
                 f"{snapshot.directory.parent}: has no lexical index; `mvindex build --lexical unicode` makes one "
                 "(english: terms by their stems)"
             )
-        if catalog.read_settings(connection).get(schema.LEXICAL_KEY) != kind:
+        if catalog.read_settings(connection).get(schema.LEXICAL_KEY) != setting:
             raise StaleReader(f"{snapshot.directory.parent}: its lexical index was rebuilt; refresh() or open it again")
-        self.kind = Lexical(kind)
+        stored = StoredLexical.parse(setting)
+        stored.check_version(snapshot.directory.parent)
+        self.kind = stored.kind
         self._connection, self._snapshot = connection, snapshot
-        self.cache = snapshot.source.postings_of(kind)
+        self.cache = snapshot.source.postings_of(setting)
 
     @cached_property
     def _segments(self) -> list[Segment]:

@@ -1,4 +1,4 @@
-"""Tokenizer of lexical search: texts are split into terms by that of SQLite's FTS5; nothing else of FTS5 is used.
+"""Tokenizer of lexical search: the normal form of texts, split into terms by SQLite's FTS5, of which no more is used.
 
 ASCII characters other than letters and digits separate terms, so that FTS5 is given only what stands between them, and
 each such chunk once. A query is split by the same code as the texts, and never becomes an FTS5 query: quotes, operators
@@ -11,7 +11,7 @@ import re
 import sqlite3
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from enum import Enum
 from functools import partial
@@ -25,16 +25,20 @@ import xxhash
 from mvindex.errors import ConfigError, StoreError, Unsupported
 from mvindex.lexical.loops import pays_to_compile
 from mvindex.records import Bools, Ints
-from mvindex.text.unspaced import split_unspaced
+from mvindex.text.normal import normal_form
+from mvindex.text.unspaced import PAIRED, letters_of, pairs_and_letters, pairs_of, replace_runs
 
 Hashes = npt.NDArray[np.uint64]
+# Returns the hashes of the terms of each chunk.
+SplitChunks = Callable[[Sequence[bytes]], Sequence[tuple[int, ...]]]
 
 
 class Lexical(Enum):
-    """How texts are split into terms: by Unicode 6.1's letters and digits, lower case and without diacritics.
+    """How texts in their normal form are split into terms: by Unicode 6.1's letters, marks and digits.
 
-    ENGLISH: terms are reduced to their stems as well (Porter 1980). BIGRAMS: of scripts without spaces between words,
-    such as Chinese, Japanese and Thai, each two letters that follow each other are a term.
+    Of scripts such as Chinese, Korean and Thai each letter is a term, and each two that follow each other. ENGLISH: the
+    others are reduced to their stems (Porter 1980). BIGRAMS: as UNICODE, and quicker where most texts are in such
+    scripts.
     """
 
     UNICODE = "unicode"
@@ -42,12 +46,16 @@ class Lexical(Enum):
     BIGRAMS = "bigrams"
 
 
+# With marks, which are vowels in Thai and Hindi; those that are not are gone from the normal form.
+_PLAIN_TERMS = "unicode61 remove_diacritics 0 categories ''L* N* Co Mn Mc''"
 _TOKENIZERS = {
-    Lexical.UNICODE: "unicode61 remove_diacritics 2",
-    Lexical.ENGLISH: "porter unicode61 remove_diacritics 2",
-    # With marks, which are vowels in Thai.
-    Lexical.BIGRAMS: "unicode61 remove_diacritics 2 categories ''L* N* Co Mn Mc''",
+    Lexical.UNICODE: _PLAIN_TERMS,
+    Lexical.ENGLISH: f"porter {_PLAIN_TERMS}",
+    Lexical.BIGRAMS: _PLAIN_TERMS,
 }
+
+# Of what an index has stored, 1 being that of version 0.2: one higher whenever a text may have other terms.
+TERMS_VERSION = 2
 
 _MOST_CHARS = 1 << 24
 # What FTS5 is given at a time: every other ASCII character separates terms, whatever stands beside it.
@@ -80,6 +88,33 @@ def parse_lexical(value: object) -> Lexical | None:
     return Lexical(value)
 
 
+class StoredLexical(NamedTuple):
+    """How the stored terms of an index were made; its setting is the kind, and behind a slash a version above 1."""
+
+    kind: Lexical
+    version: int = TERMS_VERSION
+
+    @classmethod
+    def parse(cls, setting: str) -> StoredLexical:
+        """Return what a setting says; ValueError where it is none."""
+        kind, _, version = setting.partition("/")
+        return cls(Lexical(kind), int(version or 1))
+
+    @property
+    def setting(self) -> str:
+        """The setting that says this."""
+        return f"{self.kind.value}/{self.version}"
+
+    def check_version(self, where: object) -> None:
+        """Raise StoreError for terms of another version of mvindex: they are not those of a query or of new texts."""
+        if self.version != TERMS_VERSION:
+            raise StoreError(
+                f"{where}: expected terms of version {TERMS_VERSION}, got {self.version}, of an older mvindex; make "
+                f"them again from the texts, by `mvindex build --lexical {self.kind.value}` or, in a new index, by "
+                "`mvindex migrate`. Dense search works without"
+            )
+
+
 def tokenize_in_parts(texts: Sequence[str], lexical: Lexical) -> Iterator[Tokens]:
     """Yield the terms of the texts, in parts of a bounded number of characters."""
     begin = size = 0
@@ -94,12 +129,20 @@ def tokenize_in_parts(texts: Sequence[str], lexical: Lexical) -> Iterator[Tokens
 
 def tokenize(texts: Sequence[str], lexical: Lexical) -> Tokens:
     """Return the terms of the texts, a term by its 64-bit xxh3; Unsupported where SQLite was built without FTS5."""
-    read = list(_split(texts, lexical))
+    read = list(map(_indexed_form, texts)) if lexical is Lexical.BIGRAMS else texts
     return tokenize_compiled(read, lexical) if pays_to_compile(sum(map(len, read))) else tokenize_plainly(read, lexical)
 
 
+def tokenize_query(query: str, lexical: Lexical) -> Tokens:
+    """Return the terms that a query is searched by: of pairs of letters not also the letters."""
+    normal = normal_form(query)
+    if not PAIRED.search(normal):
+        return tokenize([query], lexical)
+    return _tokens_of([replace_runs(normal, pairs_of)], _QUERY_VOCABULARIES[lexical])
+
+
 def tokenize_compiled(texts: Sequence[str], lexical: Lexical) -> Tokens:
-    """Return the terms of texts, as FTS5 reads them, by compiled loops."""
+    """Return the terms of texts, with BIGRAMS of those in their indexed form, by compiled loops."""
     from mvindex.lexical.chunks import ChunkCounter
 
     idle: list[ChunkCounter] = _COUNTERS[lexical]
@@ -107,7 +150,7 @@ def tokenize_compiled(texts: Sequence[str], lexical: Lexical) -> Tokens:
     try:
         counter = idle.pop()
     except IndexError:
-        counter = ChunkCounter(partial(_split_chunks, lexical=lexical))
+        counter = ChunkCounter(_splitter(lexical))
     tokens = Tokens(*counter.count(texts))
     if not counter.is_full:
         idle.append(counter)
@@ -115,7 +158,11 @@ def tokenize_compiled(texts: Sequence[str], lexical: Lexical) -> Tokens:
 
 
 def tokenize_plainly(texts: Sequence[str], lexical: Lexical) -> Tokens:
-    """Return the terms of texts, as FTS5 reads them, without compiled loops."""
+    """Return the terms of texts, with BIGRAMS of those in their indexed form, without compiled loops."""
+    return _tokens_of(texts, _VOCABULARIES[lexical])
+
+
+def _tokens_of(texts: Sequence[str], vocabulary: _Vocabulary) -> Tokens:
     numbers = defaultdict[str, int](count().__next__)
     sizes, found = [], array("q")
     for text in texts:
@@ -123,7 +170,7 @@ def tokenize_plainly(texts: Sequence[str], lexical: Lexical) -> Tokens:
         sizes.append(len(chunks))
         found.extend(map(numbers.__getitem__, chunks))
     owners = np.repeat(np.arange(len(texts)), sizes)
-    hashes, places, owners = _terms_of(numbers, np.frombuffer(found, dtype=np.int64), owners, lexical)
+    hashes, places, owners = _terms_of(numbers, np.frombuffer(found, dtype=np.int64), owners, vocabulary)
     # One key for each occurrence: by term, then by text.
     keys = places * max(len(texts), 1) + owners
     keys.sort()
@@ -141,21 +188,30 @@ def tokenize_plainly(texts: Sequence[str], lexical: Lexical) -> Tokens:
 def has_phrase(texts: Sequence[str], phrase: str, lexical: Lexical) -> Bools:
     """Return which texts have the terms of the phrase, one after the other, (n,)."""
     found = np.zeros(len(texts), dtype=bool)
-    with _split_texts(list(_split(texts, lexical)), lexical) as connection:
-        plain = split_unspaced(phrase) if lexical is Lexical.BIGRAMS else phrase
+    with _split_texts([_phrase_form(text) for text in texts], lexical) as connection:
         # A string of FTS5: nothing in it is an operator, and it ends at no NUL.
-        query = '"' + plain.replace('"', " ").replace("\0", " ") + '"'
+        query = '"' + _phrase_form(phrase).replace('"', " ").replace("\0", " ") + '"'
         rows = connection.execute("SELECT rowid FROM t WHERE t MATCH ?", (query,)).fetchall()
     found[[row for (row,) in rows]] = True
     return found
 
 
-def _terms_of(chunks: Iterable[str], found: Ints, owners: Ints, lexical: Lexical) -> tuple[Hashes, Ints, Ints]:
+def _indexed_form(text: str) -> str:
+    """Return the text as FTS5 splits it into terms."""
+    return replace_runs(normal_form(text), pairs_and_letters)
+
+
+def _phrase_form(text: str) -> str:
+    """Return the text as FTS5 looks for phrases in it: letters of paired scripts one by one."""
+    return replace_runs(normal_form(text), letters_of)
+
+
+def _terms_of(chunks: Iterable[str], found: Ints, owners: Ints, vocabulary: _Vocabulary) -> tuple[Hashes, Ints, Ints]:
     """Return the distinct terms' hashes, rising, and for each occurrence of a term its place there and its text.
 
     found: which of the chunks stands at each place, (p,); owners: in which text, (p,).
     """
-    terms = _VOCABULARIES[lexical].terms_of(list(chunks))
+    terms = vocabulary.terms_of(list(chunks))
     flat = np.fromiter(chain.from_iterable(terms), dtype=np.uint64)
     hashes, places = np.unique(flat, return_inverse=True)
     sizes = np.fromiter(map(len, terms), dtype=np.int64, count=len(terms))
@@ -168,10 +224,10 @@ def _terms_of(chunks: Iterable[str], found: Ints, owners: Ints, lexical: Lexical
 
 
 class _Vocabulary:
-    """The terms of chunks of text, as FTS5 splits them; frequent chunks are remembered. Thread-safe."""
+    """The terms of chunks of text, by what splits them; frequent chunks are remembered. Thread-safe."""
 
-    def __init__(self, lexical: Lexical) -> None:
-        self._lexical = lexical
+    def __init__(self, split: SplitChunks) -> None:
+        self._split = split
         self._recent: dict[str, tuple[int, ...]] = {}
         self._older: dict[str, tuple[int, ...]] = {}
 
@@ -181,7 +237,7 @@ class _Vocabulary:
         terms = [recent.get(chunk) for chunk in chunks]
         missing = [place for place, own in enumerate(terms) if own is None]
         new = [place for place in missing if chunks[place] not in older]
-        split = dict(zip(new, _split_chunks([chunks[place].encode() for place in new], self._lexical), strict=True))
+        split = dict(zip(new, self._split([chunks[place].encode() for place in new]), strict=True))
         for place in missing:
             terms[place] = split[place] if place in split else older[chunks[place]]
         found = [own for own in terms if own is not None]
@@ -197,9 +253,20 @@ class _Vocabulary:
             self._recent, self._older = dict(islice(terms.items(), _MOST_CHUNKS // 2)), self._recent
 
 
-_VOCABULARIES = {lexical: _Vocabulary(lexical) for lexical in Lexical}
-# Compiled loops' own, those that no thread uses now.
+# Vocabularies of compiled loops, those that no thread uses now.
 _COUNTERS: dict[Lexical, list[Any]] = {lexical: [] for lexical in Lexical}
+
+
+def _splitter(lexical: Lexical) -> SplitChunks:
+    """Return what splits chunks of texts into terms; the indexed form of a text is that of its chunks."""
+    return partial(_split_chunks if lexical is Lexical.BIGRAMS else _split_raw_chunks, lexical=lexical)
+
+
+def _split_raw_chunks(chunks: Sequence[bytes], lexical: Lexical) -> list[tuple[int, ...]]:
+    """Return the hashes of the terms of the indexed form of each chunk, in UTF-8."""
+    return _split_chunks(
+        [chunk if chunk.isascii() else _indexed_form(chunk.decode()).encode() for chunk in chunks], lexical
+    )
 
 
 def _split_chunks(chunks: Sequence[bytes], lexical: Lexical) -> list[tuple[int, ...]]:
@@ -207,7 +274,7 @@ def _split_chunks(chunks: Sequence[bytes], lexical: Lexical) -> list[tuple[int, 
     digest, has_stems = xxhash.xxh3_64_intdigest, lexical is Lexical.ENGLISH
     # Of ASCII a chunk in lower case is its only term, if FTS5 does not cut it.
     found: list[tuple[int, ...]] = [
-        () if has_stems or len(chunk) > _MOST_CHUNK_CHARS or not chunk.isascii() else (digest(chunk.lower()),)
+        () if has_stems or len(chunk) > _MOST_CHUNK_CHARS or not chunk.isalnum() else (digest(chunk.lower()),)
         for chunk in chunks
     ]
     others = [number for number, own in enumerate(found) if not own]
@@ -218,11 +285,6 @@ def _split_chunks(chunks: Sequence[bytes], lexical: Lexical) -> list[tuple[int, 
             for term, place in connection.execute("SELECT term, doc FROM terms WHERE term IS NOT NULL"):
                 found[others[place]] += (digest(term),)
     return found
-
-
-def _split(texts: Sequence[str], lexical: Lexical) -> Iterable[str]:
-    """Return the texts as FTS5 reads them."""
-    return map(split_unspaced, texts) if lexical is Lexical.BIGRAMS else texts
 
 
 @contextmanager
@@ -244,3 +306,7 @@ def _split_texts(texts: Sequence[str], lexical: Lexical) -> Iterator[sqlite3.Con
             connection.execute("ROLLBACK")
         except sqlite3.Error as err:
             raise StoreError(f"texts of {sum(map(len, texts)):,} characters cannot be split into terms: {err}") from err
+
+
+_VOCABULARIES = {lexical: _Vocabulary(_splitter(lexical)) for lexical in Lexical}
+_QUERY_VOCABULARIES = {lexical: _Vocabulary(partial(_split_chunks, lexical=lexical)) for lexical in Lexical}

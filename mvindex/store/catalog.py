@@ -22,6 +22,7 @@ import numpy as np
 import xxhash
 
 from mvindex.errors import DamagedIndex, StaleReader, StoreError
+from mvindex.lexical.tokenizer import StoredLexical
 from mvindex.store import dates
 from mvindex.store.files import check_regular, check_single_name
 from mvindex.store.fsync import audit_step, flush_to_disk
@@ -205,7 +206,9 @@ class UnlockedCatalogState:
 
 
 def create(directory: Path, settings: Mapping[str, Any]) -> None:
-    """Make an empty catalog with these settings in the directory."""
+    """Make an empty catalog with these settings in the directory; its terms will be those of this version."""
+    if kind := settings.get(LEXICAL_KEY):
+        settings = {**settings, LEXICAL_KEY: StoredLexical(StoredLexical.parse(kind).kind).setting}
     path = directory / FILE_NAME
     with map_sqlite_errors(path):
         connection = sqlite3.connect(path, isolation_level=None)

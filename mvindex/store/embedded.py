@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mvindex.errors import IndexLocked, MvindexError, QueryError, StaleReader, StoreError
-from mvindex.lexical.tokenizer import Lexical
+from mvindex.lexical.tokenizer import Lexical, StoredLexical
 from mvindex.records import CountCallback, Floats, IndexInfo, Ints, Views, dump_metadata
 from mvindex.store import catalog
 from mvindex.store.batch import Batch
@@ -157,7 +157,7 @@ class EmbeddedStore:
             kind=engine["kind"] if engine else "exact",
             temperature=temperature_of(settings),
             prune_views=settings.get("prune_views"),
-            lexical=settings.get("lexical"),
+            lexical=None if (setting := settings.get("lexical")) is None else StoredLexical.parse(setting).kind.value,
             fusion=settings.get("fusion"),
             filter_fields=settings.get("filter_fields") or {},
             search=engine["settings"].get("search") if engine else None,

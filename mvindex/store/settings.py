@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mvindex.errors import ConfigError, DamagedIndex
-from mvindex.lexical.tokenizer import Lexical
+from mvindex.lexical.tokenizer import TERMS_VERSION, Lexical, StoredLexical
 from mvindex.store import catalog, schema
 from mvindex.store.columns import parse_filter_fields
 from mvindex.store.generation import Generation
@@ -19,7 +19,8 @@ from mvindex.store.rows import FORMAT_VERSION
 MAX_DIM = 65_536
 # Settings that need not be there.
 _OPTIONAL = frozenset({"temperature", schema.LEXICAL_KEY, catalog.FUSION_KEY, schema.FILTER_FIELDS_KEY})
-_LEXICAL = tuple(kind.value for kind in Lexical)
+_LEXICAL = tuple(StoredLexical(kind, version).setting for kind in Lexical for version in range(2, TERMS_VERSION + 1))
+_LEXICAL += tuple(kind.value for kind in Lexical)
 _ENGINE_NAME = re.compile(r"engine-[a-z0-9-]{1,40}-[0-9]{6,18}")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,80}")
 _INDEX_ID = re.compile(r"[0-9a-f]{32}")

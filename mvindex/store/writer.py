@@ -15,7 +15,7 @@ import numpy.typing as npt
 from mvindex.errors import DamagedIndex, MvindexError, StoreError
 from mvindex.lexical import postings
 from mvindex.lexical.postings import append_segment
-from mvindex.lexical.tokenizer import Lexical, Tokens, parse_lexical, tokenize_in_parts
+from mvindex.lexical.tokenizer import Lexical, StoredLexical, Tokens, tokenize_in_parts
 from mvindex.records import CountCallback, Ints
 from mvindex.store import catalog, columns, schema
 from mvindex.store.columns import append_columns, update_columns
@@ -116,8 +116,8 @@ class GenerationWriter:
 
         snapshot: this writer's state. on_progress: called with the number of rows done since the last call.
         """
-        kind = None if lexical is None else lexical.value
-        settings: dict[str, Any] = {schema.LEXICAL_KEY: kind, "version": self.settings["version"] + 1}
+        stored_as = None if lexical is None else StoredLexical(lexical).setting
+        settings: dict[str, Any] = {schema.LEXICAL_KEY: stored_as, "version": self.settings["version"] + 1}
         if catalog.CHOOSE_LEXICAL_KEY in self.settings:
             settings[catalog.CHOOSE_LEXICAL_KEY] = False
         with self._transaction() as connection:
@@ -162,10 +162,12 @@ class GenerationWriter:
 
     def _tokens(self, rows: Rows | None) -> list[Tokens]:
         """Return the terms of the documents where there is a lexical index; counted before the transaction begins."""
-        lexical = parse_lexical(self.settings.get(schema.LEXICAL_KEY))
-        if rows is None or lexical is None:
+        setting = self.settings.get(schema.LEXICAL_KEY)
+        if rows is None or setting is None:
             return []
-        return list(tokenize_in_parts([document.lexical_text for document in rows.documents], lexical))
+        stored = StoredLexical.parse(setting)
+        stored.check_version(self._generation.directory.parent)
+        return list(tokenize_in_parts([document.lexical_text for document in rows.documents], stored.kind))
 
     def _acknowledge(self) -> None:
         """Note the version as acknowledged; a failure is only logged, since the write itself is durable."""

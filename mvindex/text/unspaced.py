@@ -1,8 +1,10 @@
-"""Scripts that are written without spaces between words: Chinese, Japanese, Thai, Lao, Khmer, Burmese."""
+"""Scripts whose words are found by pairs of letters: Chinese, Japanese, Korean, Thai, Lao, Khmer, Burmese."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
+from operator import add
 
 _CHARS = (
     "\u0e00-\u0eff"  # Thai, Lao
@@ -10,20 +12,36 @@ _CHARS = (
     "\u3005\u3007\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9f"  # Japanese
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"  # Chinese characters
 )
+# Korean has spaces, but its words end in particles: most of a word's pairs are those of its stem.
+_HANGUL = "\u1100-\u11ff\u3131-\u318e\ua960-\ua97c\uac00-\ud7fb\uffa1-\uffdc"
+# A letter of a script that is written without spaces between words.
 UNSPACED = re.compile(f"[{_CHARS}]")
-_RUN = re.compile(f"[{_CHARS}]+")
+# A letter of a script whose words are found by pairs.
+PAIRED = re.compile(f"[{_CHARS}{_HANGUL}]")
+_RUN = re.compile(f"[{_CHARS}{_HANGUL}]+")
 # A letter with the marks that follow it, which may be vowels.
 _LETTER = re.compile(r"\w\W*")
 
 
-def pairs_of(run: str) -> list[str]:
-    """Return each two letters that follow each other in a run of such a script, or its only one."""
-    letters = _LETTER.findall(run)
-    return ["".join(letters[at : at + 2]) for at in range(max(1, len(letters) - 1))]
+def letters_of(run: str) -> Sequence[str]:
+    """Return the letters of a run of such a script, with their marks."""
+    return run if run.isalnum() else _LETTER.findall(run)
 
 
-def split_unspaced(text: str) -> str:
-    """Return the text with each run of such a script in place of its pairs of letters, between spaces."""
-    if text.isascii() or not UNSPACED.search(text):
+def pairs_of(run: str) -> Sequence[str]:
+    """Return each two letters that follow each other in a run, or its only one."""
+    letters = letters_of(run)
+    return list(map(add, letters, letters[1:])) if len(letters) > 1 else letters
+
+
+def pairs_and_letters(run: str) -> Sequence[str]:
+    """Return each two letters that follow each other in a run, and each letter, with its marks and without."""
+    letters = letters_of(run)
+    return [*map(add, letters, letters[1:]), *letters, *(letter[0] for letter in letters if len(letter) > 1)]
+
+
+def replace_runs(text: str, split: Callable[[str], Sequence[str]]) -> str:
+    """Return the text with each run of such a script in place of what it is split into, between spaces."""
+    if text.isascii() or not PAIRED.search(text):
         return text
-    return _RUN.sub(lambda run: f" {' '.join(pairs_of(run[0]))} ", text)
+    return _RUN.sub(lambda run: f" {' '.join(split(run[0]))} ", text)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from mvindex.lexical.tokenizer import Lexical, tokenize
+from mvindex.lexical.tokenizer import Lexical, tokenize, tokenize_query
 from mvindex.records import Doubles, Hit
 from mvindex_connectors.frameworks.citations import stored_fields
 
@@ -32,7 +32,7 @@ def choose_best_snippets(query: str, hits: Sequence[Hit], tokenizer: Lexical) ->
 
 def _snippet_scores(query: str, texts: Sequence[str], tokenizer: Lexical) -> Doubles:
     """Return for each text the sum over the query's terms of ln(1 + texts / texts with the term) f / (f + k1)."""
-    tokens, terms = tokenize(texts, tokenizer), set(tokenize([query], tokenizer).hashes.tolist())
+    tokens, terms = tokenize(texts, tokenizer), set(tokenize_query(query, tokenizer).hashes.tolist())
     scores = np.zeros(len(texts))
     for row, term in enumerate(tokens.hashes.tolist()):
         if term in terms:

@@ -1,4 +1,4 @@
-"""Texts are split as FTS5 splits them whole."""
+"""Texts are split as FTS5 splits their indexed form whole."""
 
 import sqlite3
 import sys
@@ -15,8 +15,14 @@ from mvindex import kernels
 from mvindex.kernels import has_numba
 from mvindex.kernels.loading import Loading
 from mvindex.lexical import loops, tokenizer
-from mvindex.lexical.tokenizer import _TOKENIZERS, Lexical, tokenize, tokenize_compiled, tokenize_plainly
-from mvindex.text.unspaced import split_unspaced
+from mvindex.lexical.tokenizer import (
+    _TOKENIZERS,
+    Lexical,
+    _indexed_form,
+    tokenize,
+    tokenize_compiled,
+    tokenize_plainly,
+)
 
 if has_numba():
     from mvindex.lexical import chunks
@@ -25,7 +31,10 @@ needs_numba = pytest.mark.skipif(not has_numba(), reason="NOT RUN: needs numba (
 
 # Letters, separators, accents, other scripts: what decides where terms begin and end.
 TEXTS = st.text(
-    st.sampled_from("abCE19 ._-\0\t'\x1f\x80\xa0éÉß\u0301\u0300\u2019\u2028İσς石油ก\ue000\U0001f600"), max_size=40
+    st.sampled_from(
+        "abCE19 ._-\0\t'\x1f\x80\xa0éÉß\u0301\u0300\u2019\u2028İσς石油ก가न\u093c\u094dﬁ\u00ad\uff0c½№\ue000\U0001f600"
+    ),
+    max_size=40,
 )
 
 
@@ -36,21 +45,20 @@ def split_whole(texts, lexical):
         connection.execute(f"CREATE VIRTUAL TABLE t USING fts5(text, tokenize='{_TOKENIZERS[lexical]}')")
         connection.execute("CREATE VIRTUAL TABLE terms USING fts5vocab(t, instance)")
         connection.text_factory = bytes
-        split = map(split_unspaced, texts) if lexical is Lexical.BIGRAMS else texts
-        connection.executemany("INSERT INTO t(rowid, text) VALUES (?, ?)", enumerate(split))
+        connection.executemany("INSERT INTO t(rowid, text) VALUES (?, ?)", enumerate(map(_indexed_form, texts)))
         for term, number in connection.execute("SELECT term, doc FROM terms WHERE term IS NOT NULL"):
             found[number][xxhash.xxh3_64_intdigest(term)] += 1
     return found
 
 
-def read_by_fts5(texts, lexical):
-    return [split_unspaced(text) if lexical is Lexical.BIGRAMS else text for text in texts]
+def prepared(texts, lexical):
+    return [_indexed_form(text) if lexical is Lexical.BIGRAMS else text for text in texts]
 
 
 def check(texts, lexical):
     tokens = tokenize(texts, lexical)
     if has_numba():
-        check_alike(tokenize_compiled(read_by_fts5(texts, lexical), lexical), tokens)
+        check_alike(tokenize_compiled(prepared(texts, lexical), lexical), tokens)
     found = [Counter() for _ in texts]
     for hashed, begin, end in zip(tokens.hashes.tolist(), tokens.starts[:-1], tokens.starts[1:], strict=True):
         assert end > begin
@@ -91,7 +99,7 @@ LENGTHS = [1, 7, 8, 9, 15, 16, 17, 64, 65, 5000, 40_000]
 
 
 @pytest.mark.parametrize("lexical", Lexical)
-@pytest.mark.parametrize("letters", ["aB9", "aéÉ", "石油", "x\u0301", "running "])
+@pytest.mark.parametrize("letters", ["aB9", "aéÉ", "石油", "가각", "ﬁß", "x\u0301", "running "])
 def test_chunks_of_any_length_have_the_terms_of_fts5(lexical, letters):
     texts = [(letters * length)[:length] for length in LENGTHS]
     check([*texts, " ".join(texts), "\0".join(texts)], lexical)
@@ -111,7 +119,7 @@ def test_many_chunks_are_told_apart_whatever_room_they_are_given_first(lexical, 
         texts = [
             f"run{number} Running{number * number} {number} é{number} 石油 the" for number in range(begin, begin + 1500)
         ]
-        read = read_by_fts5(texts, lexical)
+        read = prepared(texts, lexical)
         check_alike(tokenize_compiled(read, lexical), tokenize_plainly(read, lexical))
     assert len(tokenizer._COUNTERS[lexical]) == 1
 

@@ -5,8 +5,8 @@ import xxhash
 
 import mvindex
 from mvindex.lexical.language import detect_lexical
-from mvindex.lexical.tokenizer import Lexical, tokenize
-from mvindex.text.unspaced import split_unspaced
+from mvindex.lexical.tokenizer import Lexical, tokenize, tokenize_query
+from mvindex.text.unspaced import pairs_and_letters, replace_runs
 
 TEXTS = {
     "oil-zh": "1973年的石油危机使油价上涨了四倍。阿拉伯国家对美国实行石油禁运。",
@@ -56,11 +56,13 @@ def hashes_of(terms):
     return sorted(xxhash.xxh3_64_intdigest(term.encode()) for term in terms)
 
 
-def test_other_kinds_split_as_before():
-    for kind in (Lexical.UNICODE, Lexical.ENGLISH):
-        assert tokenize(["石油危機。"], kind).hashes.tolist() == hashes_of(["石油危機"])
-    pairs = tokenize(["石油危機 Café 1973"], Lexical.BIGRAMS).hashes.tolist()
-    assert pairs == hashes_of(["1973", "cafe", "石油", "油危", "危機"])
+@pytest.mark.parametrize("kind", Lexical)
+def test_a_text_has_pairs_and_letters_and_a_query_only_pairs(kind):
+    text = "石油危機。 Café 1973"
+    others, pairs = ["1973", "cafe"], ["石油", "油危", "危機"]
+    assert tokenize([text], kind).hashes.tolist() == hashes_of([*others, *pairs, *"石油危機"])
+    assert tokenize_query(text, kind).hashes.tolist() == hashes_of([*others, *pairs])
+    assert tokenize_query("油", kind).hashes.tolist() == hashes_of(["油"])
 
 
 @pytest.mark.parametrize(
@@ -68,14 +70,14 @@ def test_other_kinds_split_as_before():
     [
         ("plain text", "plain text"),
         ("水", " 水 "),
-        ("a石油b", "a 石油 b"),
-        ("石油危", " 石油 油危 "),
-        ("น้ำมัน", " น้ำ ำมั มัน "),
+        ("a石油b", "a 石油 石 油 b"),
+        ("석유는", " 석유 유는 석 유 는 "),
+        ("มัน", " มัน มั น ม "),
         ("", ""),
     ],
 )
-def test_runs_become_pairs(text, split):
-    assert split_unspaced(text) == split
+def test_runs_become_pairs_and_letters(text, split):
+    assert replace_runs(text, pairs_and_letters) == split
 
 
 @pytest.mark.parametrize(
@@ -85,6 +87,7 @@ def test_runs_become_pairs(text, split):
         (["The plague of the year was known as 黑死病 in China and it was of the East."] * 3, Lexical.BIGRAMS),
         (["The oil crisis of the year was a shock to the economy of the world."] * 99 + ["石油"], Lexical.ENGLISH),
         (["Die Krise war ein Schock."], Lexical.UNICODE),
+        (["석유 위기는 1973년에 시작되었다."], Lexical.BIGRAMS),
     ],
 )
 def test_the_first_texts_decide(texts, kind):
