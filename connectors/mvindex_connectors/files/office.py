@@ -9,6 +9,7 @@ from mvindex.corpus.inputs import Input
 from mvindex.corpus.options import CorpusOptions
 from mvindex.corpus.passages import Outline, passage_format
 from mvindex.corpus.passages.markdown import outline_markdown
+from mvindex.text.normal import unset
 from mvindex_connectors.files.parsing import parser_errors, read_archive, require_parser
 
 _SLIDE = re.compile(r"^<!-- Slide number: (\d+) -->$", re.MULTILINE)
@@ -48,7 +49,7 @@ def _convert(file: Input, options: CorpusOptions, converter: str) -> str:
     converters = require_parser("markitdown.converters", file)
     with parser_errors(file):
         found = getattr(converters, converter)().convert(archive, markitdown.StreamInfo())
-        return str(found.markdown).replace("\0", "")
+        return unset(str(found.markdown).replace("\0", ""))
 
 
 DOCX = passage_format("docx", (".docx",), read_docx)

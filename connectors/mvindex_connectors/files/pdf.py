@@ -11,6 +11,7 @@ from mvindex.corpus.options import CorpusOptions
 from mvindex.corpus.passages import Block, Outline, Section, passage_format
 from mvindex.corpus.passages.documents import read_whole
 from mvindex.errors import CorpusError
+from mvindex.text.normal import unset
 from mvindex_connectors.files.parsing import parser_errors, require_parser
 
 _WORD_PREFIX = "Microsoft Word - "
@@ -72,7 +73,7 @@ def _page_text(document: Any, number: int) -> str:
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     for hyphen in _HYPHENS:
         text = text.replace(f"{hyphen}\n", "").replace(hyphen, "")
-    return text.translate(_CONTROLS)
+    return unset(text.translate(_CONTROLS))
 
 
 def _bookmarks(document: Any) -> list[_Bookmark]:

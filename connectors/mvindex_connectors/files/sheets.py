@@ -17,6 +17,7 @@ from mvindex.corpus.row_texts import cell_text, place_row, row_text
 from mvindex.corpus.rows import Row, Source, SourceLocation
 from mvindex.errors import CorpusError
 from mvindex.records import Document
+from mvindex.text.normal import unset
 from mvindex_connectors.files.parsing import parser_errors, read_archive, require_parser
 
 XLSX = "xlsx"
@@ -125,7 +126,7 @@ def _are_names(values: Iterable[Any]) -> bool:
 def _value(value: Any) -> Any:
     """Return the value of a cell as one of JSON: dates as ISO texts, fractions to the 15 digits that Excel has."""
     if isinstance(value, str):
-        return value.replace("\0", "")
+        return unset(value.replace("\0", ""))
     if isinstance(value, float):
         return int(value) if value.is_integer() and abs(value) < 1e15 else float(f"{value:.15g}")
     if isinstance(value, datetime.datetime) and value.time() == datetime.time():

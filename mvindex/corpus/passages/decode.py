@@ -7,6 +7,7 @@ import re
 
 from mvindex.errors import CorpusError
 from mvindex.plugins import install_command
+from mvindex.text.normal import unset
 
 # UTF-32 first: its mark begins as that of UTF-16.
 _MARKS = (
@@ -21,7 +22,7 @@ _META_BYTES = 1024
 
 
 def decode_text(data: bytes, name: str) -> tuple[str, str]:
-    """Return the text without a byte order mark, and the name of its encoding.
+    """Return the text without a byte order mark and marks of the typesetter, and the name of its encoding.
 
     Raises:
         CorpusError: The bytes are no text, or in an encoding that cannot be detected; the way out is named.
@@ -39,7 +40,7 @@ def decode_text(data: bytes, name: str) -> tuple[str, str]:
     if "\0" in text:
         raise CorpusError(f"{name}: holds a NUL at character {text.index(chr(0)) + 1}; expected text")
     # Lines of an old Mac.
-    return text if "\n" in text else text.replace("\r", "\n"), encoding or "utf-8"
+    return unset(text if "\n" in text else text.replace("\r", "\n")), encoding or "utf-8"
 
 
 def decode_html(data: bytes, name: str) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from mvindex.corpus.options import CorpusOptions
 from mvindex.corpus.passages.decode import decode_html
 from mvindex.corpus.passages.documents import passage_format, read_whole
 from mvindex.corpus.passages.outline import Block, Outline, SectionBuilder, with_encoding
+from mvindex.text.normal import unset
 
 _SKIPPED = frozenset(("script", "style", "noscript", "template", "svg", "math", "iframe", "object", "nav", "button"))
 _VOID = frozenset(
@@ -115,7 +116,7 @@ class _TextOfHtml:
     def add_text(self, data: str) -> None:
         if self._skipped:
             return
-        data = unescape(_HUGE_NUMBER.sub("\ufffd", data))
+        data = unset(unescape(_HUGE_NUMBER.sub("\ufffd", data)))
         if self._in_title:
             self._title.append(data)
         else:

@@ -205,6 +205,23 @@ class TestOtherFormats:
             (("A & B", "C"), "C\n\nx | y\n1 | 2\n\na\n  b"),
         ]
 
+    @pytest.mark.parametrize(
+        ("name", "content"),
+        [
+            ("a.html", "<p>The refrig&shy;er&shy;ator, &#xfb01;nance, data&#8203;base</p>"),
+            ("a.html", "<p>The refrig\u00aderator, \ufb01nance, data\u200bbase</p>"),
+            ("a.txt", "The refrig\u00aderator, \ufb01nance, data\u2060base"),
+            ("a.md", "The refrig\u00aderator, \ufb01nance, data\ufeffbase"),
+        ],
+    )
+    def test_texts_have_no_soft_hyphens_and_ligatures(self, tmp_path, name, content):
+        [found] = read(tmp_path, name, content.encode())
+        assert found.text == "The refrigerator, finance, database"
+
+    def test_what_a_script_needs_stays(self, tmp_path):
+        text = "می\u200cروم ភាសា\u200bខ្មែរ क\u094d\u200dष"
+        assert read(tmp_path, "a.txt", text.encode())[0].text == text
+
     def test_code_keeps_its_lines(self, tmp_path):
         found = read(tmp_path, "a.py", "def f():\n    return 1\n\n\ndef g():\n    return 2\n", passage_words=4)
         assert [(one.text, one.metadata["line"]) for one in found] == [

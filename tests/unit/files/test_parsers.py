@@ -191,3 +191,13 @@ def test_without_the_extra_a_folder_names_the_file_and_a_named_file_is_an_error(
     with open_corpus(str(folder)) as corpus:
         reject, row = corpus
     assert isinstance(reject, Reject) and told in reject.reason and row.document.text == "b"
+
+
+@pytest.mark.parametrize("suffix", ["docx", "xlsx"])
+def test_texts_have_no_soft_hyphens_and_ligatures(tmp_path, suffix):
+    path, text = tmp_path / f"a.{suffix}", "The refrig\u00aderator, \ufb01nance"
+    if suffix == "docx":
+        write_docx(path, [text])
+    else:
+        write_xlsx(path, {"sheet": [["name"], [text]]})
+    assert "The refrigerator, finance" in read(path)[0][2]
