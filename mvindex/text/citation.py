@@ -12,17 +12,18 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
-from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cache, cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from mvindex.records import Citation
+from mvindex.text.normal import normal_form
 from mvindex.text.units import split_units
 
 if TYPE_CHECKING:
     from mvindex.records import Floats, Ints
-from mvindex.text.unspaced import UNSPACED, pairs_of
+from mvindex.text.unspaced import PAIRED, pairs_of
 
 # The weight of each feature, by the part of the score that it belongs to.
 WEIGHTS: Mapping[str, Mapping[str, float]] = {
@@ -37,6 +38,12 @@ _WEIGHT = {name: weight for weights in WEIGHTS.values() for name, weight in weig
 _PART = {name: part for part, weights in WEIGHTS.items() for name in weights}
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?(?:[.,][0-9]+)*")
+# Where these or scripts that have marks of their own are in a text, its words are found by another pattern.
+_MARKS = re.compile(
+    "[\u00ad\u0300-\u036f\u0483-\u0487\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed"
+    "\u0711-\u1cff\u1dc0-\u1dff\u200b-\u200f\u202a-\u202e\u2060-\u206f\u20d0-\u20ff\u302a-\u302f\u3099\u309a"
+    "\ua66f-\uabff\ufb1e\ufe00-\ufe2f\ufeff\U00010000-\U0010ffff]"
+)
 # Of longer texts nothing is kept: 256 of this length take some 50 MB.
 _KEPT_CHARS = 8_000
 # Views whose scores differ by less say nothing.
@@ -313,18 +320,28 @@ def _name(words: Sequence[str]) -> float:
 _CUES = {Sought.DATE: _date, Sought.NUMBER: _number, Sought.NAME: _name}
 
 
+@cache
+def _word_with_marks() -> Any:
+    """Return the pattern of words with marks, which are vowels in Hindi, and what is not seen, such as soft hyphens."""
+    import regex  # few texts need it
+
+    letters = r"[\p{L}\p{N}][\p{L}\p{N}\p{M}\p{Cf}]*"
+    return regex.compile(rf"{letters}(?:['’]{letters})?(?:[.,][0-9]+)*")
+
+
 def _terms_of(text: str) -> tuple[list[str], list[str]]:
-    """Return the words of a text, and the term of each; of scripts without spaces both are pairs of letters."""
-    words = _WORD.findall(text)
-    if not text.isascii() and UNSPACED.search(text):
-        words = [part for word in words for part in (pairs_of(word) if UNSPACED.search(word) else [word])]
+    """Return the words of a text, and the term of each; of scripts searched by pairs of letters both are these."""
+    has_marks = not text.isascii() and _MARKS.search(text)
+    words = (_word_with_marks() if has_marks else _WORD).findall(text)
+    if not text.isascii() and PAIRED.search(text):
+        words = [part for word in words for part in (pairs_of(normal_form(word)) if PAIRED.search(word) else [word])]
     return words, [_stem(word) for word in words]
 
 
 @lru_cache(1 << 16)
 def _stem(word: str) -> str:
-    """Return a word in lower case without plural and common English suffixes."""
-    term = word.lower()
+    """Return a word in its normal form, in lower case, without plural and common English suffixes."""
+    term = normal_form(word).lower()
     if term.endswith(("'s", "’s")):
         term = term[:-2]
     if len(term) > 3 and term.endswith("s") and not term.endswith(("ss", "us", "is")):

@@ -91,6 +91,25 @@ def test_scripts_without_spaces_are_compared_by_pairs_of_letters():
     assert Citer("石油危机何时开始").cite(text).text == "石油危机始于1973年。"
 
 
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("refrigerator", "The re\u00adfrig\u00ader\u00adator hums."),
+        ("finance", "The \ufb01nance minister."),
+        ("STRASSE", "Die Straße ist lang."),
+        ("कलम", "क़लम मेज़ पर है।"),
+        ("हिन्दी", "हिन्दी भाषा है।"),
+        ("محمد", "كتب مُحَمَّد."),
+        ("ガス", "ｶﾞｽ代。"),
+        ("석유", "석유를 샀다."),
+    ],
+)
+def test_words_are_compared_in_their_normal_form(question, answer):
+    text = f"Nothing is here. {answer} Nor here."
+    cited = Citer(question).cite(text)
+    assert answer.rstrip(".。।") in cited.text and text[cited.start : cited.end] == cited.text
+
+
 @pytest.mark.parametrize("text", ["", " \n", "?!"])
 def test_a_text_without_letters_has_no_citation(text):
     assert Citer("what").cite(text) is None
