@@ -1,9 +1,10 @@
 """Chooses the part of a document's text that most likely answers a question: what a hit cites.
 
 Every part is scored by four signals, a weighted sum: the score of the view that stands for it, the question's terms in
-it, what stands beside it, and whether it holds the kind of thing that the question asks for. Nothing is encoded and no
-index is read. The weights were fitted on questions of SQuAD by `bench/citations.py --fit`; question words and pronouns
-are English, the rest is of any language.
+it, what stands beside it, and whether it holds the kind of thing that the question asks for. A heading, a question of a
+FAQ and the header of a table are not cited where something stands below them: the best part below is. Nothing is
+encoded and no index is read. The weights were fitted on questions of SQuAD by `bench/citations.py --fit`; question
+words and pronouns are English, the rest is of any language.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mvindex.records import Citation
+from mvindex.text.headings import headed_parts, named_cells
 from mvindex.text.normal import normal_form
-from mvindex.text.units import split_units
+from mvindex.text.units import LONGEST_CHARS, split_units
 
 if TYPE_CHECKING:
     from mvindex.records import Floats, Ints
@@ -126,12 +128,11 @@ class Citer:
         for name, values in features.items():
             weight = _WEIGHT[name]
             totals = [total + weight * value for total, value in zip(totals, values, strict=True)]
-        best = totals.index(max(totals))
-        start, end = parted.units[best]
+        best = parted.answer(totals)
         why = dict.fromkeys(WEIGHTS, 0.0)
         for name, values in features.items():
             why[_PART[name]] += _WEIGHT[name] * values[best]
-        return Citation(text[start:end], start, end, why)
+        return Citation(*parted.shown(text, best), why)
 
     def features(self, parted: PartedText, views: ScoredViews | None) -> dict[str, Sequence[float]]:
         """Return the features of the parts by name, one value for each part; those that are 0 for all are left out."""
@@ -221,6 +222,7 @@ class PartedText:
 
     def __init__(self, text: str, title: str) -> None:
         self.units = split_units(text)
+        self._headed = headed_parts(text, self.units, title)
         self.parts = [_Part(*_terms_of(text[start:end])) for start, end in self.units]
         places: dict[str, set[int]] = {}
         for place, part in enumerate(self.parts):
@@ -240,6 +242,31 @@ class PartedText:
         self.lines = "\n" + "\n".join(self.found)
         # Threads share it: spans and what was made of them are one object.
         self._viewed: tuple[bytes, list[int]] | None = None
+
+    def answer(self, totals: Sequence[float]) -> int:
+        """Return the number of the part with the highest total, the first of equals; below a heading where it is one.
+
+        The parts below a heading end at the next one.
+        """
+        best, heads = totals.index(max(totals)), self._headed.heads
+        if not heads[best]:
+            return best
+        first = next((place for place in range(best, len(heads)) if not heads[place]), None)
+        if first is None:
+            return best
+        last = next((place for place in range(first, len(heads)) if heads[place]), len(heads))
+        return max(range(first, last), key=totals.__getitem__)
+
+    def shown(self, text: str, place: int) -> tuple[str, int, int]:
+        """Return a part as it is cited, and its characters: of a row of a table its cells with their columns' names."""
+        part = begin, end = self.units[place]
+        header = self._headed.headers.get(place)
+        if header is None:
+            return text[begin:end], begin, end
+        row = self._headed.rows[place]
+        if row[1] - row[0] <= LONGEST_CHARS:
+            part = row
+        return named_cells(text, self.units[header], row, part) or text[begin:end], *part
 
     def parts_with_stem(self, stem: str) -> frozenset[int]:
         """Return the numbers of the parts with a term that begins like this."""

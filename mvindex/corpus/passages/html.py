@@ -1,4 +1,4 @@
-"""HTML as text: headings are kept, a row of a table is a line; scripts, styles and navigation are left out."""
+"""HTML as text: headings are kept, a row of a table is a line, with a rule below its header; scripts, styles and navigation are left out."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ class _TextOfHtml:
         self._in_title = False
         self._pre_depth = 0
         self._table_depth = 0
-        self._is_first_cell = True
+        # The tags of the cells of the row that is open, and whether the table may still have a header.
+        self._cells: list[str] = []
+        self._may_have_header = False
 
     def begin_tag(self, tag: str) -> None:
         if self._skipped or tag in _SKIPPED:
@@ -85,12 +87,21 @@ class _TextOfHtml:
         if tag == "table":
             self._end_block()
             self._table_depth += 1
+            self._cells, self._may_have_header = [], True
         elif tag == "tr":
+            self._end_row()
             self._block.append("\n")
-            self._is_first_cell = True
         else:
-            self._block.append("" if self._is_first_cell else " | ")
-            self._is_first_cell = False
+            self._block.append(" | " if self._cells else "")
+            self._cells.append(tag)
+
+    def _end_row(self) -> None:
+        """End a row; below a first one of `th` alone comes the rule that tells it from the others."""
+        if self._cells and self._may_have_header:
+            if len(self._cells) > 1 and set(self._cells) == {"th"}:
+                self._block.append("\n" + " | ".join(["---"] * len(self._cells)))
+            self._may_have_header = False
+        self._cells = []
 
     def end_tag(self, tag: str) -> None:
         if self._skipped:
@@ -108,6 +119,7 @@ class _TextOfHtml:
             self._end_block()
             self._pre_depth = max(0, self._pre_depth - 1)
         elif tag == "table":
+            self._end_row()
             self._table_depth = max(0, self._table_depth - 1)
             self._end_block(is_lines=True)
         elif tag in _BLOCKS and not self._table_depth:

@@ -202,7 +202,7 @@ class TestOtherFormats:
         assert outline.title == "The page" and outline.first_line is None
         assert headings_and_texts(outline) == [
             (("A & B",), "A & B\n\nSome bold text.\nmore\n\n- one\n\n- two"),
-            (("A & B", "C"), "C\n\nx | y\n1 | 2\n\na\n  b"),
+            (("A & B", "C"), "C\n\nx | y\n--- | ---\n1 | 2\n\na\n  b"),
         ]
 
     @pytest.mark.parametrize(
@@ -221,6 +221,19 @@ class TestOtherFormats:
     def test_what_a_script_needs_stays(self, tmp_path):
         text = "می\u200cروم ភាសា\u200bខ្មែរ क\u094d\u200dष"
         assert read(tmp_path, "a.txt", text.encode())[0].text == text
+
+    @pytest.mark.parametrize(
+        ("table", "expected"),
+        [
+            ("<tr><th>x<th>y<tr><th>1<td>2", "x | y\n--- | ---\n1 | 2"),
+            ("<thead><tr><th>x</th><th>y</th></tr></thead><tbody><tr><td>1<td>2", "x | y\n--- | ---\n1 | 2"),
+            ("<tr><td>x<td>y<tr><th>1<th>2", "x | y\n1 | 2"),
+            ("<tr><th>x<td>y<tr><th>1<td>2", "x | y\n1 | 2"),
+            ("<tr><th>x<tr><td>1", "x\n1"),
+        ],
+    )
+    def test_a_rule_tells_the_header_of_a_table_from_its_rows(self, table, expected):
+        assert outline_html(f"<table>{table}</table>").text == expected
 
     def test_code_keeps_its_lines(self, tmp_path):
         found = read(tmp_path, "a.py", "def f():\n    return 1\n\n\ndef g():\n    return 2\n", passage_words=4)

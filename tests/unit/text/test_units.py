@@ -31,6 +31,7 @@ def parts(text):
         ),
         ("short\nbut going on", ["short\nbut going on"]),
         ("石油危机始于1973年。它很严重！", ["石油危机始于1973年。", "它很严重！"]),
+        ("name | age\nann | 3\nbob | 4", ["name | age", "ann | 3", "bob | 4"]),
         ("", []),
         (" \n . ?", []),
     ],
@@ -56,4 +57,26 @@ def test_parts_are_in_order_apart_bare_and_hold_every_letter(text):
     assert all(part == part.strip() for part in parts(text))
     assert [char for part in parts(text) for char in part if char.isalnum()] == [
         char for char in text if char.isalnum()
+    ]
+
+
+def test_a_row_of_a_table_is_one_part_or_several_of_whole_cells():
+    row = "part: PX-1037; maker: Orbitex. Inc; price (EUR): 5.30; note: Fragile; heavy. Handle with care"
+    assert parts(row) == [row]
+    cells = [f"column {n}: A value. Of two sentences" for n in range(20)]
+    found = parts("; ".join(cells))
+    assert [cell for part in found for cell in part.rstrip(";").split("; ")] == cells
+    assert len(found) == 3 and max(map(len, found)) <= 300
+
+
+def test_a_cell_that_is_longer_than_a_part_is_cut_between_sentences():
+    found = parts("name: Bob; story: " + "It was so. " * 80 + "; age: 3")
+    assert found[0] == "name: Bob;" and found[-1] == "age: 3" and found[2] == "It was so."
+
+
+def test_a_sentence_with_colons_is_no_row():
+    text = "The Normans (Norman: Nourmands; French: Normands; Latin: Normanni) were people. They came."
+    assert parts(text) == [
+        "The Normans (Norman: Nourmands; French: Normands; Latin: Normanni) were people.",
+        "They came.",
     ]
