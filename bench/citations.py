@@ -30,6 +30,7 @@ from mvindex.corpus import read_documents
 from mvindex.encoder import load_encoder
 from mvindex.eval.answers import AnswerMatcher
 from mvindex.eval.questions import read_questions
+from mvindex.records import winning_text
 from mvindex.text.citation import WEIGHTS, Citer, ScoredViews, parted_text
 
 MODES = ("dense", "hybrid")
@@ -75,7 +76,7 @@ def gold_row(index, questions):
             begun = time.process_time()
             cited = hit.citation
             spent += time.process_time() - begun
-            shares.add("snippet", hit.snippet, holds_answer)
+            shares.add("snippet", winning_text(hit), holds_answer)
             shares.add("citation", cited.text, holds_answer)
             shares.add("terms", Citer(question.text).cite(hit.text, hit.title).text, holds_answer)
     return {**shares.row(), "ms": 1e3 * spent / len(questions)}
@@ -89,7 +90,7 @@ def first_row(index, questions, mode):
         for question, result in zip(batch, results, strict=True):
             holds_answer = matcher.prepare(question.id, question.answers)
             hit = result.hits[0]
-            for name, text in (("text", hit.text), ("snippet", hit.snippet), ("citation", hit.citation.text)):
+            for name, text in (("text", hit.text), ("snippet", winning_text(hit)), ("citation", hit.citation.text)):
                 shares.add(name, text, holds_answer)
     return shares.row()
 

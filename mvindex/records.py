@@ -188,7 +188,8 @@ class Citation:
     """The part of a hit's text that most likely answers the query.
 
     Attributes:
-        text: The characters [start, end) of the document's text.
+        text: The characters [start, end) of the document's text; of a row of a table below a header its cells, each
+            with the name of its column.
         start, end: Offsets in code points, from 0.
         why: The parts of its score, which add up: "views", "terms", "context" (what stands beside it) and "cues" (the
             kind of thing that the query asks for).
@@ -266,7 +267,8 @@ class Hit(_Undecoded):
         slot: The number of the winning view, from 0.
         span: The characters [begin, end) of the text that the view stands for; None where it stands for none, or the
             search left the text out.
-        snippet: The text of the span, or the title where the text is empty; None as span.
+        snippet: The text of the citation. Without one that of the span, or the title where the text is empty; None where
+            there is none of these, or the search left the text out.
         text, title, metadata: Those of the document; "" and {} where the search left them out.
         components: In lexical and hybrid search and after reranking, the part of each ranking in the score.
         citation: The part of the text that most likely answers, chosen when it is first read. None for a query without
@@ -295,10 +297,11 @@ class Hit(_Undecoded):
                 _SET["metadata"](self, source.metadata)
             elif name == "citation":
                 _SET["citation"](self, _CITE(self)())
+            elif name == "span":
+                _SET["span"](self, source.span(self.slot))
             else:
-                span, snippet = span_and_snippet(source, self.slot)
-                _SET["span"](self, span)
-                _SET["snippet"](self, snippet)
+                cited = self.citation
+                _SET["snippet"](self, winning_text(self) if cited is None else cited.text)
             return object.__getattribute__(self, name)
 
 
@@ -344,6 +347,13 @@ def undecoded_hit_without_text(
     _SET_SPAN(hit, None)
     _SET_SNIPPET(hit, None)
     return hit
+
+
+def winning_text(hit: Hit) -> str | None:
+    """Return the text that the winning view of a hit stands for, as span_and_snippet(); the hit has its text."""
+    if hit.span is None:
+        return None if hit.text.strip() else hit.title
+    return hit.text[hit.span[0] : hit.span[1]]
 
 
 def span_and_snippet(stored: HitSource, slot: int) -> tuple[Span | None, str | None]:

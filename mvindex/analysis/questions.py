@@ -14,7 +14,7 @@ from mvindex.analysis.options import AnalysisOptions
 from mvindex.eval.answers import AnswerMatcher
 from mvindex.eval.questions import Question
 from mvindex.index import embedded_store_of
-from mvindex.records import CountCallback, Floats, Hit, SearchResult
+from mvindex.records import CountCallback, Floats, Hit, SearchResult, winning_text
 
 if TYPE_CHECKING:
     from mvindex.index import Index
@@ -163,6 +163,6 @@ class _AnswerRanks:
         cited = {rank: hits[rank - 1].citation for rank in in_text}
         return cls(
             in_text,
-            [rank for rank in in_text if holds_answer(hits[rank - 1].snippet or "")],
+            [rank for rank in in_text if holds_answer(winning_text(hits[rank - 1]) or "")],
             [rank for rank, one in cited.items() if one is not None and holds_answer(one.text)],
         )

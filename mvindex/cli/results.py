@@ -91,7 +91,7 @@ def print_result(
 
 
 def result_as_rows(query_id: str, result: SearchResult) -> list[list[Any]]:
-    """Return a result as rows of TSV_HEADER, one for each hit; the citation is the snippet where there is none."""
+    """Return a result as rows of TSV_HEADER, one for each hit."""
     return [
         [
             query_id,
@@ -99,7 +99,7 @@ def result_as_rows(query_id: str, result: SearchResult) -> list[list[Any]]:
             hit.id,
             f"{hit.score:.6g}",
             hit.title,
-            hit.snippet if hit.citation is None else hit.citation.text,
+            hit.snippet,
             _place_of(hit),
         ]
         for rank, hit in enumerate(result.hits, start=1)

@@ -10,7 +10,7 @@ from mvindex.errors import QueryError
 from mvindex.eval.answers import AnswerMatcher
 from mvindex.eval.questions import Question
 from mvindex.plugins import require
-from mvindex.records import Hit, SearchResult
+from mvindex.records import Hit, SearchResult, winning_text
 
 DEFAULT_CUTOFFS = (1, 5, 20, 100)
 
@@ -147,7 +147,7 @@ class _Cited:
         for hit in hits:
             self.total += 1
             cited = "" if hit.citation is None else hit.citation.text
-            texts = {"text": hit.text, "snippet": hit.snippet or "", "citation": cited}
+            texts = {"text": hit.text, "snippet": winning_text(hit) or "", "citation": cited}
             self._found.update(name for name, text in texts.items() if holds_answer(text))
 
     def shares(self) -> dict[str, float]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from mvindex.errors import EncoderError, QueryError
-from mvindex.records import Component, Hit, SearchResult, check_count
+from mvindex.records import Component, Hit, SearchResult, check_count, winning_text
 from mvindex.scoring.fusion import Mode
 
 if TYPE_CHECKING:
@@ -112,8 +112,9 @@ def _read_together(model: CrossEncoder, are_whole: bool, question: str, hits: Se
 
 
 def _shown(hit: Hit, is_whole: bool) -> str:
-    """Return the text of a hit for a cross-encoder: title and snippet, or the whole text without a snippet."""
-    text = hit.text if is_whole or hit.snippet is None else hit.snippet
+    """Return the text of a hit for a cross-encoder: title and winning view, or the whole text where it has no span."""
+    won = None if is_whole else winning_text(hit)
+    text = hit.text if won is None else won
     return "\n".join(part for part in dict.fromkeys((hit.title, text)) if part)
 
 

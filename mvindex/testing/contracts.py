@@ -386,6 +386,7 @@ class IndexContract:
             # Given views stand for no part of a text, so that terms decide.
             cited = {hit.id: hit.citation for hit in result.hits}
             assert cited == {one.id: Citer(question).cite(one.text, one.title) for one in documents}
+            assert all(hit.snippet == hit.citation.text for hit in result.hits)
         assert all(hit.citation is None for hit in index.search(query, text=question, fields=["title"]).hits)
 
     def test_several_documents_come_in_the_order_of_their_ids(

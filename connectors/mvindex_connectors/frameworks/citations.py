@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mvindex import records
 from mvindex.records import Floats, Hit, SearchResult, Span
 
 if TYPE_CHECKING:
@@ -27,22 +28,23 @@ def citation(hit: Hit, exact: bool) -> dict[str, Any]:
 
     Returns:
         citation: the part of the text that most likely answers (text, start, end, why); None where the text of the
-        query is unknown. snippet, snippet_span ([begin, end) in the text), view (the slot), score, dense_score (see
-        dense_score()), exact, and title where there is one. snippet and snippet_span are None where the span of the
-        view is unknown; a title as snippet has no span.
+        query is unknown. snippet and snippet_span ([begin, end) in the text): those of the citation, and without one of
+        the winning view; None where neither is known, and no span for a title. view (the slot), score, dense_score
+        (see dense_score()), exact, and title where there is one.
 
     """
-    span = hit.span or _stored_span(hit)
-    cited: dict[str, Any] = {
-        "citation": None if hit.citation is None else hit.citation.as_json(),
-        "snippet": hit.snippet if span is None else hit.text[span[0] : span[1]],
+    cited = hit.citation
+    span = winning_span(hit) if cited is None else (cited.start, cited.end)
+    shown: dict[str, Any] = {
+        "citation": None if cited is None else cited.as_json(),
+        "snippet": winning_text(hit) if cited is None else cited.text,
         "snippet_span": None if span is None else list(span),
         "view": hit.slot,
         "score": hit.score,
         "dense_score": dense_score(hit),
         "exact": exact,
     }
-    return cited | ({"title": hit.title} if hit.title else {})
+    return shown | ({"title": hit.title} if hit.title else {})
 
 
 async def citations(api: AsyncIndexAPI, vector: Floats | None, result: SearchResult) -> list[dict[str, Any]]:
@@ -114,10 +116,16 @@ def stored_metadata(metadata: Mapping[str, Any], fields: Mapping[str, Any]) -> d
     return own_metadata(metadata) | ({HIT_KEY: dict(fields)} if fields else {})
 
 
-def _stored_span(hit: Hit) -> Span | None:
-    """Return the span of the winning view as stored by a framework's store that made the views itself."""
+def winning_text(hit: Hit) -> str | None:
+    """Return the text that the winning view stands for, be it the title; None where it is unknown."""
+    span = winning_span(hit)
+    return records.winning_text(hit) if span is None else hit.text[span[0] : span[1]]
+
+
+def winning_span(hit: Hit) -> Span | None:
+    """Return the span of the winning view, or the one stored by a framework's store that made the views itself."""
     spans: Sequence[Sequence[int]] = stored_fields(hit.metadata).get("spans", ())
-    if hit.slot >= len(spans):
-        return None
+    if hit.span is not None or hit.slot >= len(spans):
+        return hit.span
     begin, end = spans[hit.slot]
     return begin, end

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mvindex.records import Doubles, Floats, SearchResult
-from mvindex_connectors.frameworks.citations import citation
+from mvindex_connectors.frameworks.citations import winning_text
 from mvindex_connectors.frameworks.connection import AsyncIndexAPI
 
 
@@ -53,12 +53,12 @@ async def winning_views(
 ) -> Floats:
     """Return the view of each hit that won the query, (n, d).
 
-    A server sends no views: there the snippets that they stand for are embedded, else the documents' texts.
+    A server sends no views: there the texts that they stand for are embedded, else the documents' texts.
     """
     views = await api.winning_views(result.hits)
     if views is not None:
         return views
-    return await embed([citation(hit, True)["snippet"] or hit.text for hit in result.hits])
+    return await embed([winning_text(hit) or hit.text for hit in result.hits])
 
 
 def _unit(rows: Floats) -> Doubles:

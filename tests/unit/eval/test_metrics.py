@@ -114,7 +114,8 @@ def test_answers_are_patterns_with_regex():
 
 def cited_hit(doc_id, snippet, citation, text="Denver won. In May."):
     cited = None if citation is None else Citation(citation, 0, len(citation), {})
-    return Hit(doc_id, 1.0, 0, (0, len(snippet)), snippet, text, "", {}, citation=cited)
+    begin = max(0, text.find(snippet))
+    return Hit(doc_id, 1.0, 0, (begin, begin + len(snippet)), snippet, text, "", {}, citation=cited)
 
 
 def test_citations_of_first_hits_and_of_gold_documents_are_counted_apart():

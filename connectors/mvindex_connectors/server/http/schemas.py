@@ -262,7 +262,10 @@ class Component(Struct):
 class Citation(Struct):
     """A sentence, a line or a window of a document's text."""
 
-    text: Annotated[str, described("The characters [start, end) of the text.")]
+    text: Annotated[
+        str,
+        described("The characters [start, end) of the text; of a table's row its cells, each with its column's name."),
+    ]
     start: int
     end: int
     why: Annotated[
@@ -283,8 +286,8 @@ class Hit(Struct):
     id: str
     score: float
     slot: Annotated[int, described("The winning view.")]
-    span: Span
-    snippet: str | None
+    span: Annotated[Span, described("What the winning view stands for.")]
+    snippet: Annotated[str | None, described("The text of the citation, or without one that of the span.")]
     text: str
     title: str
     metadata: dict[str, Any]
