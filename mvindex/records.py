@@ -267,8 +267,8 @@ class Hit(_Undecoded):
         slot: The number of the winning view, from 0.
         span: The characters [begin, end) of the text that the view stands for; None where it stands for none, or the
             search left the text out.
-        snippet: The text of the citation. Without one that of the span, or the title where the text is empty; None where
-            there is none of these, or the search left the text out.
+        snippet: The text of the citation. Without one that of the span, or the title where the text is empty; None
+            where there is none of these, or the search left the text out.
         text, title, metadata: Those of the document; "" and {} where the search left them out.
         components: In lexical and hybrid search and after reranking, the part of each ranking in the score.
         citation: The part of the text that most likely answers, chosen when it is first read. None for a query without

@@ -17,14 +17,15 @@ LONGEST_CHARS = 240
 LEAST_ITEMS = 5
 LONGEST_ITEM_CHARS = 40
 
-_LINE_BREAK = re.compile(r"\s*\n\s*")
+# Tried at the first character of whitespace only: at each, long whitespace would take its square.
+_LINE_BREAK = re.compile(r"(?<!\s)\s*\n\s*")
 _SEPARATOR = re.compile(r"[,;]\s+|[、，；]\s*")
 _LAST_AND = re.compile(r"\s(?=(?:and|or|&)\s)")
 # Where a long part may be cut, the best first: lines, clauses, enumerations, words.
 _CUTS = tuple(
     re.compile(pattern)
     for pattern in (
-        r"\s*\n\s*",
+        r"\n\s*",
         r"[;:]\s+|\s[-–—]+\s+|[；：]",
         r",\s+(?=(?:and|but|or|so|yet|which|who|whom|whose|where|when|while|although|because|since|after|before)\s)",
         r",\s+|[、，]",

@@ -8,7 +8,7 @@ import importlib
 import importlib.resources
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mvindex.errors import ConfigError
@@ -16,6 +16,8 @@ from mvindex.records import Span, has_visible
 
 # Part of an encoder's fingerprint: increment it whenever the same text may yield other spans.
 SPLITTER_VERSION = "punkt_tab-english+camvr-1"
+# Punkt's decisions that are kept, and the longest text of one: the words beside a sentence end.
+_KEPT_CONTEXTS, _KEPT_CHARS = 1 << 12, 64
 
 
 def split_snippets(text: str, max_snippets: int) -> list[Span]:
@@ -136,7 +138,19 @@ def _sentence_tokenizer() -> Any:
     params.collocations = {tuple(line.split("\t")) for line in _data_lines("collocations.tab")}
     contexts = (line.split("\t") for line in _data_lines("ortho_context.tab"))
     params.ortho_context = _ZeroIfUnknown((word, int(flags)) for word, flags in contexts)
-    return punkt.PunktSentenceTokenizer(params, lang_vars=_UntimedRules(punkt.PunktLanguageVars()))
+    tokenizer = punkt.PunktSentenceTokenizer(params, lang_vars=_UntimedRules(punkt.PunktLanguageVars()))
+    tokenizer.text_contains_sentbreak = _remembering(tokenizer.text_contains_sentbreak)
+    return tokenizer
+
+
+def _remembering(decide: Callable[[str], bool]) -> Callable[[str], bool]:
+    """Return the function with a memory for short texts: a text of nothing but sentence ends repeats a few of them."""
+    known = functools.lru_cache(_KEPT_CONTEXTS)(decide)
+
+    def decided(context: str) -> bool:
+        return known(context) if len(context) <= _KEPT_CHARS else decide(context)
+
+    return decided
 
 
 def _data_lines(name: str) -> list[str]:

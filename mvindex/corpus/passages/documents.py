@@ -80,16 +80,30 @@ def read_whole(file: Input, options: CorpusOptions) -> bytes:
 def _read_rows(file: Input, outlines: Iterator[Outline], max_words: int) -> Iterator[Row | Reject]:
     ids = SectionIds(file.label)
     for outline in outlines:
+        lines = _LineCounter(outline)
         for section, spans in split_outline(outline.text, outline.sections, max_words):
             name = ids.begin_section(section, outline.page)
             for number, span in enumerate(spans, start=1):
-                yield _row(file, outline, section, span, name if number == 1 else f"{name}:{number}")
+                doc_id = name if number == 1 else f"{name}:{number}"
+                yield _row(file, outline, section, span, doc_id, lines.line_of(span[0]))
 
 
-def _row(file: Input, outline: Outline, section: Section, span: Span, doc_id: str) -> Row:
+class _LineCounter:
+    """Counts the lines of an outline from one passage to the next, so that the text is read once."""
+
+    def __init__(self, outline: Outline) -> None:
+        self._text, self._line, self._at = outline.text, outline.first_line, 0
+
+    def line_of(self, begin: int) -> int | None:
+        """Return the line of a character, which is not before the last one asked for; None where lines are unknown."""
+        if self._line is not None:
+            self._line += self._text.count("\n", self._at, begin)
+            self._at = begin
+        return self._line
+
+
+def _row(file: Input, outline: Outline, section: Section, span: Span, doc_id: str, line: int | None) -> Row:
     text = outline.text[span[0] : span[1]]
-    first = outline.first_line
-    line = None if first is None else first + outline.text.count("\n", 0, span[0])
     place = {
         "file": file.relative_path,
         "headings": SEPARATOR.join(section.headings) or None,
@@ -120,7 +134,8 @@ class SectionIds:
 
     def __init__(self, label: str) -> None:
         self._label = short_label(label)
-        self._used: set[str] = set()
+        # Each place that was used, and the last number that was given to a later section of it.
+        self._used: dict[str, int] = {}
 
     def begin_section(self, section: Section, page: int | None) -> str:
         """Return the id of the section's first passage."""
@@ -129,11 +144,12 @@ class SectionIds:
         place = "/".join(parts)
         if len(place) > MAX_PLACE_CHARS:
             place = xxhash.xxh3_128_hexdigest(place.encode())
-        unique, number = place, 1
+        unique, number = place, self._used.get(place, 1)
         while unique in self._used:
             number += 1
             unique = f"{place}-{number}"
-        self._used.add(unique)
+        self._used[place] = number
+        self._used.setdefault(unique, 1)
         return f"{self._label}#{unique}" if unique else self._label
 
 

@@ -1,4 +1,7 @@
-"""HTML as text: headings are kept, a row of a table is a line, with a rule below its header; scripts, styles and navigation are left out."""
+"""HTML as text: headings are kept, a row of a table is a line; scripts, styles and navigation are left out.
+
+A rule below the header of a table tells it from the rows.
+"""
 
 from __future__ import annotations
 
