@@ -325,7 +325,11 @@ def test_every_snippet_is_embedded_once_and_one_text_is_one_view_where_asked(tmp
         "The embargo on oil began in October.", "By March the price of oil had risen.", "It was a shock."
     ]  # fmt: skip
     assert by_text.asked == [OIL]
-    assert whole.similarity_search("oil")[0].metadata["mvindex"]["snippet"] == OIL
+    by_vector = whole.similarity_search_by_vector(by_text.embed_query("oil"))[0].metadata["mvindex"]
+    assert (by_vector["snippet"], by_vector["citation"]) == (OIL, None)
+    by_question = whole.similarity_search("oil")[0].metadata["mvindex"]
+    assert by_question["snippet"] == by_question["citation"]["text"] == "The embargo on oil began in October."
+    assert by_question["snippet_span"] == [by_question["citation"][name] for name in ("start", "end")]
     whole.close()
 
 
@@ -430,8 +434,9 @@ def test_a_callable_encoder_makes_the_index_and_opens_it_again(tmp_path):
     MVIndexVectorStore.from_texts([OIL, PLAGUE], index=tmp_path / "a.mvx", ids=["o", "p"], encoder=encoder).close()
     store = MVIndexVectorStore(tmp_path / "a.mvx", encoder=encoder)
     assert [d.id for d in store.similarity_search("plague")] == ["p", "o"]
-    # Such an encoder says of no view what it stands for: nothing is made up.
-    assert store.similarity_search("plague")[0].metadata["mvindex"]["snippet"] is None
+    # Such an encoder says of no view what it stands for: nothing is made up where no question tells.
+    by_vector = store.similarity_search_by_vector(word_counts("plague"))[0]
+    assert by_vector.id == "p" and by_vector.metadata["mvindex"]["snippet"] is None
     store.close()
     with mvindex.open(tmp_path / "a.mvx", encoder=encoder) as opened:
         assert [d.id for d in MVIndexVectorStore(opened, encoder=encoder).similarity_search("oil")] == ["o", "p"]

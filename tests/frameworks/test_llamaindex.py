@@ -106,9 +106,9 @@ def test_what_the_first_nodes_bring_says_what_an_index_is_made_of(tmp_path):
     documents = [Document(text=OIL, doc_id="oil"), Document(text=PLAGUE, doc_id="plague")]
     context = StorageContext.from_defaults(vector_store=given)
     index = VectorStoreIndex.from_documents(documents, storage_context=context, embed_model=WordEmbedding())
-    # As in any store: LlamaIndex embeds, and a node's embedding is its view.
+    # As in any store: LlamaIndex embeds, and a node's embedding is its view. The question says what is cited.
     best = index.as_retriever(similarity_top_k=1).retrieve("plague")[0]
-    assert best.node.ref_doc_id == "plague" and best.metadata["mvindex"]["snippet"] == PLAGUE
+    assert best.node.ref_doc_id == "plague" and best.metadata["mvindex"]["snippet"] == "The plague reached Crimea."
     with mvindex.open(given.index) as opened:
         assert opened.info().encoder is None and opened.dim == 10
     given.close()

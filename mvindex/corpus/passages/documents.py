@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 import xxhash
 
@@ -85,7 +85,15 @@ def _read_rows(file: Input, outlines: Iterator[Outline], max_words: int) -> Iter
             name = ids.begin_section(section, outline.page)
             for number, span in enumerate(spans, start=1):
                 doc_id = name if number == 1 else f"{name}:{number}"
-                yield _row(file, outline, section, span, doc_id, lines.line_of(span[0]))
+                yield _row(file, outline, section, _Passage(doc_id, span, lines.line_of(span[0])))
+
+
+class _Passage(NamedTuple):
+    """A passage: its id, its characters in the outline's text, and its line, None where lines are unknown."""
+
+    id: str
+    span: Span
+    line: int | None
 
 
 class _LineCounter:
@@ -102,21 +110,21 @@ class _LineCounter:
         return self._line
 
 
-def _row(file: Input, outline: Outline, section: Section, span: Span, doc_id: str, line: int | None) -> Row:
-    text = outline.text[span[0] : span[1]]
+def _row(file: Input, outline: Outline, section: Section, passage: _Passage) -> Row:
+    text = outline.text[passage.span[0] : passage.span[1]]
     place = {
         "file": file.relative_path,
         "headings": SEPARATOR.join(section.headings) or None,
         "page": outline.page,
-        "line": line,
+        "line": passage.line,
     }
     metadata: dict[str, Any] = {
         (f"front_matter_{key}" if key in OWN_FIELDS and key != "encoding" else key): value
         for key, value in outline.metadata.items()
     }
     metadata |= {key: value for key, value in place.items() if value is not None}
-    document = Document(doc_id, text, _title(file, outline, section), metadata)
-    return Row(SourceLocation(file.name, line or outline.page or 1), document, text.encode())
+    document = Document(passage.id, text, _title(file, outline, section), metadata)
+    return Row(SourceLocation(file.name, passage.line or outline.page or 1), document, text.encode())
 
 
 def _title(file: Input, outline: Outline, section: Section) -> str:
