@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -89,10 +90,6 @@ class Document:
         for name in ("id", "text", "title"):
             _check_string(name, getattr(self, name))
         _check_id(self.id)
-        if not isinstance(self.metadata, Mapping):
-            raise DocumentError(
-                f"document {self.id!r}: metadata: expected an object, got {type(self.metadata).__name__}"
-            )
         dump_metadata(self.metadata, self.id)
         if self.view_texts:
             self._check_view_texts()
@@ -604,36 +601,102 @@ def check_ids(ids: str | Iterable[str]) -> list[str]:
 
 
 def dump_metadata(metadata: Mapping[str, Any], doc_id: str) -> str:
-    """Return metadata as canonical JSON (sorted keys, dates in ISO 8601); DocumentError when that is not possible."""
+    """Return metadata as canonical JSON (sorted keys, dates in ISO 8601); DocumentError names what JSON cannot hold.
+
+    Scalars and arrays of NumPy are numbers, strings, booleans, dates and lists.
+    """
+    if not isinstance(metadata, Mapping):
+        raise DocumentError(f"document {doc_id!r}: metadata: expected an object, got {type(metadata).__name__}")
     if not metadata:
         return "{}"
     _check_size(metadata, doc_id)
     try:
         dumped = _METADATA_JSON.encode(dict(metadata))
-        has_bad_key = not _has_string_keys(metadata)
+        is_sound = _has_string_keys(metadata) and _is_text(dumped)
     except (TypeError, ValueError, RecursionError) as err:
-        raise DocumentError(f"document {doc_id!r}: metadata is not JSON: {err}") from err
-    if has_bad_key:
-        raise DocumentError(f"document {doc_id!r}: metadata has a key that is not a string")
-    _check_string("metadata", dumped)
+        reason = _refused_part("metadata", metadata) or f"metadata is not JSON: {err}"
+        raise DocumentError(f"document {doc_id!r}: {reason}") from err
     # An escaped NUL is a backslash of its own, not the second half of an escaped backslash.
-    if "\\u0000" in dumped.replace("\\\\", ""):
-        raise DocumentError(f"document {doc_id!r}: metadata holds a NUL character")
+    if not is_sound or "\\u0000" in dumped.replace("\\\\", ""):
+        raise DocumentError(f"document {doc_id!r}: {_refused_part('metadata', metadata)}")
     return dumped
 
 
-def _date_text(value: object) -> str:
-    """Return a date or datetime of Python in ISO 8601; TypeError for anything else that JSON has no form for."""
+def plain_value(value: object) -> Any:
+    """Return a scalar of NumPy as Python's own value; anything else, and NaT, as it is."""
+    if not isinstance(value, np.generic):
+        return value
+    if isinstance(value, np.floating):
+        return float(value)
+    if not isinstance(value, np.datetime64):
+        return value.item()
+    # What is finer than a microsecond, and what Python has no year for, would become a number.
+    date = (
+        value.astype("datetime64[us]").item()
+        if np.datetime_data(value)[0] in ("ns", "ps", "fs", "as")
+        else value.item()
+    )
+    return date if isinstance(date, datetime.date) else value
+
+
+def _json_form(value: object) -> Any:
+    """Return what JSON has a form for, in place of a date, a value of NumPy, or a mapping; TypeError for others."""
     # The NaT of pandas is a datetime, too, and no date.
     if isinstance(value, datetime.date) and (text := value.isoformat()) != "NaT":
         return text
-    raise TypeError(f"{type(value).__name__} {value!r:.60}: expected a string, number, boolean, null, date or datetime")
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, np.ndarray):
+        return list(value) if value.ndim else value.item()
+    plain = plain_value(value)
+    if plain is value:
+        raise TypeError(f"expected a string, number, boolean, null, date, list or object, got {_shown(value)}")
+    return plain
 
 
 # Made once: json.dumps() makes an encoder at every call that has options.
 _METADATA_JSON = json.JSONEncoder(
-    ensure_ascii=False, sort_keys=True, allow_nan=False, separators=(",", ":"), default=_date_text
+    ensure_ascii=False, sort_keys=True, allow_nan=False, separators=(",", ":"), default=_json_form
 )
+
+
+def _refused_part(place: str, value: object) -> str | None:
+    """Return what is wrong with the first part of metadata that cannot be stored, and its place; None for no part."""
+    if isinstance(value, Mapping):
+        wrong = next((key for key in value if not isinstance(key, str) or not _is_text(key) or "\0" in key), None)
+        if wrong is not None:
+            return f"{place}: expected a string without NUL as key, got {_shown(wrong)}"
+        return next(filter(None, (_refused_part(f"{place}: {key!r}", each) for key, each in value.items())), None)
+    if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim):
+        return next(filter(None, (_refused_part(place, each) for each in value)), None)
+    if isinstance(value, str) and "\0" in value:
+        return f"{place} holds a NUL character"
+    if isinstance(value, str) and not _is_text(value):
+        return f"{place} holds a lone surrogate; it is not valid Unicode"
+    plain = plain_value(value)
+    if isinstance(plain, float) and not math.isfinite(plain):
+        return f"{place}: expected a finite number, got {plain}"
+    try:
+        _METADATA_JSON.encode(plain)
+    except (TypeError, ValueError) as err:
+        return f"{place}: {err}"
+    return None
+
+
+def _is_text(text: str) -> bool:
+    """Return whether a string is valid Unicode."""
+    try:
+        return text.isascii() or bool(text.encode("utf-8"))
+    except UnicodeEncodeError:
+        return False
+
+
+def _shown(value: object) -> str:
+    """Return type and beginning of a value for a message."""
+    try:
+        return f"{type(value).__name__} {value!r:.60}"
+    except Exception:  # noqa: BLE001 - a repr() of the user's may raise anything; one of a long number does
+        return type(value).__name__
 
 
 def require_text(document: Document) -> Document:
@@ -690,13 +753,13 @@ def _check_size(metadata: Mapping[str, Any], doc_id: str) -> None:
             value
             for each in level
             for value in (each.values() if isinstance(each, Mapping) else each)
-            if isinstance(value, Mapping | list | tuple)
+            if isinstance(value, Mapping | list | tuple) or (isinstance(value, np.ndarray) and value.ndim)
         ]
 
 
 def _has_string_keys(value: object) -> bool:
     if isinstance(value, Mapping):
         return all(isinstance(key, str) and _has_string_keys(item) for key, item in value.items())
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.dtype == object):
         return all(_has_string_keys(item) for item in value)
     return True

@@ -16,15 +16,19 @@ from fuzz_parts.target import Choices, Limits, require
 from mvindex.errors import QueryError
 from mvindex.index import store_of
 from mvindex.records import dump_metadata
+from mvindex.store.filter_sql import to_sql
 from mvindex.store.filters import parse_filter
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.helpers.filter_oracle import holds, is_of_grammar  # noqa: E402 - after the path
 
-_KEYS = ("a", "b", "a.x", "id", "id.x", "é", "a b", "ａ", "A", "x", "$", "[0]", "a[0]", "*", "and.x", "lang", "#-1")
-_BAD_KEYS = ("", ".", "a..b", 'a"b', "a\\b", "a\nb", "\ud800", "\u200b", 1, None)
-_OPERATORS = ("eq", "ne", "lt", "lte", "gt", "gte", "in", "nin", "exists")
+_KEYS = (
+    "a", "b", "a.x", "a.x.b", "x.b", "a..b", ".", "id", "id.x", "é", "a b", "ａ", "A", "x", "[0]", "a[0]", "*", "and.x",
+    "lang", "#-1", "a.a.a.a.a.a.a.a",
+)  # fmt: skip
+_BAD_KEYS = ("", "$", "$a.x", 'a"b', "a\\b", "a\nb", "\ud800", "\u200b", 1, None)
+_OPERATORS = ("eq", "ne", "lt", "lte", "gt", "gte", "in", "nin", "exists", "contains", "contains_any", "contains_all")
 _SCALARS = (
     None, True, False, 0, 1, -1, -0.0, 1.0, 0.1, 0.1 + 0.2, 1e-300, 5e-324, 1.7976931348623157e308, 2**53, 2**53 + 1,
     float(2**53), 2**63 - 1, -(2**63), float(2**63), "", "a", "b", "é", "e\u0301", "A", "1", "true", "null", 
@@ -50,7 +54,8 @@ class Filters(Limits):
     tokens = (b'"a"', b'"id"', b'"and": [', b'"or": [', b'"not": {', b'{"eq": ', b'{"ne": ', b'{"lt": ', b'{"gte": 1}',
               b'{"in": [', b'{"nin": [1]}', b'{"exists": true}', b"{", b"}", b"[", b"]", b",", b":", b"null", b"true",
               b"NaN", b"1e999", b'"\\u0000"', b'"\\ud800"', b'"a.x"', b'"d1"', b"{}", b'{"a": 1},', b'{"id": "d1"},',
-              b'{"not":', b'"lang": "en",', b'"$"')  # fmt: skip
+              b'{"not":', b'"lang": "en",', b'"$and": [',
+              b'{"contains": ', b'{"contains_all": [')  # fmt: skip
 
     def __init__(self, folder: Path) -> None:
         sys.setrecursionlimit(1000)
@@ -68,6 +73,7 @@ class Filters(Limits):
         filters = (
             {"a": 1}, {"a": {"gte": 0, "lt": 2**53}}, {"and": [{"a": 1}, {"not": {"b": "x"}}]}, {"id": {"in": ["d1"]}},
             {"or": [{"a": {"exists": False}}, {"a.x": {"nin": [None, True]}}], "é": {"ne": "e"}}, {}, {"b": None},
+            {"$and": [{"a": {"contains": 1}}, {"a.x": {"$contains_all": ["a", True]}}, {"b": {"contains_any": [1]}}]},
         )  # fmt: skip
         drawn = [bytes([0, *(number * step % 251 for number in range(80))]) for step in (1, 3, 5, 7, 11, 13, 17, 19)]
         return drawn + [b"{" + json.dumps(each).encode() for each in filters]
@@ -79,7 +85,7 @@ class Filters(Limits):
         else:
             condition, row = _parsed(data[1:]), {"a": 1, "b": {"x": None}}
         try:
-            sql = parse_filter(condition)
+            sql = to_sql(parse_filter(condition))
         except QueryError:
             # A filter of many operands is of the grammar, and too long.
             require(not is_of_grammar(condition) or len(data) > 2000, "refused:", condition)
@@ -125,9 +131,9 @@ def _value(choices: Choices):
     kind = choices.below(12)
     if kind == 0:
         return {choices.one_of(_KEYS): choices.one_of(_SCALARS), "x": choices.one_of(_SCALARS)}
-    if kind == 1:
-        return [choices.one_of(_SCALARS)]
-    return choices.one_of(_LARGE) if kind == 2 else _scalar(choices)
+    if kind < 4:
+        return [choices.one_of((*_SCALARS, *_LARGE, [1], {"a": 1})) for _ in range(choices.below(4))]
+    return choices.one_of(_LARGE) if kind == 4 else _scalar(choices)
 
 
 def _scalar(choices: Choices):
@@ -167,6 +173,6 @@ def _drawn_operators(choices: Choices) -> list[str]:
 def _operand(choices: Choices, operator: str):
     if choices.below(40) == 0:
         return choices.one_of([*_BAD, "like", b"ab", (1, 2)])
-    if operator in ("in", "nin"):
+    if operator in ("in", "nin", "contains_any", "contains_all"):
         return [_scalar(choices) for _ in range(choices.below(5))]
     return bool(choices.below(2)) if operator == "exists" else _scalar(choices)

@@ -8,19 +8,27 @@ from typing import Any
 
 from mvindex.errors import QueryError
 from mvindex.store.dates import DATE_KEY, parse_period
+from mvindex.store.fields import ID
 
-_OPERATORS = {"=": "eq", "==": "eq", "!=": "ne", "<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
+_SIGNS = {"=": "eq", "==": "eq", "!=": "ne", "<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
+_OF_LISTS = ("in", "nin", "contains_any", "contains_all")
+_QUOTED = r'"(?:[^"\\]|\\.)*"'
+_ITEM = rf'(?:{_QUOTED}|[^\s"<>=!,\[\]]+)'
 _CONDITION = re.compile(
-    r"""\s*(?P<field>[^\s<>=!"']+)\s*(?P<operator>==|!=|<=|>=|=|<|>)\s*(?P<value>"(?:[^"\\]|\\.)*"|[^\s"<>=!]+)"""
+    rf"""\s*(?P<field>[^\s<>=!"']+)
+    \s*(?P<operator>==|!=|<=|>=|=|<|>|(?<=\s)(?:{"|".join(_OF_LISTS)}|contains)(?=[\s\["]))
+    \s*(?P<value>{_QUOTED}|\[\s*(?:{_ITEM}(?:\s*,\s*{_ITEM})*\s*)?\]|[^\s"<>=!\[][^\s"<>=!]*)""",
+    re.VERBOSE,
 )
 _AND = re.compile(r"\s+and\s+", re.IGNORECASE)
 
 
 def parse_conditions(text: str) -> dict[str, Any]:
-    """Return the filter of conditions joined by `and`.
+    """Return the filter of conditions joined by `and`, such as `tags contains red and year >= 1990`.
 
     A value is a number, true, false, null, a text in double quotes, or a word. A word that is a date in ISO 8601, from
-    the month on, compares as a date; in quotes it is a text.
+    the month on, compares as a date; in quotes it is a text. An id is always a text. A list is values in brackets, with
+    commas between.
 
     Raises:
         QueryError: Naming the place from which on it cannot be read.
@@ -29,8 +37,8 @@ def parse_conditions(text: str) -> dict[str, Any]:
     conditions: list[dict[str, Any]] = []
     place = 0
     while found := _CONDITION.match(text, place):
-        operator = _OPERATORS[found["operator"]]
-        conditions.append({found["field"]: {operator: _value_of(found["value"])}})
+        operator = _SIGNS.get(found["operator"], found["operator"])
+        conditions.append({found["field"]: {operator: _operand(found["field"], operator, found["value"])}})
         place = found.end()
         if not text[place:].strip():
             return conditions[0] if len(conditions) == 1 else {"and": conditions}
@@ -44,12 +52,26 @@ def parse_conditions(text: str) -> dict[str, Any]:
     )
 
 
-def _value_of(text: str) -> Any:
+def _operand(field: str, operator: str, text: str) -> Any:
+    """Return the value of a condition, or the list of values."""
+    is_list = text.startswith("[")
+    if is_list != (operator in _OF_LISTS):
+        expected = "a list such as [red, blue]" if operator in _OF_LISTS else "a number, word or text in quotes"
+        raise QueryError(f"--filter: {field} {operator}: expected {expected}, got {text!r:.60}")
+    values = [_value_of(field, each) for each in re.findall(_ITEM, text)] if is_list else [_value_of(field, text)]
+    return values if is_list else values[0]
+
+
+def _value_of(field: str, text: str) -> Any:
+    is_bare = not text.startswith('"')
+    if is_bare and field == ID:
+        return text
     try:
         value = json.loads(text)
     except ValueError:
         value = text
-    if isinstance(value, list | dict):
-        raise QueryError(f"--filter: expected a number, word or text in quotes, got {text!r:.60}; write JSON for lists")
-    is_bare = not text.startswith('"')
+    if isinstance(value, dict):
+        raise QueryError(
+            f"--filter: expected a number, word or text in quotes, got {text!r:.60}; write JSON for objects"
+        )
     return {DATE_KEY: value} if is_bare and isinstance(value, str) and parse_period(value) else value

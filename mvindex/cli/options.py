@@ -99,7 +99,7 @@ FilterOption = Annotated[
     typer.Option(
         "--filter",
         metavar="CONDITIONS",
-        help="Keep documents whose metadata meet conditions: 'year >= 1990 and date < 2024-05-01', or JSON, "
+        help="Keep documents whose metadata meet conditions: 'year >= 1990 and tags contains oil', or JSON, "
         '\'{"year": {"gte": 1990}}\'.',
         rich_help_panel=SEARCH,
     ),
@@ -483,7 +483,7 @@ def parse_filter(text: str | None) -> Any:
 
 def parse_field_types(texts: Iterable[str]) -> dict[str, str]:
     """Return the declared filter fields of --filter-field NAME:TYPE, name to type."""
-    from mvindex.store.columns import parse_filter_fields
+    from mvindex.store.fields import parse_filter_fields
 
     found = {}
     for text in texts:

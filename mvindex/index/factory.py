@@ -22,9 +22,9 @@ from mvindex.paths import expand_home, user_path
 from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex.search.local import LocalSearch
 from mvindex.store import catalog, schema
-from mvindex.store.columns import parse_filter_fields
 from mvindex.store.create import create_store
 from mvindex.store.embedded import EmbeddedStore
+from mvindex.store.fields import parse_filter_fields
 from mvindex.store.protocol import LocalStore, Operation
 from mvindex.store.settings import MAX_DIM
 from mvindex.store.shard_layout import ShardPlace, check_place, checked_count, create_shard, create_shards, is_sharded

@@ -55,8 +55,8 @@ from mvindex.search.queries import (
 )
 from mvindex.search.results import document_of, score_views, views_of
 from mvindex.store import catalog
-from mvindex.store.columns import parse_filter_fields
 from mvindex.store.embedded import EmbeddedStore, temperature_of
+from mvindex.store.fields import parse_filter_fields
 from mvindex.store.filters import Filter, check_deletion
 from mvindex.store.protocol import Capabilities, Operation, Store
 

@@ -13,8 +13,7 @@ from mvindex.lexical.operators import Operators
 from mvindex.records import ALL_FIELDS, Combine, Field, check_count
 from mvindex.scoring.aggregate import Aggregate, Scoring, parse_scoring
 from mvindex.scoring.fusion import Fusion, Method, Mode, parse_fusion, parse_mode
-from mvindex.store.dates import date_as_json
-from mvindex.store.filters import Filter
+from mvindex.store.filters import Filter, operand_as_json
 
 if TYPE_CHECKING:
     from mvindex.lexical.bm25 import TermCounts
@@ -209,7 +208,7 @@ class SearchOptions:
         """A key that is equal for equal options; searches of one key can be answered together."""
         if self.filter is None:
             return self
-        return replace(self, filter=None), json.dumps(self.filter, sort_keys=True, default=date_as_json)
+        return replace(self, filter=None), json.dumps(self.filter, sort_keys=True, default=operand_as_json)
 
     def as_json(self) -> dict[str, Any]:
         """Return the options other than top_k and filter that results name, as parse() takes them."""

@@ -3,6 +3,9 @@
 A column holds a state and a value for each document row, in blocks of 4,096 rows with a checksum each. Rows whose value
 is of another kind than the field's are marked: filters are answered from the metadata for these. So a column changes
 what a filter costs, never what it matches.
+
+Beside it stand the members of lists, of each block a list of row, state and value, under a name that no field has.
+Columns of version 0.2 have no members: what lists contain is then read from the metadata.
 """
 
 from __future__ import annotations
@@ -12,17 +15,17 @@ import json
 import math
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from mvindex.errors import ConfigError, DamagedIndex
+from mvindex.errors import DamagedIndex
 from mvindex.records import Bools
-from mvindex.store.dates import DATE_KEY, is_date, names_day, parse_period
-from mvindex.store.filters import Filter, operators_of, split_name
+from mvindex.store.dates import Period, parse_period
+from mvindex.store.fields import FieldType, value_at
+from mvindex.store.filters import And, Comparison, Condition, Contains, Exists, IsList, Not, Operand, Or, Ordered
 from mvindex.store.rows import as_signed
 
 SCHEMA = """
@@ -32,23 +35,9 @@ CREATE TABLE columns(field TEXT, block INTEGER, data BLOB NOT NULL, checksum INT
 _BLOCK_ROWS = 4096
 _MISSING, _VALUE, _OTHER = 0, 1, 2
 _INT64 = 1 << 63
-NOT_FIELDS = frozenset({"id", "and", "or", "not"})
 _DIGEST_BYTES = 16
-
-
-class FieldType(Enum):
-    """The kind of values that a declared filter field mostly has."""
-
-    INT = "int"
-    FLOAT = "float"
-    TEXT = "text"
-    DATE = "date"
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of a row: its state, and a number, the microseconds of a date, or the digest of a text."""
-        value = {FieldType.FLOAT: "<f8", FieldType.TEXT: f"S{_DIGEST_BYTES}"}.get(self, "<i8")
-        return np.dtype([("state", "u1"), ("value", value)])
+# No field's name ends so.
+_MEMBERS = '"members'
 
 
 class Column(NamedTuple):
@@ -60,17 +49,12 @@ class Column(NamedTuple):
     checksums: tuple[int, ...]
 
 
-def parse_filter_fields(fields: Mapping[str, str] | None) -> dict[str, str]:
-    """Return declared filter fields, name to type, in order of their names; ConfigError for what cannot be one."""
-    found = {}
-    for name, kind in sorted((fields or {}).items()):
-        if name in NOT_FIELDS or split_name(name) is None:
-            raise ConfigError(f"filter field {name!r}: expected a key of the metadata, or keys joined by dots")
-        if kind not in [each.value for each in FieldType]:
-            expected = ", ".join(each.value for each in FieldType)
-            raise ConfigError(f"filter field {name!r}: expected one of {expected}, got {kind!r}")
-        found[name] = kind
-    return found
+class Members(NamedTuple):
+    """The members of the lists in one field: the document row of each, (m,), of num_rows, and its state and value."""
+
+    rows: npt.NDArray[np.int64]
+    column: Column
+    num_rows: int
 
 
 def append_columns(
@@ -79,8 +63,9 @@ def append_columns(
     """Add the values of the rows from first_row on, whose metadata is given as JSON, in the caller's transaction."""
     metadata = [json.loads(each) for each in dumped] if fields else []
     for name, kind in fields.items():
-        data = _encoded(FieldType(kind), name, metadata).tobytes()
-        item = FieldType(kind).dtype.itemsize
+        values = [value_at(each, name) for each in metadata]
+        data = _encoded(FieldType(kind), values).tobytes()
+        item = _dtype(FieldType(kind)).itemsize
         block, kept = divmod(first_row, _BLOCK_ROWS)
         before = _read_block(connection, name, block)[: kept * item] if kept else b""
         if len(before) != kept * item:
@@ -88,6 +73,7 @@ def append_columns(
         data = before + data
         for number, begin in enumerate(range(0, len(data), _BLOCK_ROWS * item), block):
             _write_block(connection, name, number, data[begin : begin + _BLOCK_ROWS * item])
+        _append_members(connection, name, FieldType(kind), first_row, values)
 
 
 def update_columns(connection: sqlite3.Connection, fields: Mapping[str, str], updates: Mapping[int, str]) -> None:
@@ -99,11 +85,19 @@ def update_columns(connection: sqlite3.Connection, fields: Mapping[str, str], up
     blocks, begins = np.unique(rows // _BLOCK_ROWS, return_index=True)
     ends = [*begins[1:].tolist(), len(rows)]
     for name, kind in fields.items():
-        encoded = _encoded(FieldType(kind), name, metadata)
+        given = [value_at(each, name) for each in metadata]
+        encoded, members = _encoded(FieldType(kind), given), _encoded_members(FieldType(kind), given)
         for block, begin, end in zip(blocks.tolist(), begins.tolist(), ends, strict=True):
-            values = np.frombuffer(_read_block(connection, name, block), dtype=FieldType(kind).dtype).copy()
-            values[rows[begin:end] - block * _BLOCK_ROWS] = encoded[begin:end]
+            values = np.frombuffer(_read_block(connection, name, block), dtype=_dtype(FieldType(kind))).copy()
+            changed = rows[begin:end] - block * _BLOCK_ROWS
+            values[changed] = encoded[begin:end]
             _write_block(connection, name, block, values.tobytes())
+            if _has_block(connection, name + _MEMBERS, block):
+                fresh = members[(begin <= members["row"]) & (members["row"] < end)]
+                fresh["row"] = changed[fresh["row"] - begin]
+                kept = _read_members(connection, name, block, FieldType(kind))
+                kept = kept[~np.isin(kept["row"], changed)]
+                _write_block(connection, name + _MEMBERS, block, np.concatenate([kept, fresh]).tobytes())
 
 
 def read_column(
@@ -129,13 +123,42 @@ def read_column(
         if before is not None and is_kept and end <= len(before.states):
             states[begin:end], values[begin:end] = before.states[begin:end], before.values[begin:end]
             continue
-        stored = np.frombuffer(_read_block(connection, name, block), dtype=kind.dtype)[: end - begin]
+        stored = np.frombuffer(_read_block(connection, name, block), dtype=_dtype(kind))[: end - begin]
         if len(stored) != end - begin:
             raise _damaged(name, block, f"expected {end - begin} rows, got {len(stored)}")
         states[begin:end] = stored["state"]
         loaded = np.ascontiguousarray(stored["value"]).view(_loaded_dtype(kind))
         values[begin:end] = loaded.reshape(values[begin:end].shape)
     return Column(kind, states, values, checksums)
+
+
+def has_members(connection: sqlite3.Connection, name: str, num_rows: int) -> bool:
+    """Return whether all blocks of a column have their members, which is not so where version 0.2 wrote some."""
+    query = "SELECT count(*) FROM columns WHERE field = ? AND block < ?"
+    count = -(-num_rows // _BLOCK_ROWS)
+    return bool(connection.execute(query, (name + _MEMBERS, count)).fetchone()[0] == count)
+
+
+def read_members(
+    connection: sqlite3.Connection, name: str, kind: FieldType, num_rows: int, before: Members | None
+) -> Members:
+    """Return the members of a field's lists in the first num_rows rows; `before` if it is still what is stored.
+
+    Call it where has_members(). Raises DamagedIndex for a block that does not match its checksum.
+    """
+    query = "SELECT checksum FROM columns WHERE field = ? ORDER BY block LIMIT ?"
+    count = -(-num_rows // _BLOCK_ROWS)
+    checksums = tuple(checksum for (checksum,) in connection.execute(query, (name + _MEMBERS, count)))
+    if before is not None and (before.num_rows, before.column.checksums) == (num_rows, checksums):
+        return before
+    blocks = [_read_members(connection, name, block, kind) for block in range(count)]
+    for block, members in enumerate(blocks):
+        members["row"] += block * _BLOCK_ROWS
+    stored = np.concatenate([np.zeros(0, dtype=_members_dtype(kind)), *blocks])
+    stored = stored[stored["row"] < num_rows]
+    values = np.ascontiguousarray(stored["value"]).view(_loaded_dtype(kind))
+    values = values.reshape(-1, 2) if kind is FieldType.TEXT else values
+    return Members(stored["row"].astype(np.int64), Column(kind, stored["state"].copy(), values, checksums), num_rows)
 
 
 def check_columns(connection: sqlite3.Connection, fields: Mapping[str, str], num_rows: int) -> None:
@@ -145,125 +168,145 @@ def check_columns(connection: sqlite3.Connection, fields: Mapping[str, str], num
         begin, end = block * _BLOCK_ROWS, min((block + 1) * _BLOCK_ROWS, num_rows)
         metadata = [json.loads(dumped) for (dumped,) in connection.execute(query, (begin, end))]
         for name, kind in fields.items():
-            if _encoded(FieldType(kind), name, metadata).tobytes() != _read_block(connection, name, block):
+            values = [value_at(each, name) for each in metadata]
+            if _encoded(FieldType(kind), values).tobytes() != _read_block(connection, name, block):
                 raise _damaged(name, block, "does not hold what the metadata does")
+            if _has_block(connection, name + _MEMBERS, block):
+                pair = (
+                    _read_members(connection, name, block, FieldType(kind)),
+                    _encoded_members(FieldType(kind), values),
+                )
+                if len({np.sort(each).tobytes() for each in pair}) > 1:
+                    raise _damaged(name, block, "does not hold the members that the metadata does")
 
 
 class ColumnFilter:
-    """Evaluates filters on columns, and by `select` what columns cannot decide."""
+    """Evaluates parsed filters on columns, and by `select` what columns cannot decide."""
 
     def __init__(
         self,
         num_rows: int,
         names: Iterable[str],
-        column: Callable[[str], Column],
-        select: Callable[[str, Sequence[Filter], Bools], Bools],
+        columns: ColumnSource,
+        select: Callable[[Condition, Bools], Bools],
     ) -> None:
         """Prepare an evaluation.
 
-        names: of the fields with a column, which column() returns. select: returns which rows, of the given ones,
-        (num_rows,), satisfy filters joined by "and" or "or".
+        names: of the fields with a column. select: returns which rows, of the given ones, (num_rows,), satisfy a
+        condition.
         """
         self._num_rows = num_rows
         self._names = frozenset(names)
-        self._column = column
+        self._columns = columns
         self._select = select
 
-    def matching(self, condition: Filter) -> Bools:
-        """Return which rows satisfy a filter that parse_filter() accepts, (num_rows,)."""
-        return self._all_of([condition])
+    def matching(self, condition: Condition) -> Bools:
+        """Return which rows satisfy a parsed filter, (num_rows,)."""
+        answer = self._answer(condition)
+        return self._select(condition, np.ones(self._num_rows, dtype=bool)) if answer is None else answer
 
-    def _all_of(self, parts: Sequence[Filter]) -> Bools:
-        """Return which rows satisfy all parts; the columns first, so that fewer rows are left to read."""
-        found = np.ones(self._num_rows, dtype=bool)
-        others: list[Filter] = []
-        for part in parts:
-            for name, value in part.items():
-                if not self._has_column({name: value}):
-                    others.append({name: value})
-                elif name == "and":
-                    found &= self._all_of(value)
-                elif name == "or":
-                    found &= self._any_of(value)
-                elif name == "not":
-                    found &= ~self.matching(value)
-                else:
-                    for operator, operand in operators_of(value):
-                        answer = self._compared(name, operator, operand)
-                        if answer is None:
-                            others.append({name: {operator: operand}})
-                        else:
-                            found &= answer
-        return self._select("and", others, found) if others else found
-
-    def _any_of(self, parts: Sequence[Filter]) -> Bools:
-        found = np.zeros(self._num_rows, dtype=bool)
-        others = [part for part in parts if not self._has_column(part)]
-        for part in parts:
-            if self._has_column(part):
-                found |= self.matching(part)
-        return found | self._select("or", others, ~found) if others else found
-
-    def _has_column(self, condition: Filter) -> bool:
-        """Return whether a field of the condition has a column."""
-        for name, value in condition.items():
-            if name in ("and", "or"):
-                if any(self._has_column(part) for part in value):
-                    return True
-            elif self._has_column(value) if name == "not" else name in self._names:
-                return True
-        return False
-
-    def _compared(self, name: str, operator: str, operand: Any) -> Bools | None:
-        """Return which rows satisfy a comparison; None where the column cannot tell."""
-        column = self._column(name)
-        if operator == "exists":
-            is_missing: Bools = column.states == _MISSING
-            return ~is_missing if operand else is_missing
-        if operator in ("ne", "nin"):
-            opposite = self._compared(name, "eq" if operator == "ne" else "in", operand)
+    def _answer(self, condition: Condition) -> Bools | None:
+        """Return which rows satisfy a condition; None where no column can tell."""
+        if isinstance(condition, Not):
+            opposite = self._answer(condition.part)
             return None if opposite is None else ~opposite
-        found = np.zeros(self._num_rows, dtype=bool)
-        for each in operand if operator == "in" else [operand]:
-            answer = _values_that(column, "eq" if operator == "in" else operator, each)
+        if isinstance(condition, And | Or):
+            return self._joined(condition)
+        return self._compared(condition) if condition.field in self._names else None
+
+    def _joined(self, condition: And | Or) -> Bools | None:
+        """Return which rows satisfy all parts, or any; the columns first, so that fewer rows are left to read."""
+        is_and = isinstance(condition, And)
+        found = np.full(self._num_rows, is_and)
+        others: list[Condition] = []
+        for part in condition.parts:
+            answer = self._answer(part)
             if answer is None:
-                return None
-            found |= answer
-        # parse_filter() has refused what no row could be compared with.
+                others.append(part)
+            else:
+                found = found & answer if is_and else found | answer
+        if not others:
+            return found
+        if len(others) == len(condition.parts):
+            return None
+        if is_and:
+            return self._select(And(tuple(others)), found)
+        return found | self._select(Or(tuple(others)), ~found)
+
+    def _compared(self, condition: Comparison) -> Bools | None:
+        """Return which rows satisfy a comparison; None where the column cannot tell."""
+        column = self._columns.column(condition.field)
         is_other = column.states == _OTHER
-        return found | self._select("and", [{name: {operator: operand}}], is_other) if is_other.any() else found
+        if isinstance(condition, Exists):
+            exists: Bools = column.states != _MISSING
+            return exists
+        if isinstance(condition, Contains):
+            return self._containing(condition, is_other)
+        if isinstance(condition, IsList):
+            return self._select(condition, is_other)
+        if isinstance(condition, Ordered):
+            found = _values_that(column, condition.operator, condition.operand)
+        else:
+            found = _any_equal(column, condition.operands)
+        if found is None or not is_other.any():
+            return found
+        return found | self._select(condition, is_other)
+
+    def _containing(self, condition: Contains, is_other: Bools) -> Bools:
+        """Return which rows have a list with such a member; is_other: rows that may have a list."""
+        members = self._columns.members(condition.field)
+        is_equal = None if members is None else _any_equal(members.column, condition.operands)
+        if members is None or is_equal is None:
+            return self._select(condition, is_other)
+        found, unsure = np.zeros((2, self._num_rows), dtype=bool)
+        found[members.rows[is_equal]] = True
+        unsure[members.rows[members.column.states == _OTHER]] = True
+        unsure &= ~found
+        return found | self._select(condition, unsure) if unsure.any() else found
 
 
-def _values_that(column: Column, operator: str, operand: Any) -> Bools | None:
+class ColumnSource(Protocol):
+    """Reads the columns of a snapshot, and keeps them."""
+
+    def column(self, name: str) -> Column:
+        """Return the column of a declared filter field."""
+
+    def members(self, name: str) -> Members | None:
+        """Return the members of the lists in a declared filter field; None where the columns are without."""
+
+
+def _any_equal(column: Column, operands: Sequence[Operand]) -> Bools | None:
+    """Return which values equal one of the operands; None where the column cannot tell."""
+    found = np.zeros(len(column.states), dtype=bool)
+    for operand in operands:
+        answer = _values_that(column, "eq", operand)
+        if answer is None:
+            return None
+        found |= answer
+    return found
+
+
+def _values_that(column: Column, operator: str, operand: Operand) -> Bools | None:
     """Return which rows hold a value of the column's type that compares so; None where the column cannot tell."""
     if operand is None:
         is_missing: Bools = column.states == _MISSING
         return is_missing
     is_value: Bools = column.states == _VALUE
-    none = np.zeros(len(is_value), dtype=bool)
-    if is_date(operand) or (column.type is FieldType.DATE and operator != "eq" and _is_day(operand)):
-        if column.type is FieldType.TEXT:
+    if column.type is FieldType.DATE:
+        return is_value & _in_period(column.values, operator, operand) if isinstance(operand, Period) else None
+    if column.type is FieldType.TEXT:
+        if not isinstance(operand, str) or operator != "eq":
             return None
-        return is_value & _in_period(column.values, operator, operand) if column.type is FieldType.DATE else none
-    if isinstance(operand, str):
-        if column.type is FieldType.TEXT and operator == "eq":
-            low, high = _digest(operand).view("<u8")
-            is_same: Bools = (column.values[:, 0] == low) & (column.values[:, 1] == high)
-            return is_value & is_same
-        return None if column.type in (FieldType.TEXT, FieldType.DATE) else none
-    if isinstance(operand, bool) or column.type in (FieldType.TEXT, FieldType.DATE):
-        return none
+        low, high = _digest(operand).view("<u8")
+        is_same: Bools = (column.values[:, 0] == low) & (column.values[:, 1] == high)
+        return is_value & is_same
+    # parse_filter() has refused operands of other types.
+    assert isinstance(operand, int | float)  # noqa: S101 - see above
     return is_value & _compared_numbers(column, operator, operand)
 
 
-def _is_day(operand: Any) -> bool:
-    return isinstance(operand, str) and names_day(operand)
-
-
-def _in_period(values: npt.NDArray[np.int64], operator: str, operand: Any) -> Bools:
+def _in_period(values: npt.NDArray[np.int64], operator: str, period: Period) -> Bools:
     """Return which moments compare so with a date; a day is over when the next one begins."""
-    period = parse_period(operand[DATE_KEY] if isinstance(operand, Mapping) else operand)
-    assert period is not None  # noqa: S101 - parse_filter() refuses others
     if operator == "eq":
         return _is_in(values, period.begin, period.end)
     border = period.begin if operator in ("lt", "gte") else period.end
@@ -299,25 +342,75 @@ def _compared_numbers(column: Column, operator: str, operand: float) -> Bools:
     return found
 
 
+def _dtype(kind: FieldType) -> np.dtype[Any]:
+    """Return the type of a row: its state, and a number, the microseconds of a date, or the digest of a text."""
+    value = {FieldType.FLOAT: "<f8", FieldType.TEXT: f"S{_DIGEST_BYTES}"}.get(kind, "<i8")
+    return np.dtype([("state", "u1"), ("value", value)])
+
+
+def _members_dtype(kind: FieldType) -> np.dtype[Any]:
+    """Return the type of a member: the row of its list in the block, and its state and value."""
+    return np.dtype([("row", "<u4"), *((name, _dtype(kind)[name]) for name in ("state", "value"))])
+
+
 def _loaded_dtype(kind: FieldType) -> np.dtype[Any]:
-    return np.dtype("<u8") if kind is FieldType.TEXT else kind.dtype["value"]
+    return np.dtype("<u8") if kind is FieldType.TEXT else _dtype(kind)["value"]
 
 
-def _encoded(kind: FieldType, name: str, metadata: Sequence[Mapping[str, Any]]) -> npt.NDArray[Any]:
-    """Return the rows of a column, (n,) of the type's dtype, of n documents' metadata."""
-    keys, encode = split_name(name) or (), _ENCODE[kind]
-    states, values = [_MISSING] * len(metadata), [kind.dtype["value"].type()] * len(metadata)
-    for number, each in enumerate(metadata):
-        value: Any = each
-        for key in keys:
-            value = value.get(key) if isinstance(value, Mapping) else None
+def _encoded(kind: FieldType, given: Sequence[Any]) -> npt.NDArray[Any]:
+    """Return the rows of a column, (n,) of the type's dtype, of n documents' values."""
+    encode, zero = _ENCODE[kind], _dtype(kind)["value"].type()
+    states, values = [_MISSING] * len(given), [zero] * len(given)
+    for number, value in enumerate(given):
         if value is not None:
             encoded = encode(value)
             states[number] = _OTHER if encoded is None else _VALUE
-            values[number] = values[number] if encoded is None else encoded
-    rows = np.zeros(len(metadata), dtype=kind.dtype)
+            values[number] = zero if encoded is None else encoded
+    rows = np.zeros(len(given), dtype=_dtype(kind))
     rows["state"], rows["value"] = states, values
     return rows
+
+
+def _encoded_members(kind: FieldType, given: Sequence[Any]) -> npt.NDArray[Any]:
+    """Return the members of those of n documents' values that are lists."""
+    encode, zero = _ENCODE[kind], _dtype(kind)["value"].type()
+    found = []
+    for number, value in enumerate(given):
+        for member in value if isinstance(value, list) else ():
+            encoded = encode(member)
+            found.append((number, _OTHER, zero) if encoded is None else (number, _VALUE, encoded))
+    return np.array(found, dtype=_members_dtype(kind))
+
+
+def _append_members(
+    connection: sqlite3.Connection, name: str, kind: FieldType, first_row: int, given: Sequence[Any]
+) -> None:
+    """Add the members of the rows from first_row on; a block that version 0.2 began stays without."""
+    first_block, kept = divmod(first_row, _BLOCK_ROWS)
+    members = _encoded_members(kind, given)
+    blocks, rows = np.divmod(members["row"].astype(np.int64) + first_row, _BLOCK_ROWS)
+    members["row"] = rows
+    for block in range(first_block, -(-(first_row + len(given)) // _BLOCK_ROWS)):
+        fresh = members[blocks == block]
+        if block == first_block and kept:
+            if not _has_block(connection, name + _MEMBERS, block):
+                continue
+            before = _read_members(connection, name, block, kind)
+            fresh = np.concatenate([before[before["row"] < kept], fresh])
+        _write_block(connection, name + _MEMBERS, block, fresh.tobytes())
+
+
+def _read_members(connection: sqlite3.Connection, name: str, block: int, kind: FieldType) -> npt.NDArray[Any]:
+    """Return the members of a block, in memory of its own."""
+    data, item = _read_block(connection, name + _MEMBERS, block), _members_dtype(kind).itemsize
+    if len(data) % item:
+        raise _damaged(name, block, f"expected members of {item} bytes, got {len(data)} bytes")
+    return np.frombuffer(data, dtype=_members_dtype(kind)).copy()
+
+
+def _has_block(connection: sqlite3.Connection, name: str, block: int) -> bool:
+    query = "SELECT 1 FROM columns WHERE field = ? AND block = ?"
+    return connection.execute(query, (name, block)).fetchone() is not None
 
 
 def _encode_int(value: Any) -> int | None:

@@ -12,7 +12,7 @@ import functools
 import re
 import sqlite3
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 DATE_KEY = "$date"
 # The SQL function that register() adds: a text to microseconds since 1970, NULL for what is no date.
@@ -50,13 +50,6 @@ def is_date(value: object) -> bool:
 def names_day(text: str) -> bool:
     """Return whether a text is a date of at least a day, such as "2024-05-01" or "2024-05-01T12:30:00Z"."""
     return len(text) >= len("2024-05-01") and _parse_text(text) is not None
-
-
-def date_as_json(value: object) -> Any:
-    """Return a date of Python as a filter in JSON holds it; TypeError for anything else, as json.dumps() expects."""
-    if isinstance(value, datetime.date):
-        return {DATE_KEY: value.isoformat()}
-    raise TypeError(f"{type(value).__name__} {value!r:.60}")
 
 
 def first_text(moment: int) -> str:

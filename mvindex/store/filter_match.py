@@ -9,6 +9,7 @@ from typing import Any
 
 from mvindex.records import dump_metadata
 from mvindex.store import dates
+from mvindex.store.filter_sql import to_sql
 from mvindex.store.filters import Filter, parse_filter
 
 
@@ -20,7 +21,7 @@ class FilterMatcher:
 
     def __init__(self, condition: Filter) -> None:
         """Read the filter; QueryError for one that is malformed."""
-        sql = parse_filter(condition)
+        sql = to_sql(parse_filter(condition))
         self._query = f"SELECT {sql.text} FROM (SELECT ? AS id) AS d, (SELECT ? AS json) AS m"
         self._parameters = sql.parameters
 

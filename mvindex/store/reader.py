@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from operator import le
 from typing import Any, NamedTuple
@@ -16,8 +16,18 @@ from mvindex.lexical.reader import LexicalReader
 from mvindex.records import ALL_FIELDS, Bools, Field, Ints, Span
 from mvindex.store.byte_limit import limited
 from mvindex.store.catalog import DOCUMENT_COLUMNS, FILE_NAME, check_document, read_settings
-from mvindex.store.columns import Column, ColumnFilter, FieldType, check_columns, read_column
-from mvindex.store.filters import Filter, Sql, parse_filter, parse_parts
+from mvindex.store.columns import (
+    Column,
+    ColumnFilter,
+    Members,
+    check_columns,
+    has_members,
+    read_column,
+    read_members,
+)
+from mvindex.store.fields import FieldType
+from mvindex.store.filter_sql import Sql, to_sql
+from mvindex.store.filters import Condition, Filter, parse_filter
 from mvindex.store.generation import Generation
 from mvindex.store.rows import (
     first_wrong_metadata,
@@ -115,11 +125,19 @@ class SnapshotReader:
         The first filter of a snapshot checks all metadata, and the first one on ids checks all ids: a damaged row could
         be left out unnoticed.
         """
-        sql = parse_filter(condition)
-        fields = self._snapshot.settings.get(FILTER_FIELDS_KEY)
-        if not fields:
-            return self._select(sql) & self._snapshot.alive
-        columns = ColumnFilter(self._snapshot.num_rows, fields, self._column, self._select_parts)
+        return self._matching(parse_filter(condition, self._fields))
+
+    @property
+    def _fields(self) -> Mapping[str, str]:
+        """The declared filter fields, name to type."""
+        return self._snapshot.settings.get(FILTER_FIELDS_KEY) or {}
+
+    def _matching(self, condition: Condition) -> Bools:
+        if not self._fields:
+            return self._select(to_sql(condition)) & self._snapshot.alive
+        # Version 0.2 looked for keys between dots only.
+        names = [name for name in self._fields if "." not in name or self._has_members(name)]
+        columns = ColumnFilter(self._snapshot.num_rows, names, self, self._select_within)
         return columns.matching(condition) & self._snapshot.alive
 
     def _select(self, sql: Sql) -> Bools:
@@ -129,9 +147,9 @@ class SnapshotReader:
         self._mark(is_match, sql, "m.doc_row < ?", self._snapshot.num_rows)
         return is_match
 
-    def _select_parts(self, word: str, parts: Sequence[Filter], within: Bools) -> Bools:
-        """Return which of the rows within satisfy the parts of a filter, joined by "and" or "or"."""
-        sql, rows = parse_parts(word, parts), np.flatnonzero(within)
+    def _select_within(self, condition: Condition, within: Bools) -> Bools:
+        """Return which of the rows within satisfy a parsed filter."""
+        sql, rows = to_sql(condition), np.flatnonzero(within)
         if len(rows) > self._snapshot.num_rows // _FEW_ROWS:
             return self._select(sql) & within
         is_match = np.zeros(self._snapshot.num_rows, dtype=bool)
@@ -159,31 +177,45 @@ class SnapshotReader:
         while rows := cursor.fetchmany(_FETCH_ROWS):
             is_match[np.array(rows, dtype=np.int64)[:, 0]] = True
 
-    def _column(self, name: str) -> Column:
+    def column(self, name: str) -> Column:
         """Return the column of a declared filter field; kept with the snapshot."""
         snapshot = self._snapshot
-        kind, before = FieldType(snapshot.settings[FILTER_FIELDS_KEY][name]), snapshot.columns.get(name)
+        kind, before = FieldType(self._fields[name]), snapshot.columns.get(name)
         before = before if before is not None and before.type is kind else None
         column = snapshot.columns[name] = read_column(self._connection, name, kind, snapshot.num_rows, before)
         return column
 
+    def members(self, name: str) -> Members | None:
+        """Return the members of the lists in a declared filter field, kept with the snapshot; None without them."""
+        snapshot = self._snapshot
+        if not self._has_members(name):
+            return None
+        kind, before = FieldType(self._fields[name]), snapshot.members.get(name)
+        before = before if before is not None and before.column.type is kind else None
+        members = snapshot.members[name] = read_members(self._connection, name, kind, snapshot.num_rows, before)
+        return members
+
+    def _has_members(self, name: str) -> bool:
+        return has_members(self._connection, name, self._snapshot.num_rows)
+
     def check_columns(self) -> None:
         """Compare the columns of declared filter fields with the metadata; DamagedIndex where they differ."""
-        check_columns(self._connection, self._snapshot.settings.get(FILTER_FIELDS_KEY) or {}, self._snapshot.num_rows)
+        check_columns(self._connection, self._fields, self._snapshot.num_rows)
 
     def allowed(self, condition: Filter) -> Bools:
         """Return what matching() does, read-only; kept for the next searches with the same filter.
 
         For readers only: inside a write the same version of the catalog has several states.
         """
-        sql, kept = parse_filter(condition), self._snapshot.filtered
+        parsed, kept = parse_filter(condition, self._fields), self._snapshot.filtered
+        sql = to_sql(parsed)
         if len(sql.parameters) > _KEPT_PARAMETERS:
-            return self.matching(condition)
+            return self._matching(parsed)
         # As text: 1, 1.0 and True are equal, and not the same filter.
         key = (self._version, sql.text, repr(sql.parameters))
         found = next((documents for known, documents in kept if known == key), None)
         if found is None:
-            found = self.matching(condition)
+            found = self._matching(parsed)
             found.flags.writeable = False
         others = [pair for pair in kept if pair[0] != key]
         self._snapshot.filtered = ((key, found), *others[: _KEPT_FILTERS - 1])

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from mvindex.errors import DamagedIndex
 from mvindex.records import Bools, Ints
 from mvindex.store import catalog, schema
-from mvindex.store.columns import Column
+from mvindex.store.columns import Column, Members
 from mvindex.store.files import read_acknowledged
 from mvindex.store.generation import Generation
 from mvindex.store.rows import deleted_checksum
@@ -57,6 +57,7 @@ class Snapshot:
         self.checked_documents: int = previous.checked_documents if previous else 0
         # By declared filter field, once a filter has read it.
         self.columns: dict[str, Column] = dict(previous.columns) if previous else {}
+        self.members: dict[str, Members] = dict(previous.members) if previous else {}
         # Number of terms of all live documents, and of live documents that have a term, once a search has needed them.
         self.num_terms: int | None = None
         self.term_counts: dict[int, int] = {}

@@ -194,6 +194,106 @@ class IndexContract:
             hits = index.search(np.ones(self.dim, np.float32), 10, condition).hits
             assert sorted(hit.id for hit in hits) == expected.split(), condition
 
+    def test_a_filter_finds_lists_by_their_members(self, index: IndexProtocol) -> None:
+        """Members compare as values do with eq; what is no list contains nothing."""
+        lists = [["red", "blue"], ["red", 1, True], [1.0, "1"], [], "red", None, [["red"], {"red": 1}, None, False]]
+        metadata: dict[str, dict[str, Any]] = {f"d{number}": {"m": {"n": each}} for number, each in enumerate(lists)}
+        metadata["d7"] = {}
+        self.fill(index, {doc_id: np.ones((1, self.dim), np.float32) for doc_id in metadata}, metadata)
+        for operator, operand, expected in (
+            ("contains", "red", "d0 d1"),
+            ("contains", 1, "d1 d2"),
+            ("contains", True, "d1"),
+            ("contains", False, "d6"),
+            ("contains", "1", "d2"),
+            ("contains", "re", ""),
+            ("contains_any", ["blue", 1], "d0 d1 d2"),
+            ("contains_any", [], ""),
+            ("contains_all", ["red", 1], "d1"),
+            ("contains_all", ["blue", "green"], ""),
+            ("contains_all", [], "d0 d1 d2 d3 d6"),
+            ("$contains", "blue", "d0"),
+        ):
+            condition = {"m.n": {operator: operand}}
+            assert sorted(document.id for document in index.scan(condition)) == expected.split(), condition
+            hits = index.search(np.ones(self.dim, np.float32), 10, {"not": condition}).hits
+            assert {hit.id for hit in hits} == metadata.keys() - set(expected.split()), condition
+        assert index.delete(filter={"m.n": {"contains": "blue"}}) == 1
+
+    def test_a_key_with_dots_wins_over_the_path(self, index: IndexProtocol) -> None:
+        metadata: dict[str, dict[str, Any]] = {
+            "d0": {"k.d": "v"},
+            "d1": {"k": {"d": "v"}},
+            "d2": {"k.d": "w", "k": {"d": "v"}},
+            "d3": {"k.d": None, "k": {"d": "v"}},
+            "d4": {"a": {"k.d": "v"}, "a.k": {"d": "w"}},
+        }
+        self.fill(index, {doc_id: np.ones((1, self.dim), np.float32) for doc_id in metadata}, metadata)
+        for condition, expected in (
+            ({"k.d": "v"}, "d0 d1"),
+            ({"k.d": {"exists": False}}, "d3 d4"),
+            ({"a.k.d": "w"}, "d4"),
+            ({"a.k.d": "v"}, ""),
+        ):
+            assert sorted(document.id for document in index.scan(condition)) == expected.split(), condition
+
+    def test_operators_of_other_databases_are_taken_by_their_plain_names(self, index: IndexProtocol) -> None:
+        metadata = {f"d{number}": {"n": number} for number in range(4)}
+        self.fill(index, {doc_id: np.ones((1, self.dim), np.float32) for doc_id in metadata}, metadata)
+        for condition, expected in (
+            ({"$and": [{"n": {"$gte": 1}}, {"n": {"$lt": 3}}]}, "d1 d2"),
+            ({"$or": [{"n": {"$eq": 0}}, {"$not": {"n": {"$lte": 2}}}]}, "d0 d3"),
+            ({"n": {"$in": [0, 9], "$ne": 1}}, "d0"),
+            ({"n": {"$nin": [0], "$gt": 1, "$exists": True}}, "d2 d3"),
+        ):
+            assert sorted(document.id for document in index.scan(condition)) == expected.split(), condition
+        always: list[dict[str, Any]] = [{"$and": []}, {"$not": {"$or": []}}, {"n": {"$nin": []}}]
+        for condition in always:
+            with pytest.raises(QueryError, match="all=True"):
+                index.delete(filter=condition)
+        for wrong, nearest in (
+            ({"$nor": []}, "'or'"),
+            ({"n": {"$gtr": 1}}, "'gt'"),
+            ({"n": {"exist": True}}, "'exists'"),
+        ):
+            with pytest.raises(QueryError, match=f"the nearest is {nearest}"):
+                list(index.scan(wrong))
+
+    def test_an_id_is_compared_with_strings_only(self, index: IndexProtocol) -> None:
+        self.fill(index, {"0": np.ones((1, self.dim), np.float32)})
+        for operator in ("eq", "ne", "in", "nin", "lt", "lte", "gt", "gte"):
+            for wrong in (0, 1.5, True, None, np.int64(0)):
+                condition = {"id": {operator: ["0", wrong] if operator in ("in", "nin") else wrong}}
+                with pytest.raises(QueryError, match="'id': expected a string"):
+                    list(index.scan(condition))
+        with pytest.raises(QueryError, match="Ids are strings: write '0'"):
+            index.search(np.ones(self.dim, np.float32), 10, {"id": 0})
+        with pytest.raises(QueryError, match="'id': contains: expected a field of lists"):
+            index.delete(filter={"id": {"contains": "0"}})
+        assert len(index) == 1
+
+    def test_scalars_of_numpy_are_numbers_and_strings(self, index: IndexProtocol) -> None:
+        metadata: dict[str, dict[str, Any]] = {
+            "d0": {"n": np.int64(1), "x": np.float32(0.5), "is": np.bool_(True), "tags": np.array([1, 2])},
+            "d1": {"n": 2, "s": np.str_("a"), "day": np.datetime64("2024-05-01T12:30:00.000000001")},
+        }
+        self.fill(index, {doc_id: np.ones((1, self.dim), np.float32) for doc_id in metadata}, metadata)
+        documents = index.get(["d0", "d1"])
+        assert [document.metadata for document in documents] == [
+            {"n": 1, "x": 0.5, "is": True, "tags": [1, 2]},
+            {"n": 2, "s": "a", "day": "2024-05-01T12:30:00"},
+        ]
+        for condition, expected in (
+            ({"n": np.uint8(1)}, "d0"),
+            ({"n": {"in": np.array([2, 3])}}, "d1"),
+            ({"x": {"lt": np.float64(1)}, "is": np.bool_(True)}, "d0"),
+            ({"tags": {"contains": np.int32(2)}}, "d0"),
+            ({"day": {"gte": np.datetime64("2024-05-01", "ns")}, "id": np.str_("d1")}, "d1"),
+        ):
+            hits = index.search(np.ones(self.dim, np.float32), top_k=np.int64(5), filter=condition).hits
+            assert [hit.id for hit in hits] == expected.split(), condition
+            assert [document.id for document in index.scan(condition, limit=np.int8(3))] == expected.split()
+
     def test_documents_added_since_the_build_are_found(self, index: IndexProtocol, rng: np.random.Generator) -> None:
         views = random_views(rng, 150, self.dim)
         self.fill(index, views)

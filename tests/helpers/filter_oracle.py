@@ -3,7 +3,7 @@
 import datetime
 import math
 
-_OPERATORS = ("eq", "ne", "lt", "lte", "gt", "gte", "in", "nin", "exists")
+_OPERATORS = ("eq", "ne", "lt", "lte", "gt", "gte", "in", "nin", "exists", "contains", "contains_any", "contains_all")
 _LARGEST = 1 << 63
 _FORMATS = {"%Y-%m-%dT%H:%M:%S.%f%z": 0, "%Y-%m-%dT%H:%M:%S%z": 0, "%Y-%m-%dT%H:%M:%S": 0, "%Y-%m-%d": 1}
 
@@ -23,27 +23,37 @@ def is_of_grammar(condition, depth: int = 0) -> bool:
 def _is_member(name, value, depth: int) -> bool:
     if not isinstance(name, str) or not name:
         return False
-    if name in ("and", "or"):
+    if name.removeprefix("$") in ("and", "or"):
         return isinstance(value, list | tuple) and all(is_of_grammar(part, depth + 1) for part in value)
-    if name == "not":
+    if name.removeprefix("$") == "not":
         return is_of_grammar(value, depth + 1)
-    if not name.isprintable() or '"' in name or "\\" in name or not all(name.split(".")):
+    if not name.isprintable() or '"' in name or "\\" in name or name.startswith("$"):
         return False
-    if not isinstance(value, dict) or "$date" in value:
-        return _is_scalar(value)
-    return bool(value) and all(_is_test(operator, operand) for operator, operand in value.items())
+    if not isinstance(value, dict) or set(value) == {"$date"}:
+        return _is_comparable(name, value)
+    return bool(value) and all(_is_test(name, operator, operand) for operator, operand in value.items())
 
 
-def _is_test(operator, operand) -> bool:
+def _is_test(name, operator, operand) -> bool:
+    operator = operator.removeprefix("$") if isinstance(operator, str) else operator
     if operator not in _OPERATORS:
         return False
     if operator == "exists":
         return isinstance(operand, bool)
+    if operator.startswith("contains"):
+        members = [operand] if operator == "contains" else operand
+        is_list = isinstance(members, list | tuple)
+        return name != "id" and is_list and all(each is not None and _is_scalar(each) for each in members)
     if operator in ("in", "nin"):
-        return isinstance(operand, list | tuple) and all(map(_is_scalar, operand))
+        return isinstance(operand, list | tuple) and all(_is_comparable(name, each) for each in operand)
     if operator in ("eq", "ne"):
-        return _is_scalar(operand)
-    return _is_scalar(operand) and operand is not None and not isinstance(operand, bool)
+        return _is_comparable(name, operand)
+    return _is_comparable(name, operand) and operand is not None and not isinstance(operand, bool)
+
+
+def _is_comparable(name, value) -> bool:
+    """Return whether a field may be compared with a value: an id is a string."""
+    return _is_scalar(value) and (name != "id" or isinstance(value, str | dict))
 
 
 def _is_scalar(value) -> bool:
@@ -79,6 +89,7 @@ def _test_date(operator, operand, found) -> bool:
 
 
 def _member(name, value, row, doc_id) -> bool:
+    name = name.removeprefix("$")
     if name == "and":
         return all(holds(part, row, doc_id) for part in value)
     if name == "or":
@@ -87,6 +98,7 @@ def _member(name, value, row, doc_id) -> bool:
         return not holds(value, row, doc_id)
     found = _lookup(name, row, doc_id)
     tests = value if isinstance(value, dict) and "$date" not in value else {"eq": value}
+    tests = {operator.removeprefix("$"): operand for operator, operand in tests.items()}
     return all(_test(operator, _operand(name, operator, operand), found) for operator, operand in tests.items())
 
 
@@ -99,11 +111,32 @@ def _operand(name, operator, operand):
 def _lookup(name, row, doc_id):
     if name == "id":
         return doc_id
-    for key in name.split("."):
-        row = row.get(key) if isinstance(row, dict) else None
-    # A whole number beyond 64 bits is held as the nearest double.
-    is_large = isinstance(row, int) and not -_LARGEST <= row < _LARGEST
-    return _as_double(row) if is_large else row
+    found = _at(name, row)
+    return [_held(each) for each in found] if isinstance(found, list) else _held(found)
+
+
+def _at(name, row):
+    """Return the value of a field: of the whole key, else of the longest first key that leads to one."""
+    found = _values(name, row)
+    return min(found, key=lambda pair: pair[0])[1] if found else None
+
+
+def _values(name, row):
+    """Return each value of a field, after the number of keys to it, negative lengths of these, and the keys."""
+    if not isinstance(row, dict):
+        return []
+    found = [((1, [-len(name)], name), row[name])] if name in row else []
+    for place, char in enumerate(name):
+        if char == ".":
+            for (count, lengths, _), value in _values(name[place + 1 :], row.get(name[:place])):
+                found.append(((count + 1, [-place, *lengths], name), value))
+    return found
+
+
+def _held(value):
+    """Return a value as it is held: a whole number beyond 64 bits is the nearest double."""
+    is_large = isinstance(value, int) and not -_LARGEST <= value < _LARGEST
+    return _as_double(value) if is_large else value
 
 
 def _as_double(value: int) -> float:
@@ -126,6 +159,10 @@ def _test(operator, operand, found) -> bool:
         return _equal(found, operand) == (operator == "eq")
     if operator == "exists":
         return (found is not None) == operand
+    if operator.startswith("contains"):
+        wanted = [operand] if operator == "contains" else operand
+        has_each = [any(_equal(member, each) for member in found) for each in wanted] if isinstance(found, list) else []
+        return isinstance(found, list) and (all if operator == "contains_all" else any)(has_each)
     if isinstance(operand, dict):
         return _test_date(operator, operand, found)
     if _kind(found) != _kind(operand) or isinstance(found, list | dict):

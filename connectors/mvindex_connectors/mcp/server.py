@@ -107,7 +107,10 @@ class _Tools:
         top_k: Annotated[int, Field(description="Passages to return.", ge=1, le=_MOST_HITS)] = 5,
         filter: Annotated[
             dict[str, Any] | None,
-            Field(description='Metadata that passages must have, such as {"year": {"gte": 1973}}; see sources.'),
+            Field(
+                description='Metadata that passages must have, such as {"year": {"gte": 1973}} or '
+                '{"tags": {"contains": "oil"}}; see sources.'
+            ),
         ] = None,
     ) -> Found:
         self._index.refresh()

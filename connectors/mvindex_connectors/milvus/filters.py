@@ -16,6 +16,7 @@ import numpy as np
 from mvindex.errors import QueryError
 from mvindex.records import Ints
 from mvindex.store import dates
+from mvindex.store.filter_sql import to_sql
 from mvindex.store.filters import Filter, parse_filter
 from mvindex.store.temporary import temporary_database, temporary_errors
 from mvindex_connectors.milvus.reader import Reader
@@ -39,7 +40,7 @@ class FilterTable:
 
     def matching(self, condition: Filter, reader: Reader, next_document: int) -> Ints:
         """Return the numbers of the documents that match, rising."""
-        sql = parse_filter(condition)
+        sql = to_sql(parse_filter(condition))
         with self._lock, temporary_errors():
             if self._connection is None:
                 self._connection = _filled(reader, next_document)

@@ -33,7 +33,7 @@ from mvindex.scoring.fusion import Method, Mode
 from mvindex.search.options import ScoringName, SearchOptions, ShardSearch
 from mvindex.search.request import ViewHits
 from mvindex.search.result_merge import ShardResult
-from mvindex.store.dates import date_as_json
+from mvindex.store.filters import operand_as_json
 from mvindex.store.shard_layout import MAX_SHARDS
 from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1 import search_pb2 as search
@@ -151,7 +151,7 @@ def filter_json(condition: Mapping[str, Any] | None) -> str | None:
     if condition is None:
         return None
     try:
-        return json.dumps(condition, allow_nan=False, ensure_ascii=True, default=date_as_json)
+        return json.dumps(condition, allow_nan=False, ensure_ascii=True, default=operand_as_json)
     except (TypeError, ValueError, RecursionError) as err:
         raise QueryError(f"filter: expected a value that JSON can represent: {err}") from err
 

@@ -12,9 +12,8 @@ from mvindex.ingest import IngestReport
 from mvindex.lexical.bm25 import TermCounts
 from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore
 from mvindex.search.options import ScoringName, SearchOptions
-from mvindex.store.dates import date_as_json
 from mvindex.store.filter_match import FilterMatcher
-from mvindex.store.filters import Filter, check_deletion
+from mvindex.store.filters import Filter, check_deletion, operand_as_json
 from mvindex_connectors.remote.convert import MAX_EXPLAINED, MAX_IDS
 from mvindex_connectors.server.admission import CallContext
 from mvindex_connectors.server.index_service import IndexService
@@ -186,7 +185,7 @@ class TenantIndex:
 
     def _own_key(self, key: str) -> str:
         """Return an idempotency key that no caller with another filter can send."""
-        return f"{key}\n{json.dumps(self._filter, sort_keys=True, default=date_as_json)}" if key else ""
+        return f"{key}\n{json.dumps(self._filter, sort_keys=True, default=operand_as_json)}" if key else ""
 
     def _matching(self, documents: Iterable[Document]) -> list[Document]:
         given = list(documents)
@@ -220,7 +219,7 @@ class TenantIndex:
         if others := metadata.keys() - self._matcher.matching(metadata):
             raise NotPermitted(
                 f"document {min(others)!r}: expected one that the filter of this token matches, "
-                f"{json.dumps(self._filter, default=date_as_json)}, got another"
+                f"{json.dumps(self._filter, default=operand_as_json)}, got another"
             )
 
     def _refuse_shard(self) -> NoReturn:

@@ -12,7 +12,7 @@ IDS = [
 ]  # fmt: skip
 NO_IDS = ["", "  ", "\t", "a\0", "\n", "x" * 1025, "\ud800", "\u0085"]
 TEXTS = ["a", "plain words", "line\nbreak\r\n\ttab", "🙂 e\u0301 \u202e", "'; \"\\\\u0000", "long " * 1500, "b", "c"]
-FIELDS = ["lang", "year", "deep.er", "deep.est", "naïve key", "absent"]
+FIELDS = ["lang", "year", "deep.er", "deep.est", "dotted.key", "naïve key", "absent"]
 NUMBERS = [0.0, 0.0, 1.0, 1.0, -1.0, 0.5, 2.0, -3.0, 0.1, -0.0, 100.25, 1e-3]
 SCALARS = [None, True, False, 0, 1, 2, -7, 1.0, 0.1, 2.5, 2**53 + 1, 10**20, "", "1", "en", "EN", "é", "z" * 300]
 
@@ -25,7 +25,13 @@ _by_field = {
 }
 metadata = st.just({}) | st.fixed_dictionaries(
     {"lang": _by_field["lang"], "year": _by_field["year"]},
-    optional={"deep": _by_field["deep"], "naïve key": _values, 'x"\\y': _values},
+    optional={
+        "deep": _by_field["deep"],
+        "dotted.key": _values,
+        "dotted": st.just({"key": 1}),
+        "naïve key": _values,
+        'x"\\y': _values,
+    },
 )
 
 # What a filter may compare with: whole numbers in 64 bits, for SQLite.
@@ -33,16 +39,19 @@ _FITTING = [each for each in SCALARS if each != 10**20]
 _IN_ORDER = [each for each in _FITTING if each is not None and not isinstance(each, bool)]
 
 
-def _conditions(operands, in_order):
+def _conditions(operands, in_order, has_lists):
     operand, several = st.sampled_from(operands), st.lists(st.sampled_from(operands), max_size=3)
     by_name = {"eq": operand, "ne": operand, "in": several, "nin": several, "exists": st.booleans()}
     by_name |= dict.fromkeys(("lt", "lte", "gt", "gte"), st.sampled_from(in_order))
+    members = st.sampled_from([each for each in operands if each is not None])
+    by_name |= {"contains": members} | dict.fromkeys(("contains_any", "contains_all"), st.lists(members, max_size=2))
+    by_name = {name: test for name, test in by_name.items() if has_lists or not name.startswith("contains")}
     one = st.sampled_from(sorted(by_name)).flatmap(lambda name: st.fixed_dictionaries({name: by_name[name]}))
     return st.one_of(operand, one, one)
 
 
 def _members(field, operands, in_order):
-    return _conditions(operands, in_order).map(lambda condition: {field: condition})
+    return _conditions(operands, in_order, has_lists=field != "id").map(lambda condition: {field: condition})
 
 
 _any_member = st.one_of(
@@ -69,6 +78,8 @@ USUAL_FILTERS = [
     {"year": 1}, {"year": True}, {"year": {"ne": 1}}, {"year": {"in": [1, "1", None]}}, {"year": {"lt": 2}},
     {"year": {"gte": "1"}}, {"year": {"nin": [True, 2.0]}}, {"lang": "en"}, {"lang": None}, {"lang": {"exists": True}},
     {"not": {"lang": "EN"}}, {"deep.er": 1}, {"deep.er": {"exists": False}}, {"deep": {"exists": True}},
+    {"deep.est": {"contains": 1}}, {"dotted.key": {"contains_any": ["en", True]}}, {"dotted.key": 1},
+    {"$not": {"dotted.key": {"contains_all": []}}},
     {"id": {"in": IDS[::2]}}, {"id": {"gt": "a"}}, {"or": [{"year": {"gt": 1}}, {"lang": "de", "id": {"ne": "a"}}]},
 ]  # fmt: skip
 

@@ -184,6 +184,7 @@ def matches(condition, document):
 
 
 def _holds(name, value, document):
+    name = name.removeprefix("$")
     if name == "and":
         return all(matches(part, document) for part in value)
     if name == "or":
@@ -201,6 +202,8 @@ def _field(name, document):
     if name == "id":
         return document.id
     value = document.metadata
+    if name in value:
+        return value[name]
     for key in name.split("."):
         value = value.get(key) if isinstance(value, dict) else None
     return value
@@ -221,7 +224,19 @@ def _in_order(compare):
     return lambda found, operand: _kind(found) == _kind(operand) and compare(found, operand)
 
 
+def _containing(quantifier):
+    def holds(found, operands):
+        members = found if isinstance(found, list) else []
+        each = [any(_equal(member, operand) for member in members) for operand in operands]
+        return isinstance(found, list) and quantifier(each)
+
+    return holds
+
+
 _OPERATORS = {
+    "contains": lambda found, operand: _containing(any)(found, [operand]),
+    "contains_any": _containing(any),
+    "contains_all": _containing(all),
     "eq": _equal,
     "ne": lambda found, operand: not _equal(found, operand),
     "in": lambda found, operands: any(_equal(found, operand) for operand in operands),

@@ -19,6 +19,16 @@ from mvindex.errors import QueryError
         ("lang != en", {"lang": {"ne": "en"}}),
         ('author.name = "Ada and \\"Bob\\""', {"author.name": {"eq": 'Ada and "Bob"'}}),
         ("open = true AND end = null", {"and": [{"open": {"eq": True}}, {"end": {"eq": None}}]}),
+        ("tags contains red", {"tags": {"contains": "red"}}),
+        (
+            'tags contains "dark red" and n contains 3',
+            {"and": [{"tags": {"contains": "dark red"}}, {"n": {"contains": 3}}]},
+        ),
+        ('a.b contains_any [red, "dark, red", 3,true]', {"a.b": {"contains_any": ["red", "dark, red", 3, True]}}),
+        ("tags contains_all [ ]", {"tags": {"contains_all": []}}),
+        ("day in[2024-05-01, 7] ", {"day": {"in": [{"$date": "2024-05-01"}, 7]}}),
+        ("contains nin [x]", {"contains": {"nin": ["x"]}}),
+        ("id = 17 and id in [1, 2024-05-01]", {"and": [{"id": {"eq": "17"}}, {"id": {"in": ["1", "2024-05-01"]}}]}),
         (" größe <= 3 and größe >= 1 ", {"and": [{"größe": {"lte": 3}}, {"größe": {"gte": 1}}]}),
     ],
 )
@@ -32,6 +42,9 @@ def test_conditions_are_a_filter(text, condition):
         ("year", "year"),
         ("year >=", "year >="),
         ("year like 3", "year like 3"),
+        ("tagscontains red", "tagscontains red"),
+        ("tags contains_any [a b]", "tags contains_any [a b]"),
+        ("tags containsred", "tags containsred"),
         ("year = 3 or year = 4", "or year = 4"),
         ("year = 3 and", "and"),
         ("year = 3 and 4", "4"),
@@ -46,9 +59,18 @@ def test_what_cannot_be_read_is_named(text, rest):
     assert str(caught.value).endswith(f"got {rest!r}")
 
 
-def test_a_list_needs_json():
-    with pytest.raises(QueryError, match="write JSON for lists"):
-        parse_conditions("year = [1990]")
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("year = [1990]", "year eq: expected a number, word or text in quotes, got '[1990]'"),
+        ("tags contains [red]", "tags contains: expected a number, word"),
+        ("tags contains_any red", "tags contains_any: expected a list such as [red, blue], got 'red'"),
+    ],
+)
+def test_a_list_belongs_to_operators_on_lists(text, expected):
+    with pytest.raises(QueryError) as caught:
+        parse_conditions(text)
+    assert expected in str(caught.value)
 
 
 def test_what_begins_with_a_brace_is_json():

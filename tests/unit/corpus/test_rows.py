@@ -91,7 +91,10 @@ def test_a_bad_ms_marco_row_is_rejected_alone(tmp_path, row, told):
         (b'{"id": "9", "text": "a"} x', "invalid JSON at character 25: Extra data"),
         (b'{"id": "9", "text": "a", "score": NaN}', "invalid JSON: NaN is not a JSON value"),
         (b'{"id": "9", "text": "a", "score": -Infinity}', "invalid JSON: -Infinity is not a JSON value"),
-        (b'{"id": "9", "text": "a", "score": 1e999}', "metadata is not JSON"),
+        (
+            b'{"id": "9", "text": "a", "score": 1e999}',
+            "document '9': metadata: 'score': expected a finite number, got inf",
+        ),
         (b'{"id": "9", "text": "a\tb"}', "invalid JSON at character"),
         (b'{"id": "9", "text": "\\ud800"}', "text holds a lone surrogate at position 0"),
         (b'{"id": "9", "text": "a\\u0000"}', "text holds a NUL character at position 1"),

@@ -9,7 +9,8 @@ import pytest
 
 import mvindex
 from mvindex.errors import DocumentError
-from mvindex.store.dates import Period, date_as_json, first_text, last_text, parse_period
+from mvindex.store.dates import Period, first_text, last_text, parse_period
+from mvindex.store.filters import operand_as_json
 
 # 2024-05-01T00:00:00Z, by `date -d 2024-05-01Z +%s`.
 MAY = 1_714_521_600_000_000
@@ -58,9 +59,9 @@ def test_dates_of_python_are_days_and_moments():
     assert parse_period(datetime.date(2024, 5, 1)) == (MAY, MAY + DAY)
     assert parse_period(datetime.datetime(2024, 5, 1)) == (MAY, MAY + 1)
     assert parse_period(datetime.datetime(2024, 5, 1, 2, tzinfo=two_hours)) == (MAY, MAY + 1)
-    assert json.dumps({"gte": datetime.date(2024, 5, 1)}, default=date_as_json) == '{"gte": {"$date": "2024-05-01"}}'
+    assert json.dumps({"gte": datetime.date(2024, 5, 1)}, default=operand_as_json) == '{"gte": {"$date": "2024-05-01"}}'
     with pytest.raises(TypeError, match="set"):
-        json.dumps({"gte": {1}}, default=date_as_json)
+        json.dumps({"gte": {1}}, default=operand_as_json)
 
 
 def test_metadata_of_dates_are_stored_as_texts(tmp_path: Path):
@@ -70,7 +71,7 @@ def test_metadata_of_dates_are_stored_as_texts(tmp_path: Path):
         index.update("a", metadata=metadata)
         found = index.get("a")
     assert found is not None and found.metadata == {"day": "2024-05-01", "seen": ["2024-05-01T12:30:00"]}
-    with pytest.raises(DocumentError, match=r"metadata is not JSON: time .*expected .*date"):
+    with pytest.raises(DocumentError, match=r"'at': expected .*date.*, got time"):
         mvindex.Document("b", "t", metadata={"at": datetime.time(12)})
 
 

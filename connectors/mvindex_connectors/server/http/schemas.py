@@ -401,32 +401,50 @@ class Error(Struct):
     error: ErrorDetail
 
 
-_SCALAR = {"type": ["string", "number", "boolean", "null"]}
-_ORDERED = {"type": ["string", "number"]}
+_DATE = {
+    "type": "object",
+    "properties": {"$date": {"type": "string"}},
+    "required": ["$date"],
+    "additionalProperties": False,
+}
+_SCALAR = {"anyOf": [{"type": ["string", "number", "boolean", "null"]}, _DATE]}
+_ORDERED = {"anyOf": [{"type": ["string", "number"]}, _DATE]}
+_MEMBER = {"anyOf": [{"type": ["string", "number", "boolean"]}, _DATE]}
 _FILTER_REF = {"$ref": "#/components/schemas/Filter"}
+_LOGIC: dict[str, Any] = {
+    **dict.fromkeys(("and", "or"), {"type": "array", "items": _FILTER_REF}),
+    "not": _FILTER_REF,
+}
+_OPERATORS: dict[str, Any] = {
+    **dict.fromkeys(("eq", "ne"), _SCALAR),
+    **dict.fromkeys(("lt", "lte", "gt", "gte"), _ORDERED),
+    **dict.fromkeys(("in", "nin"), {"type": "array", "items": _SCALAR}),
+    "exists": {"type": "boolean"},
+    "contains": _MEMBER,
+    **dict.fromkeys(("contains_any", "contains_all"), {"type": "array", "items": _MEMBER}),
+}
+
+
+def _with_sigils(names: dict[str, Any]) -> dict[str, Any]:
+    """Return the schemas of names, which may have a "$" before them."""
+    return names | {f"${name}": schema for name, schema in names.items()}
+
+
 # The members of a filter are the names of metadata, so that no type describes them.
 FILTER_SCHEMA: dict[str, Any] = {
     "type": "object",
-    "description": 'Over metadata, such as {"year": {"gte": 1990}}; all conditions must hold. "id" is the document\'s '
-    "id; a.b is key b of object a.",
-    "properties": {
-        "and": {"type": "array", "items": _FILTER_REF},
-        "or": {"type": "array", "items": _FILTER_REF},
-        "not": _FILTER_REF,
-    },
-    # Keys joined by dots; no quote or backslash.
-    "propertyNames": {"pattern": r'^[^."\\]+(\.[^."\\]+)*$'},
+    "description": 'Over metadata, such as {"year": {"gte": 1990}, "tags": {"contains": "oil"}}; all conditions must '
+    'hold. "id" is the document\'s id, a string; a.b is the key a.b, else key b of object a. Operators may have a "$" '
+    "before them.",
+    "properties": _with_sigils(_LOGIC),
+    # Keys joined by dots; no quote or backslash, and no other name that begins as operators do.
+    "propertyNames": {"pattern": r'^([^$"\\][^"\\]*|\$and|\$or|\$not)$'},
     "additionalProperties": {
         "anyOf": [
             _SCALAR,
             {
                 "type": "object",
-                "properties": {
-                    **dict.fromkeys(("eq", "ne"), _SCALAR),
-                    **dict.fromkeys(("lt", "lte", "gt", "gte"), _ORDERED),
-                    **dict.fromkeys(("in", "nin"), {"type": "array", "items": _SCALAR}),
-                    "exists": {"type": "boolean"},
-                },
+                "properties": _with_sigils(_OPERATORS),
                 "additionalProperties": False,
                 "minProperties": 1,
             },
