@@ -68,6 +68,13 @@ OPERATORS = [
     ("tags", "is_empty", None, "cd"),
     ("title", "is_empty", None, "cd"),
     ("note", "is_empty", None, "abcd"),
+    ("tags", "any", ["war", "x"], "a"),
+    ("tags", "any", [7], ""),
+    ("tags", "any", [], ""),
+    ("tags", "contains", "pla", ""),
+    ("title", "contains", "Oil", "a"),
+    ("doc_id", "==", None, ""),
+    ("doc_id", "in", [], ""),
     ("doc_id", "==", "book", "ab"),
     ("ref_doc_id", "in", ["film", "None"], "cd"),
     ("document_id", "!=", "book", "cd"),
@@ -182,6 +189,11 @@ class VectorStoreContract:
     def test_delete_takes_all_nodes_of_a_document_and_no_other(self, filled):
         filled.delete("book")
         assert self.ids(filled, asked()) == "cd"
+
+    def test_deleting_the_document_none_deletes_no_node_without_a_document(self, filled):
+        filled.delete(None)
+        asyncio.run(filled.adelete(None))
+        assert self.ids(filled, asked()) == "abcd"
 
     def test_deleting_an_unknown_document_changes_nothing(self, filled):
         filled.delete("a")

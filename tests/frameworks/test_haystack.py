@@ -5,6 +5,7 @@ import datetime
 import runpy
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -172,9 +173,41 @@ def test_dates_are_compared_as_times_in_searches_too(tmp_path):
 def test_what_an_index_can_tell_of_a_conjunction_is_told_and_the_rest_checked():
     date = {"field": "meta.at", "operator": ">", "value": "2024-05-01"}
     both = {"operator": "AND", "conditions": [_year("==", 3), date]}
-    assert pushed_filter(both) == ({"and": [{"or": [{"or": [{"year": {"eq": 3}}]}]}]}, False)
+    assert pushed_filter(both) == ({"and": [{"or": [{"year": {"in": [3]}}]}]}, False)
     assert pushed_filter({"operator": "OR", "conditions": [_year("==", 3), date]}) == (None, False)
     assert pushed_filter({"operator": "NOT", "conditions": [_year("==", 3), date]}) == (None, False)
+
+
+_TAGGED = {"a": {"tags": ["red", 1]}, "b": {"tags": "red"}, "c": {"m": {"n": ["red"]}}, "d": {"m.n": ["blue"], "m": {}}}
+
+
+@pytest.mark.parametrize(
+    ("field", "operator", "value", "expected"),
+    [
+        ("meta.tags", "contains", "red", "a"),
+        ("meta.tags", "contains", True, ""),
+        ("meta.tags", "contains_any", ["blue", 1], "a"),
+        ("tags", "contains_all", ["red", 1.0], "a"),
+        ("meta.m.n", "contains", "red", "c"),
+        ("meta.m.n", "contains_any", ["red", "blue"], "cd"),
+        ("meta.m.n", "!=", None, "cd"),
+        ("meta.tags", "==", None, "cd"),
+    ],
+)
+def test_lists_and_keys_with_dots_are_found_by_the_index_and_by_the_check_of_each_document(
+    tmp_path, field, operator, value, expected
+):
+    with closing(MVIndexDocumentStore(str(tmp_path / "t.mvx"), embedding_dim=1)) as store:
+        store.write_documents([Document(id=name, meta=meta, embedding=[1.0]) for name, meta in _TAGGED.items()])
+        plain = {"field": field, "operator": operator, "value": value}
+        # An index knows no content, so that each document is checked for the rest.
+        checked = {"operator": "AND", "conditions": [{"field": "content", "operator": "==", "value": None}, plain]}
+        negated = {"operator": "NOT", "conditions": [checked]}
+        for filters, found in ((plain, expected), (checked, expected), (negated, sorted(set("abcd") - set(expected)))):
+            assert sorted(document.id for document in store.filter_documents(filters)) == list(found)
+        for wrong in ({"field": "content"}, {"operator": "contains", "value": None}, {"value": {"x": 1}}):
+            with pytest.raises(FilterError):
+                store.filter_documents({**plain, "operator": "contains", **wrong})
 
 
 @pytest.mark.parametrize(

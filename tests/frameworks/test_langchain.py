@@ -140,6 +140,8 @@ def test_filters_are_those_of_the_index(store):
     assert [d.id for d in store.similarity_search("oil", filter={"year": {"lt": 1500}})] == ["plague"]
     assert [d.id for d in store.as_retriever(search_kwargs={"filter": {"id": "plague"}}).invoke("oil")] == ["plague"]
     assert [d.id for d in MVIndexRetriever(store=store, filter={"year": 1343}).invoke("oil")] == ["plague"]
+    both = {"$and": [{"year": {"$lt": 1500}}, {"$not": {"tags": {"$contains": "oil"}}}]}
+    assert [d.id for d in store.similarity_search("oil", filter=both)] == ["plague"]
     with pytest.raises(QueryError, match="unknown operator"):
         store.similarity_search("oil", filter={"year": {"above": 3}})
     with pytest.raises(QueryError, match="got a function"):

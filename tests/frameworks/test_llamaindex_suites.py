@@ -6,9 +6,10 @@ NOT_RUN = "NOT RUN: needs llama-index-core (the extra llamaindex, or frameworks-
 pytest.importorskip("llama_index.core", reason=NOT_RUN)
 
 from llama_index.core.vector_stores import SimpleVectorStore  # noqa: E402
-from llamaindex_contract import VectorStoreContract  # noqa: E402
+from llamaindex_contract import VectorStoreContract, asked, by, node  # noqa: E402
 from suites import CUT, IS_LONG, cut  # noqa: E402
 
+from mvindex.errors import QueryError  # noqa: E402
 from mvindex_connectors.frameworks.llamaindex import MVIndexVectorStore  # noqa: E402
 
 
@@ -51,6 +52,26 @@ class TestStoreInADirectory(VectorStoreContract):
         store.close()
         return MVIndexVectorStore(store.index)
 
+    def test_a_missing_id_is_no_document(self, filled):
+        assert self.ids(filled, asked(doc_ids=[None])) == ""
+        assert self.ids(filled, asked(doc_ids=[None, "film"])) == "c"
+        for refused in (lambda: filled.delete_nodes([None]), lambda: filled.get_nodes([None])):
+            with pytest.raises(QueryError, match="expected a string, got NoneType"):
+                refused()
+        with pytest.raises(QueryError, match="expected a string, got int 7"):
+            filled.delete(7)
+        assert self.ids(filled, asked()) == "abcd"
+
+    def test_a_key_with_dots_wins_over_the_path(self, filled):
+        filled.add([node("k", 0.9, metadata={"m.n": [1], "m": {"n": [2]}}), node("p", 0.7, metadata={"m": {"n": [2]}})])
+        assert self.ids(filled, asked(9, filters=by("m.n", "contains", 1))) == "k"
+        assert self.ids(filled, asked(9, filters=by("m.n", "any", [2, 3]))) == "p"
+        filled.delete_nodes(filters=by("m.n", "all", [2]))
+        assert self.ids(filled, asked(9, filters=by("m.n", "is_empty", None))) == "abcd"
+
+    def test_what_is_no_list_has_no_member_that_is_no_text(self, filled):
+        assert self.ids(filled, asked(filters=by("year", "contains", 1973))) == ""
+
 
 class TestStoreToldItsDimensions(TestStoreInADirectory):
     @pytest.fixture
@@ -64,6 +85,9 @@ _SomeOfTheContract = cut(
     TestStoreInADirectory,
     "test_adding_an_id_again_replaces_its_node",
     "test_delete_takes_all_nodes_of_a_document_and_no_other",
+    "test_deleting_the_document_none_deletes_no_node_without_a_document",
+    "test_a_missing_id_is_no_document",
+    "test_a_key_with_dots_wins_over_the_path",
     "test_conditions_join_what_an_index_tells_and_what_it_does_not",
     "test_filters_nest",
     "test_a_query_may_be_of_some_documents",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mvindex.errors import QueryError
+from mvindex.records import plain_value
+from mvindex.store.fields import ID, LOGIC, field_paths
 from mvindex.store.filters import Filter, parse_filter
 from mvindex_connectors.frameworks.citations import HIT_KEY
 
@@ -60,22 +62,32 @@ def none_of(part: PushedFilter) -> PushedFilter:
 
 def is_key(name: str) -> bool:
     """Return whether an index reads the name as a key of the metadata (keys inside objects: joined by dots)."""
-    keys = name.split(".")
-    is_plain = name.isprintable() and '"' not in name and "\\" not in name and all(keys)
-    return is_plain and name not in ("id", "and", "or", "not") and keys[0] != HIT_KEY
+    return bool(field_paths(name)) and name not in (ID, *LOGIC) and name.split(".")[0] != HIT_KEY
 
 
 def equal(name: str, value: object) -> Filter | None:
     """Return the condition that the key has this value, as Python compares; None where the index cannot tell."""
+    values = _equals_of(value)
+    return None if values is None else {name: {"in": values}}
+
+
+def containing(name: str, value: object) -> Filter | None:
+    """Return the condition that the key has a list with this member, as Python compares; None as of equal()."""
+    values = _equals_of(value)
+    return None if value is None or values is None else {name: {"contains_any": values}}
+
+
+def _equals_of(value: object) -> list[Any] | None:
+    """Return the values that equal a value in Python; None where the index cannot compare it."""
+    value = plain_value(value)
     if value is None:
-        return {name: {"eq": None}}
+        return [None]
     if isinstance(value, str):
-        return {name: {"eq": value}} if _is_storable(value) else None
+        return [value] if _is_storable(value) else None
     if not isinstance(value, int | float) or not _fits(value):
         return None
     # To Python True is 1 and False 0.
-    as_bool: list[Filter] = [{name: {"eq": bool(value)}}] if value in (0, 1) else []
-    return {"or": [{name: {"eq": value + 0}}, *as_bool]}
+    return [value + 0, bool(value)] if value in (0, 1) else [value]
 
 
 def ordered(name: str, operator: str, value: object) -> Filter | None:
@@ -87,12 +99,13 @@ def ordered(name: str, operator: str, value: object) -> Filter | None:
         value: The number.
 
     """
+    value = plain_value(value)
     if not isinstance(value, int | float) or not _fits(value):
         return None
     number = value + 0
     holds = {"gt": lambda flag: flag > number, "gte": lambda flag: flag >= number}
     holds |= {"lt": lambda flag: flag < number, "lte": lambda flag: flag <= number}
-    flags: list[Filter] = [{name: {"eq": flag}} for flag in (False, True) if holds[operator](flag)]
+    flags: list[Filter] = [{name: {"in": _equals_of(flag)}} for flag in (0, 1) if holds[operator](flag)]
     return {"or": [{name: {operator: number}}, *flags]}
 
 

@@ -1,4 +1,7 @@
-"""Translate Haystack's filters to filters of an index, as far as the index can evaluate them."""
+"""Translate Haystack's filters to filters of an index, as far as it can evaluate them; check the rest in Python.
+
+Beside Haystack's operators those of the index on lists are taken: contains, contains_any and contains_all.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,12 @@ from typing import Any
 
 from haystack import Document
 from haystack.errors import FilterError
+from haystack.utils.filters import document_matches_filter
 
-from mvindex.store.filters import Filter
+from mvindex.errors import QueryError
+from mvindex.store.fields import value_at
+from mvindex.store.filter_match import FilterMatcher
+from mvindex.store.filters import Filter, parse_filter
 from mvindex_connectors.frameworks.filter_pushdown import (
     ALL,
     UNKNOWN,
@@ -24,7 +31,8 @@ from mvindex_connectors.frameworks.filter_pushdown import (
 )
 
 _ORDER = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
-_COMPARISONS = ("==", "!=", *_ORDER, "in", "not in")
+_MEMBERS = ("contains", "contains_any", "contains_all")
+_COMPARISONS = ("==", "!=", *_ORDER, "in", "not in", *_MEMBERS)
 _LOGIC = ("AND", "OR", "NOT")
 _DOCUMENT_FIELDS = frozenset(field.name for field in fields(Document))
 
@@ -43,6 +51,27 @@ def pushed_filter(filters: Mapping[str, Any] | None) -> PushedFilter:
         return ALL
     check_filters(filters)
     return checked(_push(filters))
+
+
+def matches(filters: Mapping[str, Any] | None, document: Document) -> bool:
+    """Return whether the document matches the filters, by Haystack's own function, but for keys with dots and lists."""
+    if not filters:
+        return True
+    if "field" in filters:
+        return _is_met(filters, document)
+    results = (matches(each, document) for each in filters["conditions"])
+    return any(results) if filters["operator"] == "OR" else all(results) == (filters["operator"] == "AND")
+
+
+def _is_met(condition: Mapping[str, Any], document: Document) -> bool:
+    name = _name(condition["field"])
+    if condition["operator"] in _MEMBERS:
+        known = {name: {condition["operator"]: condition["value"]}}
+        return bool(FilterMatcher(known).matching({document.id: document.meta}))
+    if name is None or "." not in name:
+        return document_matches_filter(dict(condition), document)
+    seen = Document(id=document.id, meta={"value": value_at(document.meta, name)})
+    return document_matches_filter({**condition, "field": "meta.value"}, seen)
 
 
 def check_filters(filters: object) -> None:
@@ -69,6 +98,14 @@ def _check_comparison(condition: Mapping[str, Any]) -> None:
         raise FilterError(f"{condition['field']!r}: expected a list for {operator!r}, got {type(value).__name__}")
     if operator in _ORDER and isinstance(value, list | tuple | dict):
         raise FilterError(f"{condition['field']!r}: expected a number or a date for {operator!r}, got {value!r:.80}")
+    if operator in _MEMBERS:
+        name = _name(condition["field"])
+        if name is None:
+            raise FilterError(f"{condition['field']!r}: expected a key of meta for {operator!r}")
+        try:
+            parse_filter({name: {operator: value}})
+        except QueryError as err:
+            raise FilterError(str(err)) from err
 
 
 def _push(condition: Mapping[str, Any]) -> PushedFilter:
@@ -86,6 +123,8 @@ def _comparison(condition: Mapping[str, Any]) -> Filter | None:
     name, operator, value = _name(condition["field"]), condition["operator"], condition["value"]
     if name is None:
         return None
+    if operator in _MEMBERS:
+        return {name: {operator: value}}
     if operator in _ORDER:
         return {"or": []} if value is None else ordered(name, _ORDER[operator], value)
     values = [_equal(name, item) for item in (value if operator in ("in", "not in") else [value])]

@@ -8,7 +8,6 @@ from typing import Any
 from haystack import Document
 from haystack.document_stores.errors import DuplicateDocumentError
 from haystack.document_stores.types import DuplicatePolicy
-from haystack.utils.filters import document_matches_filter
 
 import mvindex
 from mvindex.records import Hit, SearchResult
@@ -16,7 +15,7 @@ from mvindex_connectors.frameworks.citations import HIT_KEY
 from mvindex_connectors.frameworks.connection import AsyncIndexAPI
 from mvindex_connectors.frameworks.filter_pushdown import PushedFilter, all_of
 from mvindex_connectors.frameworks.haystack.documents import has_view, original_document
-from mvindex_connectors.frameworks.haystack.filters import pushed_filter
+from mvindex_connectors.frameworks.haystack.filters import matches, pushed_filter
 from mvindex_connectors.frameworks.query import FilterPlan, Query, search_filtered
 
 Filters = Mapping[str, Any]
@@ -27,7 +26,7 @@ async def scan_matching(api: AsyncIndexAPI, filters: Filters | None) -> AsyncIte
     """Yield the documents that match."""
     async for stored in api.scan(pushed_filter(filters).filter):
         document = original_document(stored)
-        if not filters or document_matches_filter(dict(filters), document):
+        if matches(filters, document):
             yield document
 
 
@@ -59,7 +58,7 @@ async def update_matching(api: AsyncIndexAPI, filters: Filters, meta: dict[str, 
     changed = {
         stored.id: {**stored.metadata, **meta}
         async for stored in api.scan(pushed_filter(filters).filter)
-        if not filters or document_matches_filter(dict(filters), original_document(stored))
+        if matches(filters, original_document(stored))
     }
     return await api.update_all(changed)
 
@@ -93,7 +92,7 @@ async def search_documents(
     pushed = pushed_filter(filters)
 
     def passes(stored: mvindex.Document | Hit) -> bool:
-        return not filters or document_matches_filter(dict(filters), original_document(stored))
+        return matches(filters, original_document(stored))
 
     mode = options.get("mode", "auto")
     if not await query.is_hybrid(api, options):

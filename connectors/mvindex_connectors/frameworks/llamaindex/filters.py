@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
 from mvindex.store.dates import names_day
+from mvindex.store.fields import value_at
 from mvindex.store.filters import Filter
 from mvindex_connectors.frameworks.citations import HIT_KEY
 from mvindex_connectors.frameworks.filter_pushdown import (
@@ -18,6 +19,7 @@ from mvindex_connectors.frameworks.filter_pushdown import (
     all_of,
     any_of,
     checked,
+    containing,
     equal,
     is_key,
     none_of,
@@ -44,7 +46,7 @@ _NEGATED = (FilterOperator.NE, FilterOperator.NIN)
 def pushed_filter(filters: MetadataFilters | None) -> PushedFilter:
     """Return the part of the filters that an index can evaluate; ValueError for malformed filters.
 
-    The rest: lists, parts of texts, an order of dates, keys with dots, quotes or backslashes.
+    The rest: parts of texts, an order of dates, keys with quotes or backslashes.
     """
     if filters is None:
         return ALL
@@ -75,8 +77,10 @@ def matches(filters: MetadataFilters | None, metadata: Mapping[str, Any]) -> boo
 
 
 def _is_met(each: MetadataFilter, metadata: Mapping[str, Any]) -> bool:
+    # LlamaIndex knows no keys inside objects.
+    seen = metadata if each.key in metadata else {**metadata, each.key: value_at(metadata, each.key)}
     try:
-        return bool(build_metadata_filter_fn(lambda _: metadata, MetadataFilters(filters=[each]))(""))
+        return bool(build_metadata_filter_fn(lambda _: seen, MetadataFilters(filters=[each]))(""))
     except TypeError:
         return False
 
@@ -117,12 +121,31 @@ def _push_one(each: MetadataFilter) -> PushedFilter:
         known = _one_of(name, [value])
     elif operator in (FilterOperator.IN, FilterOperator.NIN) and isinstance(value, list):
         known = _one_of(name, value)
+    elif operator is FilterOperator.CONTAINS:
+        return _containing(name, [value], all_of)
+    elif operator in (FilterOperator.ANY, FilterOperator.ALL) and isinstance(value, list):
+        return _containing(name, value, any_of if operator is FilterOperator.ANY else all_of)
     elif operator is not FilterOperator.IS_EMPTY:
         # Every other operator needs a value.
         return UNKNOWN if operator is FilterOperator.NIN else PushedFilter({name: {"exists": True}}, False)
     if known is None:
         return UNKNOWN
     return PushedFilter({"not": known} if operator in _NEGATED else known, True)
+
+
+def _containing(name: str, values: list[Any], join: Callable[[Sequence[PushedFilter]], PushedFilter]) -> PushedFilter:
+    """Return the part of the condition that a list has such members that the index can evaluate.
+
+    To LlamaIndex a text contains its parts, which is left to check: every text is from "" on.
+    """
+    has_value = PushedFilter({name: {"exists": True}}, True)
+    known = [each for each in (containing(name, value) for value in values) if each is not None]
+    if len(known) < len(values):
+        return has_value._replace(is_exact=False)
+    lists = all_of([has_value, join([PushedFilter(each, True) for each in known])])
+    if not any(isinstance(value, str) for value in values):
+        return lists
+    return any_of([lists, PushedFilter({name: {"gte": ""}}, False)])
 
 
 def _one_of(name: str, values: list[Any]) -> Filter | None:
@@ -138,4 +161,4 @@ def _name(each: MetadataFilter) -> str | None:
         values = each.value if isinstance(each.value, list) else [each.value]
         is_equality = each.operator in (FilterOperator.EQ, FilterOperator.NE, FilterOperator.IN, FilterOperator.NIN)
         return REF_FIELD if is_equality and NO_REF not in values else None
-    return each.key if is_key(each.key) and "." not in each.key else None
+    return each.key if is_key(each.key) else None

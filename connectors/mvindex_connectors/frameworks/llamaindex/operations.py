@@ -8,6 +8,8 @@ from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery
 
 import mvindex
+from mvindex.records import check_id
+from mvindex.store.filters import Filter
 from mvindex_connectors.frameworks.connection import AsyncIndexAPI
 from mvindex_connectors.frameworks.filter_pushdown import ALL, PushedFilter, all_of
 from mvindex_connectors.frameworks.llamaindex.filters import REF_FIELD, matches, pushed_filter
@@ -21,9 +23,19 @@ def plan_filters(query: VectorStoreQuery) -> FilterPlan:
     if query.node_ids:
         parts.append(PushedFilter({"id": {"in": list(query.node_ids)}}, True))
     if query.doc_ids:
-        parts.append(PushedFilter({REF_FIELD: {"in": list(query.doc_ids)}}, True))
+        parts.append(PushedFilter(_of_documents(query.doc_ids), True))
     pushed = ALL if parts == [ALL] else all_of(parts)
     return FilterPlan(pushed, lambda stored: matches(query.filters, filtered_metadata(stored)))
+
+
+async def delete_document(api: AsyncIndexAPI, ref_doc_id: str | None) -> int:
+    """Delete the nodes of a document, none for None; return how many there were."""
+    return await api.delete(filter=_of_documents([ref_doc_id]))
+
+
+def _of_documents(ref_doc_ids: Sequence[str | None]) -> Filter:
+    """Return the filter for the nodes of these documents; nodes without a document are of none, not even of None."""
+    return {REF_FIELD: {"in": [check_id(each) for each in ref_doc_ids if each is not None]}}
 
 
 async def scan_matching(api: AsyncIndexAPI, filters: MetadataFilters | None) -> AsyncIterator[mvindex.Document]:

@@ -24,7 +24,6 @@ from mvindex.index import IndexProtocol
 from mvindex.records import CountCallback, Floats, SearchResult
 from mvindex_connectors.frameworks.citations import citations, stored_fields
 from mvindex_connectors.frameworks.connection import AsyncIndexAPI, IndexHandle, IndexLike, show_address
-from mvindex_connectors.frameworks.llamaindex.filters import REF_FIELD
 from mvindex_connectors.frameworks.llamaindex.nodes import (
     node_text,
     original_node,
@@ -32,7 +31,7 @@ from mvindex_connectors.frameworks.llamaindex.nodes import (
     stored_node,
     unpack_row,
 )
-from mvindex_connectors.frameworks.llamaindex.operations import delete_nodes, list_nodes, plan_filters
+from mvindex_connectors.frameworks.llamaindex.operations import delete_document, delete_nodes, list_nodes, plan_filters
 from mvindex_connectors.frameworks.mmr import choose_diverse, winning_views
 from mvindex_connectors.frameworks.progress import show_added
 from mvindex_connectors.frameworks.query import Query, search_filtered
@@ -156,12 +155,12 @@ class MVIndexVectorStore(BasePydanticVectorStore):
         return await self._handle.run_async(lambda api: self._add(api, nodes))
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
-        """Delete the nodes of a document."""
-        self._handle.run_sync(lambda api: api.delete(filter={REF_FIELD: ref_doc_id}))
+        """Delete the nodes of a document; QueryError for an id that is no string."""
+        self._handle.run_sync(lambda api: delete_document(api, ref_doc_id))
 
     async def adelete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
         """Do what delete() does, awaited."""
-        await self._handle.run_async(lambda api: api.delete(filter={REF_FIELD: ref_doc_id}))
+        await self._handle.run_async(lambda api: delete_document(api, ref_doc_id))
 
     def delete_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
