@@ -57,10 +57,16 @@ class ViewText:
             raise DocumentError(f"view text: expected one that says something, got {self.text!r:.60}")
         if self.span is None:
             return
-        if len(self.span) != 2 or not all(type(place) is int for place in self.span):
-            raise DocumentError(f"view text {self.text!r:.60}: span: expected two whole numbers, got {self.span!r:.60}")
+        places = tuple(map(plain_value, self.span)) if isinstance(self.span, Sequence | np.ndarray) else ()
+        if len(places) != 2 or not all(type(place) is int for place in places):
+            raise DocumentError(
+                f"view text {self.text!r:.60}: span: expected two whole numbers, got {shown(self.span)}"
+            )
+        object.__setattr__(self, "span", places)
         if not 0 <= self.span[0] < self.span[1]:
-            raise DocumentError(f"view text {self.text!r:.60}: span: expected 0 <= begin < end, got {self.span}")
+            raise DocumentError(
+                f"view text {self.text!r:.60}: span: expected 0 <= begin < end, got {short_repr(self.span)}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +97,7 @@ class Document:
             _check_string(name, getattr(self, name))
         _check_id(self.id)
         dump_metadata(self.metadata, self.id)
-        if self.view_texts:
+        if type(self.view_texts) is not tuple or self.view_texts:
             self._check_view_texts()
 
     @property
@@ -100,13 +106,14 @@ class Document:
         return tuple(each if isinstance(each, ViewText) else ViewText(each) for each in self.view_texts)
 
     def _check_view_texts(self) -> None:
-        if isinstance(self.view_texts, str):
-            raise DocumentError(f"document {self.id!r}: view_texts: expected a list of texts, got a string")
+        if isinstance(self.view_texts, str) or not isinstance(self.view_texts, Sequence | np.ndarray):
+            got = shown(self.view_texts)
+            raise DocumentError(f"document {self.id!r}: view_texts: expected a list of texts, got {got}")
         for each in self.own_view_texts:
             if each.span is not None and each.span[1] > len(self.text):
                 raise DocumentError(
                     f"document {self.id!r}: view_texts: expected a span within the text's {len(self.text)} characters, "
-                    f"got {each.span}"
+                    f"got {short_repr(each.span)}"
                 )
 
 
@@ -577,13 +584,13 @@ class IndexInfo:
 def check_count(name: str, value: object) -> None:
     """Raise QueryError unless the value is a whole number from 1 on."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise QueryError(f"{name}: expected a whole number from 1 on, got {value!r:.60}")
+        raise QueryError(f"{name}: expected a whole number from 1 on, got {shown(value)}")
 
 
 def check_id(doc_id: object) -> str:
     """Return the id; raise QueryError unless it is a string that a document may have as its id."""
     if not isinstance(doc_id, str):
-        raise QueryError(f"id: expected a string, got {type(doc_id).__name__} {doc_id!r:.60}")
+        raise QueryError(f"id: expected a string, got {shown(doc_id)}")
     if "\0" in doc_id:
         raise QueryError(f"id: expected a string without NUL, got {doc_id!r:.60}")
     try:
@@ -596,7 +603,7 @@ def check_id(doc_id: object) -> str:
 def check_ids(ids: str | Iterable[str]) -> list[str]:
     """Return the ids, each once, in their order; one string is one id. QueryError for what cannot be an id."""
     if not isinstance(ids, Iterable):
-        raise QueryError(f"ids: expected an id or several, got {type(ids).__name__} {ids!r:.60}")
+        raise QueryError(f"ids: expected an id or several, got {shown(ids)}")
     return list(dict.fromkeys(check_id(each) for each in ([ids] if isinstance(ids, str) else ids)))
 
 
@@ -650,7 +657,7 @@ def _json_form(value: object) -> Any:
         return list(value) if value.ndim else value.item()
     plain = plain_value(value)
     if plain is value:
-        raise TypeError(f"expected a string, number, boolean, null, date, list or object, got {_shown(value)}")
+        raise TypeError(f"expected a string, number, boolean, null, date, list or object, got {shown(value)}")
     return plain
 
 
@@ -665,7 +672,7 @@ def _refused_part(place: str, value: object) -> str | None:
     if isinstance(value, Mapping):
         wrong = next((key for key in value if not isinstance(key, str) or not _is_text(key) or "\0" in key), None)
         if wrong is not None:
-            return f"{place}: expected a string without NUL as key, got {_shown(wrong)}"
+            return f"{place}: expected a string without NUL as key, got {shown(wrong)}"
         return next(filter(None, (_refused_part(f"{place}: {key!r}", each) for key, each in value.items())), None)
     if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim):
         return next(filter(None, (_refused_part(place, each) for each in value)), None)
@@ -691,12 +698,17 @@ def _is_text(text: str) -> bool:
         return False
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """Return type and beginning of a value for a message."""
+    return f"{type(value).__name__} {short_repr(value)}"
+
+
+def short_repr(value: object) -> str:
+    """Return the beginning of a value's repr(), or a word where it has none, for a message."""
     try:
-        return f"{type(value).__name__} {value!r:.60}"
-    except Exception:  # noqa: BLE001 - a repr() of the user's may raise anything; one of a long number does
-        return type(value).__name__
+        return f"{value!r:.80}"
+    except Exception:  # noqa: BLE001 - a repr() of the user's may raise anything; that of a long or deep value does
+        return "that cannot be shown"
 
 
 def require_text(document: Document) -> Document:
@@ -713,7 +725,7 @@ def has_visible(text: str) -> bool:
 
 def _check_string(name: str, value: object) -> None:
     if not isinstance(value, str):
-        raise DocumentError(f"{name}: expected a string, got {type(value).__name__} {value!r:.80}")
+        raise DocumentError(f"{name}: expected a string, got {shown(value)}")
     if "\0" in value:
         raise DocumentError(f"{name} holds a NUL character at position {value.index(chr(0))}")
     if value.isascii():

@@ -6,13 +6,15 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from mvindex.corpus.ids import FileIds, content_id
 from mvindex.corpus.lines import Lines
 from mvindex.corpus.roles import METADATA, VIEW_TEXTS, Roles, list_names
 from mvindex.corpus.row_texts import cell_text, place_row, row_text
 from mvindex.corpus.rows import Reject
 from mvindex.errors import DocumentError
-from mvindex.records import Document, ViewText, require_text
+from mvindex.records import MAX_ID_CHARS, Document, ViewText, require_text, shown
 
 _JSON_NAMES = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
 
@@ -73,9 +75,10 @@ def _read_id(fields: Mapping[str, Any], name: str) -> str:
     value = fields[name]
     if isinstance(value, str):
         return value
-    if isinstance(value, int) and not isinstance(value, bool):
+    # Python refuses to write integers far longer than an id.
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= 4 * MAX_ID_CHARS:
         return str(value)
-    raise DocumentError(f'"{name}" is {json_name(value)}; expected a string or an integer')
+    raise DocumentError(f'"{name}" is {json_name(value)}; expected a string or an integer, got {shown(value)}')
 
 
 def _read_text(fields: Mapping[str, Any], name: str) -> str:
@@ -84,13 +87,13 @@ def _read_text(fields: Mapping[str, Any], name: str) -> str:
         return ""
     if isinstance(value, str):
         return value
-    raise DocumentError(f'"{name}" is {json_name(value)}; expected a string')
+    raise DocumentError(f'"{name}" is {json_name(value)}; expected a string, got {shown(value)}')
 
 
 def _read_view_texts(value: object) -> tuple[str | ViewText, ...]:
     if value is None:
         return ()
-    if not isinstance(value, list | tuple):
+    if not isinstance(value, list | tuple | np.ndarray):
         raise DocumentError(f'"{VIEW_TEXTS}" is {json_name(value)}; expected an array')
     return tuple(_read_view_text(item) for item in value)
 
@@ -100,16 +103,16 @@ def _read_view_text(item: object) -> str | ViewText:
         return item
     if isinstance(item, dict) and isinstance(item.get("text"), str) and item.keys() <= {"text", "span"}:
         span = item.get("span")
-        if span is None or isinstance(span, list):
+        if span is None or isinstance(span, list | np.ndarray):
             return ViewText(item["text"], None if span is None else tuple(span))
-    raise DocumentError(f'"{VIEW_TEXTS}": expected strings, or objects of text and span, got {item!r:.80}')
+    raise DocumentError(f'"{VIEW_TEXTS}": expected strings, or objects of text and span, got {shown(item)}')
 
 
 def _merge_metadata(metadata: object, extra: dict[str, Any]) -> dict[str, Any]:
     if metadata is None:
         return extra
     if not isinstance(metadata, Mapping):
-        raise DocumentError(f'"{METADATA}" is {json_name(metadata)}; expected an object')
+        raise DocumentError(f'"{METADATA}" is {json_name(metadata)}; expected an object, got {shown(metadata)}')
     for name in extra:
         if name in metadata:
             raise DocumentError(f'"{name:.60}" occurs both beside "{METADATA}" and in it; keep one')

@@ -56,15 +56,29 @@ def open_table(table: Table, options: CorpusOptions) -> tuple[Source, Iterator[R
 def table_rows(batch: Any) -> list[dict[str, Any]]:
     """Return the rows of a record batch; dates and times are ISO 8601 texts, to the microsecond.
 
-    Bytes of a string that are not UTF-8 become lone surrogates.
+    Objects have no nulls: one has the keys of all objects of its column. Bytes of a string that are not UTF-8 become
+    lone surrogates.
     """
     batch = _with_date_texts(batch)
     try:
         rows: list[dict[str, Any]] = batch.to_pylist()
-        return rows
+        types = require("pyarrow", "parquet", "reading a table").types
+        has_objects = any(types.is_nested(field.type) for field in batch.schema)
+        return list(map(without_nulls, rows)) if has_objects else rows
     except UnicodeDecodeError:  # Arrow does not check its strings
         columns = [_lenient(column) for column in batch.columns]
         return [dict(zip(batch.schema.names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def without_nulls(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row whose objects, at any depth, lack the keys that have no value; the row itself keeps them."""
+    return {name: _without_nulls(value) for name, value in row.items()}
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
+    return list(map(_without_nulls, value)) if isinstance(value, list) else value
 
 
 def small_batches(batch: Any) -> Iterator[Any]:

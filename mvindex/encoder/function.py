@@ -9,7 +9,7 @@ import numpy as np
 
 from mvindex.encoder.base import join_text
 from mvindex.errors import ConfigError, EncoderError
-from mvindex.records import CountCallback, Document, Floats, Views
+from mvindex.records import CountCallback, Document, Floats, Views, plain_value
 
 _PROBE_TEXT = "text"
 
@@ -40,6 +40,7 @@ class CallableEncoder:
         name: str | None = None,
         dim: int | None = None,
     ) -> None:
+        dim = plain_value(dim)
         if dim is not None and (isinstance(dim, bool) or not isinstance(dim, int) or dim < 1):
             raise ConfigError(f"dim is {dim!r}; expected a whole number from 1 on")
         self._function = function

@@ -19,6 +19,7 @@ from mvindex.index.protocol import IndexProtocol
 from mvindex.lexical.language import AUTO, NONE
 from mvindex.lexical.tokenizer import parse_lexical
 from mvindex.paths import expand_home, user_path
+from mvindex.records import plain_value
 from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex.search.local import LocalSearch
 from mvindex.store import catalog, schema
@@ -260,6 +261,7 @@ def new_settings(  # noqa: PLR0913 - each argument is a setting of the index
     """Return the checked settings of a new index, and its encoder; see create()."""
     if (encoder is None) == (dim is None):
         raise ConfigError("give create() either encoder= (texts are encoded) or dim= (vectors are given)")
+    dim = plain_value(dim)
     if dim is not None and (isinstance(dim, bool) or not isinstance(dim, int) or not 1 <= dim <= MAX_DIM):
         raise ConfigError(f"dim: expected a whole number from 1 to {MAX_DIM}, got {dim!r}")
     if dtype not in [view_type.value for view_type in ViewType]:
@@ -274,6 +276,7 @@ def new_settings(  # noqa: PLR0913 - each argument is a setting of the index
     dim = dim if loaded is None else loaded.dim
     if temperature is None:
         temperature = float((spec or {}).get("temperature", 1.0))
+    temperature = plain_value(temperature)
     check_temperature(temperature)
     settings = {"dim": dim, "dtype": dtype, "encoder": spec, "temperature": temperature, "prune_views": eps}
     if fields := parse_filter_fields(filter_fields):

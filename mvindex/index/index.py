@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -38,6 +39,7 @@ from mvindex.records import (
     check_ids,
     dump_metadata,
     no_progress,
+    shown,
 )
 from mvindex.scoring.aggregate import Aggregate, parse_scoring
 from mvindex.scoring.fusion import Fusion, Mode, make_fusion, parse_fusion, parse_setting
@@ -299,7 +301,7 @@ class Index:
         if limit is not None:
             check_count("limit", limit)
         stored = self._store.scan(filter, None if after is None else check_id(after))
-        return (document_of(one) for one in islice(stored, limit))
+        return (document_of(one) for one in islice(stored, None if limit is None else min(limit, sys.maxsize)))
 
     def update(self, id: str, *, metadata: Mapping[str, Any]) -> None:
         """Replace the metadata of a document. QueryError when there is no such id."""
@@ -308,6 +310,8 @@ class Index:
 
     def update_all(self, metadata: Mapping[str, Mapping[str, Any]]) -> int:
         """Replace the metadata of several documents, by id, in one step; return how many of the ids exist."""
+        if not isinstance(metadata, Mapping):
+            raise QueryError(f"metadata: expected objects by id, got {shown(metadata)}")
         dumped = {check_id(doc_id): dump_metadata(value, doc_id) for doc_id, value in metadata.items()}
         with self._store.writing():
             known = self._store.known(list(dumped))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from mvindex.errors import EncoderError
 from mvindex.ingest.pipeline import Entry
-from mvindex.records import Document, require_text
+from mvindex.records import Document, require_text, shown
 
 # Made once: a comparison with NumPy's type would make it for every document.
 _FLOAT32 = np.dtype(np.float32)
@@ -35,7 +35,10 @@ def view_entries(documents: Iterable[Document], views: Any, dim: int | None) -> 
         EncoderError: For another number, shape or dim; for counts that are known at once, before the first entry.
 
     """
-    if isinstance(documents, Sequence) and len(documents) != len(views):
+    for name, given in (("documents", documents), ("views", views)):
+        if isinstance(given, str) or not isinstance(given, Iterable):
+            raise EncoderError(f"{name}: expected a list or an array, got {shown(given)}")
+    if isinstance(documents, Sequence) and isinstance(views, Sized) and len(documents) != len(views):
         raise EncoderError(
             f"expected as many views as documents, got {len(documents)} documents and {len(views)} views"
         )
@@ -48,7 +51,7 @@ def view_entries(documents: Iterable[Document], views: Any, dim: int | None) -> 
 def _check_document(item: object, number: int) -> Document:
     if isinstance(item, Document):
         return item
-    raise EncoderError(f"document {number}: expected mvindex.Document, got {type(item).__name__} {item!r:.60}")
+    raise EncoderError(f"document {number}: expected mvindex.Document, got {shown(item)}")
 
 
 def _view_entry(number: int, document: Document | None, rows: npt.ArrayLike | None, dim: int | None) -> Entry:

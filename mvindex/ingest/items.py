@@ -12,15 +12,14 @@ from typing import Any, TypeAlias
 from mvindex.corpus.fields import document_of
 from mvindex.corpus.options import CorpusOptions
 from mvindex.corpus.roles import METADATA, VIEW_TEXTS, Columns, Roles, find_roles
-from mvindex.corpus.tables import small_batches, table_rows
 from mvindex.errors import CorpusError, DocumentError
 from mvindex.ingest.pipeline import Entry
-from mvindex.plugins import require
-from mvindex.records import Document, require_text
+from mvindex.ingest.tables import is_missing, table_items
+from mvindex.records import Document, plain_value, require_text, shown
 
 # A document, its text, or a dict with a text and further fields.
 Item: TypeAlias = "Document | str | Mapping[str, Any]"
-# Items, or a table: whatever gives its rows as an Arrow stream (pandas, Polars, pyarrow).
+# Items, or a table: of pandas or Polars, or whatever gives its rows as an Arrow stream.
 Items: TypeAlias = "Iterable[Item] | Any"
 _SAMPLE_ITEMS = 1000
 
@@ -41,12 +40,10 @@ def item_entries(items: Items, *, text_field: str | None = None, progress: bool 
         DocumentError: An item is something else, or has no text; it is named by its number, from 1.
 
     """
-    rows: Iterable[Any] = items
-    if isinstance(items, Document | str | Mapping):
-        rows = [items]
-    elif hasattr(items, "__arrow_c_stream__"):
-        rows = _rows_of(items)
-    elif not isinstance(items, Iterable):
+    if text_field is not None and not isinstance(text_field, str):
+        raise DocumentError(f"text_field: expected the name of a field, got {shown(text_field)}")
+    rows = [items] if isinstance(items, Document | str | Mapping) else table_items(items)
+    if not isinstance(rows, Iterable):
         raise DocumentError(f"documents: expected documents, texts, dicts or a table, got {type(items).__name__}")
     entries = _entries_of(_Items(rows), CorpusOptions(text_field=text_field))
     return _shown(entries, len(items) if isinstance(items, Sized) else None) if progress else entries
@@ -115,18 +112,22 @@ def _find_roles(first: Mapping[str, Any], items: _Items, options: CorpusOptions)
 def _with_own_id(roles: Roles, fields: Mapping[str, Any]) -> Roles:
     """Return the roles with the id that these fields have; None where they have none."""
     names = ("id", "_id") if roles.id is None else (roles.id,)
-    found = next((name for name in names if fields.get(name) is not None), None)
+    found = next((name for name in names if not is_missing(fields.get(name))), None)
     return roles if roles.id == found else replace(roles, id=found)
 
 
 def _document_of(fields: Mapping[str, Any], roles: Roles) -> Document:
-    kept = {str(name): value for name, value in fields.items() if value is not None}
+    kept = {str(name): plain_value(value) for name, value in fields.items() if not is_missing(value)}
     if METADATA in kept:
         kept[METADATA] = _decoded(kept[METADATA])
     of_text = kept.keys() - {METADATA, VIEW_TEXTS} if roles.is_row else (*roles.text, roles.title)
-    if not any(kept.get(name) for name in of_text if name is not None):
+    if not any(_says_something(kept.get(name)) for name in of_text if name is not None):
         raise DocumentError(f"expected a text or a title, got {', '.join(kept) or 'none'}")
     return document_of(kept, roles)
+
+
+def _says_something(text: object) -> bool:
+    return text is not None and not (isinstance(text, str) and not text)
 
 
 def _decoded(metadata: object) -> object:
@@ -135,14 +136,6 @@ def _decoded(metadata: object) -> object:
         return json.loads(metadata) if isinstance(metadata, str) else metadata
     except ValueError:
         return metadata
-
-
-def _rows_of(table: Any) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a table as dicts, batch by batch."""
-    pyarrow = require("pyarrow", "parquet", "adding a table")
-    for batch in pyarrow.RecordBatchReader.from_stream(table):
-        for part in small_batches(batch):
-            yield from table_rows(part)
 
 
 def _shown(entries: Iterator[Entry], total: int | None) -> Iterator[Entry]:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from mvindex.errors import DamagedIndex, QueryError
 from mvindex.kernels import SUM_LANES
-from mvindex.records import Doubles, Floats, Ints
+from mvindex.records import Doubles, Floats, Ints, plain_value, shown
 from mvindex.store.views import decode
 
 
@@ -50,9 +50,9 @@ class Scoring:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        value = self.temperature
+        value = plain_value(self.temperature)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
-            raise QueryError(f"temperature: expected a finite number above 0, got {value!r:.60}")
+            raise QueryError(f"temperature: expected a finite number above 0, got {shown(value)}")
         object.__setattr__(self, "temperature", float(value))
 
 

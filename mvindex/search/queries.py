@@ -109,7 +109,7 @@ def as_vectors(query: Any, dim: int | None) -> Floats:
         return cast(Floats, query)
     try:
         wide = np.asarray(query, dtype=np.float64)
-    except (TypeError, ValueError) as err:
+    except (TypeError, ValueError, OverflowError) as err:
         raise QueryError(
             f"query: expected a text, texts, or a (d,) or (q, d) array, got {type(query).__name__}"
         ) from err

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from mvindex.errors import QueryError
-from mvindex.records import plain_value
+from mvindex.records import plain_value, short_repr
 from mvindex.store.dates import DATE_KEY, Period, is_date, names_day, parse_period
 from mvindex.store.fields import ID, LOGIC, SIGIL, FieldType, field_paths
 
@@ -121,11 +121,13 @@ def operand_as_json(value: object) -> Any:
 
 def check_deletion(ids: object, condition: Filter | None, everything: bool) -> None:
     """Check what a deletion names; raise QueryError unless it is one of ids, a filter that can leave out, and all."""
+    if not isinstance(everything, bool):
+        raise QueryError(f"delete: all: expected true or false, got {short_repr(everything)}")
     if [ids is not None, condition is not None, everything].count(True) != 1:
         raise QueryError("delete() takes one of ids=, filter= and all=True")
     if condition is not None and matches_everything(condition):
         raise QueryError(
-            f"delete: expected a filter with a condition, got {_shown(condition)}, which matches every document. "
+            f"delete: expected a filter with a condition, got {short_repr(condition)}, which matches every document. "
             "To delete all of them, give all=True (--all) instead"
         )
 
@@ -157,7 +159,9 @@ class _Parser:
 
     def parse(self, condition: object, depth: int) -> Condition:
         if not isinstance(condition, Mapping):
-            raise QueryError(f"filter: expected an object such as {{'year': {{'gte': 1990}}}}, got {_shown(condition)}")
+            raise QueryError(
+                f"filter: expected an object such as {{'year': {{'gte': 1990}}}}, got {short_repr(condition)}"
+            )
         if depth > _MAX_DEPTH:
             raise QueryError(f"filter is nested more than {_MAX_DEPTH} deep")
         if not condition:
@@ -166,13 +170,13 @@ class _Parser:
 
     def _member(self, name: object, value: object, depth: int) -> Condition:
         if not isinstance(name, str) or not name:
-            raise QueryError(f"filter field: expected a non-empty string, got {_shown(name)}")
+            raise QueryError(f"filter field: expected a non-empty string, got {short_repr(name)}")
         word = name.removeprefix(SIGIL)
         if word == "not":
             return Not(self.parse(value, depth + 1))
         if word in LOGIC:
             if not isinstance(value, Sequence) or isinstance(value, _NO_LISTS):
-                raise QueryError(f"filter {name!r}: expected a list of filters, got {_shown(value)}")
+                raise QueryError(f"filter {name!r}: expected a list of filters, got {short_repr(value)}")
             parts = [self.parse(part, depth + 1) for part in value]
             return _all_of(parts) if word == "and" else Or(tuple(parts))
         _check_name(name)
@@ -184,11 +188,11 @@ class _Parser:
 
     def _comparison(self, name: str, operator: object, operand: object) -> Condition:
         self._add_one()
-        word = operator.removeprefix(SIGIL) if isinstance(operator, str) else operator
+        word = operator.removeprefix(SIGIL) if isinstance(operator, str) else ""
         if word not in _OPERATORS:
             raise QueryError(
-                f"filter on {name!r}: expected one of {', '.join(_OPERATORS)}, got unknown operator {_shown(operator)}"
-                f"{_nearest(operator, _OPERATORS)}"
+                f"filter on {name!r}: expected one of {', '.join(_OPERATORS)}, got unknown operator "
+                f"{short_repr(operator)}{_nearest(operator, _OPERATORS)}"
             )
         if word == "exists":
             return _exists(name, operand)
@@ -237,7 +241,7 @@ _BUILD: dict[str, Callable[[str, str, list[Operand]], Condition]] = {
 def _exists(name: str, operand: object) -> Condition:
     value = plain_value(operand)
     if not isinstance(value, bool):
-        raise QueryError(f"filter on {name!r}: exists: expected true or false, got {_shown(operand)}")
+        raise QueryError(f"filter on {name!r}: exists: expected true or false, got {short_repr(operand)}")
     return Exists(name) if value else Not(Exists(name))
 
 
@@ -245,7 +249,7 @@ def _listed(name: str, operator: object, operand: object) -> Sequence[object]:
     if isinstance(operand, np.ndarray) and operand.ndim == 1:
         return list(operand)
     if not isinstance(operand, Sequence) or isinstance(operand, _NO_LISTS):
-        raise QueryError(f"filter on {name!r}: {operator}: expected a list, got {_shown(operand)}")
+        raise QueryError(f"filter on {name!r}: {operator}: expected a list, got {short_repr(operand)}")
     return operand
 
 
@@ -261,17 +265,17 @@ def _check_name(name: str) -> None:
         return
     if name.startswith(SIGIL):
         raise QueryError(
-            f"filter {_shown(name)}: expected and, or, not or a field, got an unknown operator{_nearest(name, LOGIC)}. "
-            'Fields whose name begins with "$" cannot be filtered'
+            f"filter {short_repr(name)}: expected and, or, not or a field, got an unknown operator"
+            f'{_nearest(name, LOGIC)}. Fields whose name begins with "$" cannot be filtered'
         )
     raise QueryError(
-        f"filter field {_shown(name)}: expected a key, or keys joined by dots, without quotes or backslashes"
+        f"filter field {short_repr(name)}: expected a key, or keys joined by dots, without quotes or backslashes"
     )
 
 
 def _nearest(name: object, words: Sequence[str]) -> str:
     """Return the word that a misspelt one is most like, for a message."""
-    [nearest] = get_close_matches(str(name).lower()[:40], words, 1, 0.0)
+    [nearest] = get_close_matches(short_repr(name).lower(), words, 1, 0.0)
     return f"; the nearest is {nearest!r}"
 
 
@@ -281,14 +285,14 @@ def _parsed(name: str, operand: object) -> Operand:
     if is_date(value):
         return _period(name, value)
     if isinstance(value, int) and not -_INT64 <= value < _INT64:
-        raise QueryError(f"filter on {name!r}: {_shown(value)} does not fit 64 bits")
+        raise QueryError(f"filter on {name!r}: {short_repr(value)} does not fit 64 bits")
     if isinstance(value, float) and not math.isfinite(value):
         raise QueryError(f"filter on {name!r}: {value} is not a finite number")
     if isinstance(value, str):
         return _checked_text(name, value)
     if value is None or isinstance(value, int | float):
         return value
-    raise QueryError(f"filter on {name!r}: expected a number, string, boolean or null, got {_shown(operand)}")
+    raise QueryError(f"filter on {name!r}: expected a number, string, boolean or null, got {short_repr(operand)}")
 
 
 def _check_types(name: str, operands: Sequence[Operand], kind: FieldType | None) -> None:
@@ -307,7 +311,7 @@ def _check_types(name: str, operands: Sequence[Operand], kind: FieldType | None)
         if not (operand is None or expected.accepts(operand) or (with_booleans and isinstance(operand, bool))):
             raise QueryError(
                 f"filter on {name!r}, which is declared as {kind.value}: expected {expected.name}, got "
-                f"{_shown(operand)}. Give one, or declare the field with another type"
+                f"{short_repr(operand)}. Give one, or declare the field with another type"
             )
 
 
@@ -337,24 +341,16 @@ def _period(name: str, operand: Any) -> Period:
     if period is None:
         raise QueryError(
             f"filter on {name!r}: {DATE_KEY}: expected a date in ISO 8601, such as 2024-05-01 or "
-            f"2024-05-01T12:30:00Z, got {_shown(value)}"
+            f"2024-05-01T12:30:00Z, got {short_repr(value)}"
         )
     return period
 
 
 def _checked_text(name: str, operand: str) -> str:
     if "\0" in operand:
-        raise QueryError(f"filter on {name!r}: {_shown(operand)} holds a NUL character; no stored text does")
+        raise QueryError(f"filter on {name!r}: {short_repr(operand)} holds a NUL character; no stored text does")
     try:
         operand.encode("utf-8")
     except UnicodeEncodeError as err:
-        raise QueryError(f"filter on {name!r}: {_shown(operand)} is not valid Unicode") from err
+        raise QueryError(f"filter on {name!r}: {short_repr(operand)} is not valid Unicode") from err
     return operand
-
-
-def _shown(value: object) -> str:
-    """Return the beginning of a value for a message; its kind where it is nested too deep, or has too many digits."""
-    try:
-        return f"{value!r:.80}"
-    except (RecursionError, ValueError):
-        return f"a {type(value).__name__} too large to show"

@@ -18,6 +18,7 @@ from typing import Any
 import xxhash
 
 from mvindex.errors import ConfigError, DamagedIndex, MvindexError, StoreError
+from mvindex.records import plain_value
 from mvindex.store.create import atomic_directory, create_store
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.files import CURRENT, check_directory, check_regular, read_current
@@ -84,8 +85,9 @@ def parse_place(text: str) -> ShardPlace:
 
 def checked_count(value: object) -> int:
     """Return the number of shards; ConfigError when it is out of range."""
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_SHARDS:
-        return value
+    count = plain_value(value)
+    if isinstance(count, int) and not isinstance(count, bool) and 1 <= count <= MAX_SHARDS:
+        return count
     raise ConfigError(f"shards: expected a whole number from 1 to {MAX_SHARDS}, got {value!r:.40}")
 
 

@@ -290,9 +290,10 @@ class IndexContract:
             ({"tags": {"contains": np.int32(2)}}, "d0"),
             ({"day": {"gte": np.datetime64("2024-05-01", "ns")}, "id": np.str_("d1")}, "d1"),
         ):
-            hits = index.search(np.ones(self.dim, np.float32), top_k=np.int64(5), filter=condition).hits
+            top_k: Any = np.int64(5)
+            hits = index.search(np.ones(self.dim, np.float32), top_k=top_k, filter=condition).hits
             assert [hit.id for hit in hits] == expected.split(), condition
-            assert [document.id for document in index.scan(condition, limit=np.int8(3))] == expected.split()
+            assert [document.id for document in index.scan(condition, limit=top_k)] == expected.split()
 
     def test_documents_added_since_the_build_are_found(self, index: IndexProtocol, rng: np.random.Generator) -> None:
         views = random_views(rng, 150, self.dim)

@@ -65,13 +65,14 @@ def matches(filters: Mapping[str, Any] | None, document: Document) -> bool:
 
 def _is_met(condition: Mapping[str, Any], document: Document) -> bool:
     name = _name(condition["field"])
-    if condition["operator"] in _MEMBERS:
-        known = {name: {condition["operator"]: condition["value"]}}
-        return bool(FilterMatcher(known).matching({document.id: document.meta}))
+    if name is not None and condition["operator"] in _MEMBERS:
+        matcher = FilterMatcher({name: {condition["operator"]: condition["value"]}})
+        return bool(matcher.matching({document.id: document.meta}))
     if name is None or "." not in name:
-        return document_matches_filter(dict(condition), document)
+        return bool(document_matches_filter(dict(condition), document))
+    # Haystack knows no keys with dots.
     seen = Document(id=document.id, meta={"value": value_at(document.meta, name)})
-    return document_matches_filter({**condition, "field": "meta.value"}, seen)
+    return bool(document_matches_filter({**condition, "field": "meta.value"}, seen))
 
 
 def check_filters(filters: object) -> None:
