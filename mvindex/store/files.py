@@ -76,7 +76,7 @@ def check_regular(path: Path) -> None:
     """Check that a path is a regular file or does not exist; raise StoreError for a link, directory, pipe or device."""
     try:
         mode = os.lstat(path).st_mode
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as err:
         raise StoreError(f"{path}: cannot be read: {err.strerror or err}") from err
@@ -202,7 +202,7 @@ def _read_small(path: Path) -> bytes | None:
     try:
         with open(path, "rb") as file:
             return file.read(_MAX_BYTES)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as err:
         raise StoreError(f"{path}: cannot be read: {err.strerror or err}") from err

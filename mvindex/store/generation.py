@@ -172,7 +172,12 @@ def _try_open(index: Path, current: Current) -> Generation | None:
 
 
 def _no_index(index: Path) -> StoreError:
-    """Return the error for a directory without current.json."""
+    """Return the error for a place without current.json: a directory, a file, or nothing."""
+    if index.is_file():
+        return StoreError(
+            f"{index}: expected the directory of an index, got a file. `mvindex ingest {index} --index NAME.mvx` makes "
+            "an index of documents; a Faiss file is read as it is: faiss:FILE"
+        )
     if any(_NAME.fullmatch(entry.name) for entry in _entries(index)):
         return DamagedIndex(f"{index}: current.json is gone; `mvindex build` makes it again from the catalog")
     if _is_catalog(index / catalog.FILE_NAME):

@@ -206,6 +206,13 @@ def test_an_index_that_is_not_named_or_not_there_is_an_error_that_says_what_to_d
     assert "--index: expected one of a.mvx, b.mvx, as there are several" in mvindex("info", cwd=tmp_path).stderr
 
 
+def test_a_file_in_place_of_an_index_names_the_commands_for_files(tmp_path):
+    (tmp_path / "a.txt").write_text("a text")
+    told = mvindex("info", "--index", "a.txt", cwd=tmp_path)
+    assert (told.returncode, told.stdout) == (1, "")
+    assert "expected the directory of an index, got a file. `mvindex ingest" in told.stderr
+
+
 def test_a_file_without_documents_leaves_no_index_behind(tmp_path):
     (tmp_path / "empty.tsv").write_text("")
     (tmp_path / "broken.jsonl").write_text('{"id": "1"\n')

@@ -79,6 +79,62 @@ def test_documents_are_distinct_and_scored_from_the_stored_vectors(place, scorin
         assert [hit.citation.text for hit in index.search(QUERIES[0], 2, text="which text")][0].startswith("text d'")
 
 
+ROWS = [
+    # Of "oil" the third row is the best for OPEC, and the first by its key for nothing.
+    ("oil", "Preface. Nothing was known then.", [1.0, 0.0, 0.0]),
+    ("plague", "The plague reached Crimea.", [0.1, 0.7, 0.0]),
+    ("oil", "OPEC met in Vienna. It raised the price in 1973.", [0.0, 1.0, 0.0]),
+    ("oil", "", [0.0, 0.0, 1.0]),
+    ("oil", "Preface. Nothing was known then.", [0.6, 0.0, 0.0]),
+]
+
+
+@pytest.mark.needs("milvus-lite")
+@pytest.mark.parametrize("scoring", [{}, {"scoring": "drpq", "temperature": 0.3}], ids=["max", "drpq"])
+def test_a_hit_has_the_text_of_the_row_that_scored_best(tmp_path, scoring):
+    from pymilvus import MilvusClient
+
+    client = MilvusClient(str(tmp_path / "old.db"))
+    client.create_collection("old", dimension=3, metric_type="IP")
+    client.insert(
+        "old", [{"id": n, "doc": doc, "body": body, "vector": row} for n, (doc, body, row) in enumerate(ROWS)]
+    )
+    client.close()
+    fields = {"vector_field": "vector", "id_field": "doc", "text_field": "body"}
+    with adopt_milvus(f"milvus-lite:{tmp_path}/old.db?collection=old", **fields) as index:
+        hit = index.search(np.array([0.0, 1.0, 0.0]), 1, text="when did OPEC raise the price?", **scoring).hits[0]
+        assert (hit.id, hit.slot, hit.text, hit.snippet) == ("oil", 1, ROWS[2][1], ROWS[2][1])
+        assert hit.citation.text == "It raised the price in 1973."
+        assert hit.text[slice(*hit.span)] == hit.snippet
+        empty = index.search(np.array([0.0, 0.0, 1.0]), 1, text="when?", **scoring).hits[0]
+        assert (empty.id, empty.slot, empty.text, empty.span, empty.citation) == ("oil", 2, "", None, None)
+        no_text = index.search(np.array([0.0, 1.0, 0.0]), 1, fields=["title"], **scoring).hits[0]
+        assert (no_text.id, no_text.slot, no_text.text, no_text.snippet) == ("oil", 1, "", None)
+        # The document has each distinct text once, and every view stands for the text of its row.
+        assert index.get("oil").text == f"{ROWS[0][1]}\n\n{ROWS[2][1]}"
+        assert index.views("oil").snippets == (ROWS[0][1], ROWS[2][1], None, ROWS[0][1])
+        assert index.explain(np.array([0.0, 1.0, 0.0]), "oil")[0].snippet == ROWS[2][1]
+
+
+def test_a_collection_of_others_names_the_call_that_adopts_it(place):
+    fill(place)
+    with pytest.raises(StoreError, match=r"expected a collection that mvindex made") as failure:
+        mvindex.open(place)
+    call = str(failure.value).partition("as it is: mvindex_connectors.adopted.")[2]
+    arguments = {"id_field=...": "id_field='owner'", "text_field=...": "text_field='body'"}
+    for given, chosen in arguments.items():
+        call = call.replace(given, chosen)
+    with eval(call, {"adopt_milvus": adopt_milvus}) as index:  # noqa: S307 - the call that the message tells
+        assert len(index) == len(set(NUMBERS))
+
+
+@pytest.mark.needs("milvus-lite")
+def test_a_missing_collection_names_those_that_exist(tmp_path):
+    fill(f"milvus-lite:{tmp_path}/old.db?collection=old")
+    with pytest.raises(StoreError, match=r"got old\. Name one: \?collection=NAME"):
+        mvindex.open(f"milvus-lite:{tmp_path}/old.db")
+
+
 @pytest.mark.parametrize(("metric", "names"), [("COSINE", True), ("L2", False)])
 def test_other_metrics_and_numbers_as_ids(place, metric, names):
     views = fill(place, metric, names=names)

@@ -77,6 +77,7 @@ class _FaissSource:
     """The rows of a Faiss index; a row is a position in it, a number what Faiss returns for it."""
 
     max_limit = (1 << 31) - 1
+    copied_by = "`mvindex import faiss`"
 
     def __init__(  # noqa: PLR0913 - those of adopt_faiss()
         self,
@@ -181,7 +182,7 @@ class _FaissSource:
             if number is not None:
                 rows = self._rows[self._starts[number] : self._starts[number + 1]]
                 views = np.stack([self._inner.reconstruct(int(row)) for row in rows])
-                found[doc_id] = AdoptedDocument(doc_id, "", views, number)
+                found[doc_id] = AdoptedDocument(doc_id, (), views, number)
         return found
 
     def ids(self) -> Iterator[str]:

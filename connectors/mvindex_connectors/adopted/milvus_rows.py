@@ -43,7 +43,8 @@ def adopt_milvus(  # noqa: PLR0913 - what a collection of others may name in its
         vector_field: The field of the vectors, of metric IP, L2 (the score is then the negative squared distance) or
             COSINE.
         id_field: The field of the document's id, VARCHAR or INT64.
-        text_field: The field of the document's text, of which the first row's counts.
+        text_field: The field of the row's text, the document's or a part of it. A hit has, and cites, that of the row
+            that scored best; get() returns the distinct texts of all rows, in the order of their keys.
         encoder: The encoder of the vectors, for queries that are texts; see load_encoder().
         temperature: T of DRPQ scoring.
 
@@ -65,6 +66,7 @@ class _MilvusRows:
     """The rows of a collection."""
 
     max_limit = _MAX_ROWS
+    copied_by = "docs/how-to/migration.md (From rows in Milvus)"
     is_exact = False
 
     def __init__(self, connection: Connection, vector_field: str, id_field: str, text_field: str | None) -> None:
@@ -148,7 +150,8 @@ class _MilvusRows:
     def read(self, ids: Sequence[str], *, with_text: bool) -> Mapping[str, AdoptedDocument]:
         """Return the documents that exist, each with all its views in the order of their keys."""
         found: dict[str, AdoptedDocument] = {}
-        fields = [self._key, self._id, self._vector, *([self._text] if self._text and with_text else [])]
+        text_fields = [self._text] if self._text and with_text else []
+        fields = [self._key, self._id, self._vector, *text_fields]
         wanted = [doc_id for doc_id in ids if not self._is_number or doc_id.lstrip("-").isdecimal()]
         for begin in range(0, len(wanted), _IDS_AT_ONCE):
             values = wanted[begin : begin + _IDS_AT_ONCE]
@@ -159,8 +162,8 @@ class _MilvusRows:
                 by_id.setdefault(str(self._checked(row)), []).append(row)
             for doc_id, own in by_id.items():
                 views = np.array([row[self._vector] for row in own], dtype=np.float32)
-                text = str(own[0].get(self._text) or "") if self._text else ""
-                found[doc_id] = AdoptedDocument(doc_id, text, views, own[0][self._key])
+                texts = [str(row.get(field) or "") for field in text_fields for row in own]
+                found[doc_id] = AdoptedDocument(doc_id, texts, views, own[0][self._key])
         return {doc_id: found[doc_id] for doc_id in ids if doc_id in found}
 
     def _checked(self, row: Mapping[str, Any]) -> str | int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -16,7 +16,6 @@ from mvindex.search.options import SearchOptions
 from mvindex.search.queries import TextQueries
 from mvindex.search.request import Ranking
 from mvindex.search.results import hits_of
-from mvindex.store.reader import StoredDocument
 from mvindex_connectors.adopted.source import AdoptedDocument, ViewSource, score_sums
 
 # Rows of the first round for each document that is asked for, and how many times more each next round has.
@@ -33,10 +32,11 @@ class AdoptedSearch:
         """Return a dense result for each query, (q, d) float32; texts: those that citations are chosen for."""
         where = self.source.where
         if options.filter is not None:
-            raise Unsupported(f"{where}: an adopted index takes no filter; import it to filter")
+            raise Unsupported(f"{where}: an adopted index takes no filter; copy it: {self.source.copied_by}")
         if options.exact and not self.source.is_exact:
             raise Unsupported(
-                f"{where}: exact=True needs an index that ranks all rows, got {self.source.kind}; import it"
+                f"{where}: exact=True needs an index that ranks all rows, got {self.source.kind}; copy it: "
+                f"{self.source.copied_by}"
             )
         return [
             self._result(query, options, None if texts is None else texts[number])
@@ -82,7 +82,8 @@ class AdoptedSearch:
             rounds=rounds,
         )
         documents = list(found.values())
-        stored = {row: _stored(documents[row], options) for row in ranking.rows.tolist()}
+        winners = zip(ranking.rows.tolist(), ranking.slots.tolist(), strict=True)
+        stored = {row: documents[row].of_view(slot) for row, slot in winners}
         cites = None
         if text is not None and Field.TEXT in options.fields:
             cites = cites_of(text, ranking.rows.tolist(), stored, None)
@@ -107,12 +108,3 @@ def _best(source: ViewSource, documents: Sequence[AdoptedDocument], query: Float
     ordinals = np.array([one.ordinal for one in documents])
     order = np.lexsort((ordinals, -scores))[: options.top_k]
     return Ranking(order, scores[order], slots[order], False, 0, 0, len(documents))
-
-
-def _stored(document: AdoptedDocument, options: SearchOptions) -> StoredDocument:
-    return StoredDocument(document.id, "", document.text if Field.TEXT in options.fields else "", "{}", None)
-
-
-def stored_of(documents: Mapping[str, AdoptedDocument]) -> dict[str, StoredDocument]:
-    """Return the documents as a store returns them, by id."""
-    return {doc_id: StoredDocument(one.id, "", one.text, "{}", None) for doc_id, one in documents.items()}

@@ -10,6 +10,8 @@ import numpy as np
 
 from mvindex.records import Doubles, Floats
 from mvindex.scoring.aggregate import view_sums
+from mvindex.store.reader import StoredDocument
+from mvindex.store.rows import pack_spans
 
 
 class Metric(Enum):
@@ -32,12 +34,36 @@ class RankedRows(NamedTuple):
 
 
 class AdoptedDocument(NamedTuple):
-    """A document and its views, (k, d), in the order of their rows; ordinal: the first row's key, which orders ties."""
+    """A document and its views, (k, d), in the order of their rows.
+
+    Attributes:
+        id: The id.
+        texts: The text of each row; none where the rows have no texts, or these were not read.
+        views: The vector of each row.
+        ordinal: The first row's key, which orders ties.
+
+    """
 
     id: str
-    text: str
+    texts: Sequence[str]
     views: Floats
     ordinal: int | str
+
+    def of_view(self, slot: int) -> StoredDocument:
+        """Return the document as the row of one view has it: what a hit by this view shows and cites."""
+        text = self.texts[slot] if self.texts else ""
+        return self._stored(text, [text if row == slot else "" for row in range(len(self.texts))])
+
+    def whole(self) -> StoredDocument:
+        """Return the document of all rows: their distinct texts, a paragraph each, for which their views stand."""
+        return self._stored("\n\n".join(filter(None, dict.fromkeys(self.texts))), self.texts)
+
+    def _stored(self, text: str, parts: Sequence[str]) -> StoredDocument:
+        """Return the document with this text, in which each view stands for a part; for none where that is empty."""
+        begins = [text.index(part) if part else -1 for part in parts]
+        ends = [begin + len(part) if part else -1 for begin, part in zip(begins, parts, strict=True)]
+        spans = np.array([begins, ends], dtype=np.int64).T
+        return StoredDocument(self.id, "", text, "{}", pack_spans(spans))
 
 
 class ViewSource(Protocol):
@@ -46,6 +72,10 @@ class ViewSource(Protocol):
     @property
     def where(self) -> str:
         """The path or address, without secrets."""
+
+    @property
+    def copied_by(self) -> str:
+        """What makes an index of mvindex from it, which does what this one cannot."""
 
     @property
     def kind(self) -> str:

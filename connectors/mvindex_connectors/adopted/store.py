@@ -19,10 +19,9 @@ from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities, Operation, StorePart
 from mvindex.store.reader import StoredDocument
 from mvindex.store.views import ViewType
-from mvindex_connectors.adopted.search import AdoptedSearch, stored_of
+from mvindex_connectors.adopted.search import AdoptedSearch
 from mvindex_connectors.adopted.source import Metric, ViewSource
 
-_WAY_OUT = "it is read as others made it; `mvindex import` makes an index of mvindex from it"
 _READ_AT_ONCE = 256
 
 
@@ -50,6 +49,7 @@ class AdoptedStore:
 
     def __init__(self, source: ViewSource, encoder: Mapping[str, Any] | None, temperature: float) -> None:
         self._source = source
+        self._way_out = f"it is read as others made it; {source.copied_by} makes an index of mvindex from it"
         self._settings: dict[str, Any] = {
             "encoder": encoder,
             "dim": source.dim,
@@ -65,7 +65,7 @@ class AdoptedStore:
     @property
     def capabilities(self) -> Capabilities:
         """None of the operations that some stores lack, but reading views."""
-        unsupported = dict.fromkeys(Operation, _WAY_OUT)
+        unsupported = dict.fromkeys(Operation, self._way_out)
         if self._source.metric is Metric.INNER_PRODUCT:
             # What reads views scores them by inner products.
             del unsupported[Operation.TRANSFER]
@@ -122,19 +122,18 @@ class AdoptedStore:
 
     def get(self, ids: Sequence[str]) -> dict[str, StoredDocument]:
         """Return the documents of the ids that exist, by id."""
-        return stored_of(self._source.read(ids, with_text=True))
+        return {doc_id: one.whole() for doc_id, one in self._source.read(ids, with_text=True).items()}
 
     def views(self, ids: Sequence[str]) -> dict[str, tuple[StoredDocument, Floats]]:
         """Return each of the documents that exist with its views; Unsupported where scores are no inner products."""
         self.capabilities.check(Operation.TRANSFER, self.where)
         found = self._source.read(ids, with_text=True)
-        stored = stored_of(found)
-        return {doc_id: (stored[doc_id], one.views) for doc_id, one in found.items()}
+        return {doc_id: (one.whole(), one.views) for doc_id, one in found.items()}
 
     def scan(self, condition: Filter | None, after: str | None) -> Iterator[StoredDocument]:
         """Yield the documents in the order of their first rows; see Store.scan()."""
         if condition is not None:
-            raise Unsupported(f"{self.where}: an adopted index takes no filter; {_WAY_OUT}")
+            raise Unsupported(f"{self.where}: an adopted index takes no filter; {self._way_out}")
         ids = self._source.ids()
         if after is not None and not any(doc_id == after for doc_id in ids):
             raise QueryError(f"{self.where}: after={after!r}: expected the id of a document, got one that is not there")
@@ -179,4 +178,4 @@ class AdoptedStore:
         self._refuse("it takes no writes")
 
     def _refuse(self, reason: str) -> NoReturn:
-        raise Unsupported(f"{self.where}: {reason}: {_WAY_OUT}")
+        raise Unsupported(f"{self.where}: {reason}: {self._way_out}")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from mvindex.errors import ConfigError, StoreError, Unsupported
+from mvindex_connectors.milvus.address import Address
 from mvindex_connectors.milvus.connection import Connection, views_of
 from mvindex_connectors.milvus.layout import (
     FORMAT,
@@ -120,15 +121,37 @@ def check_ours(connection: Connection) -> None:
     """Raise StoreError unless there is a collection of mvindex'."""
     name, where = connection.address.collection, connection.address.shown
     if not _exists(connection, name):
-        raise StoreError(f"{where}: expected a collection {name!r} with an index, got none")
+        raise StoreError(f"{where}: expected a collection {name!r} with an index, got {_others(connection)}")
     described = connection.call(
         "looking at the collection", lambda client, **options: client.describe_collection(name, **options)
     )
-    fields = {field["name"] for field in described["fields"]}
-    if fields != {*RECORD_FIELDS, "vec"}:
+    fields = described["fields"]
+    if {field["name"] for field in fields} != {*RECORD_FIELDS, "vec"}:
+        names = ", ".join(sorted(field["name"] for field in fields))
         raise StoreError(
-            f"{where}: the collection {name!r} was not made by this mvindex: its fields are {', '.join(sorted(fields))}"
+            f"{where}: expected a collection that mvindex made, got {name!r} with the fields {names}"
+            f"{_how_to_adopt(connection.address, fields)}"
         )
+
+
+def _others(connection: Connection) -> str:
+    """Return what there is instead of the collection; a server may not let everyone list collections."""
+    if not connection.address.is_lite:
+        return "none"
+    names = connection.call("listing the collections", lambda client, **options: client.list_collections(**options))
+    return f"{', '.join(sorted(names))}. Name one: ?collection=NAME" if names else "none"
+
+
+def _how_to_adopt(address: Address, fields: Sequence[Mapping[str, Any]]) -> str:
+    """Return how a collection of others is opened as it is; nothing where it has no vectors that are read so."""
+    vectors = [field["name"] for field in fields if getattr(field["type"], "name", "") == "FLOAT_VECTOR"]
+    if not vectors:
+        return ""
+    place = f"{address.shown}?collection={address.collection}" if address.is_lite else address.shown
+    return (
+        ". In Python it can be searched as it is: mvindex_connectors.adopted.adopt_milvus("
+        f"{place!r}, vector_field={vectors[0]!r}, id_field=..., text_field=...)"
+    )
 
 
 def parse_settings(text: str, where: str) -> dict[str, Any]:
