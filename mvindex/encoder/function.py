@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from mvindex.arrays import as_numbers
 from mvindex.encoder.base import join_text
 from mvindex.errors import ConfigError, EncoderError
 from mvindex.records import CountCallback, Document, Floats, Views, plain_value
@@ -128,12 +129,9 @@ class CallableEncoder:
 
     def _as_array(self, value: Any, name: str) -> Any:
         try:
-            array = np.asarray(value)
-        except (TypeError, ValueError, RuntimeError) as err:
-            raise EncoderError(f"{self._name}: {name} is not an array: {err}") from err
-        if array.dtype.kind not in "fiu":
-            raise EncoderError(f"{self._name}: {name} holds {array.dtype} values; expected numbers")
-        return array
+            return as_numbers(value)
+        except ValueError as err:
+            raise EncoderError(f"{self._name}: {name}: {err}") from err
 
 
 def _qualified_name(function: Callable[..., Any]) -> str:

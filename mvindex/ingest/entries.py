@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from mvindex.arrays import as_numbers
 from mvindex.errors import EncoderError
 from mvindex.ingest.pipeline import Entry
 from mvindex.records import Document, require_text, shown
@@ -35,17 +36,30 @@ def view_entries(documents: Iterable[Document], views: Any, dim: int | None) -> 
         EncoderError: For another number, shape or dim; for counts that are known at once, before the first entry.
 
     """
-    for name, given in (("documents", documents), ("views", views)):
-        if isinstance(given, str) or not isinstance(given, Iterable):
-            raise EncoderError(f"{name}: expected a list or an array, got {shown(given)}")
-    if isinstance(documents, Sequence) and isinstance(views, Sized) and len(documents) != len(views):
-        raise EncoderError(
-            f"expected as many views as documents, got {len(documents)} documents and {len(views)} views"
-        )
-    if isinstance(views, np.ndarray) and views.ndim not in (2, 3) and views.dtype != object:
-        raise EncoderError(f"views: expected shape (n, k, d), (n, d) or a list of (k_i, d), got {views.shape}")
-    pairs = enumerate(itertools.zip_longest(documents, views), start=1)
+    if isinstance(documents, str) or not isinstance(documents, Iterable):
+        raise EncoderError(f"documents: expected a list of documents, got {shown(documents)}")
+    rows = _rows(views)
+    if isinstance(documents, Sequence) and isinstance(rows, Sized) and len(documents) != len(rows):
+        raise EncoderError(f"expected as many views as documents, got {len(documents)} documents and {len(rows)} views")
+    pairs = enumerate(itertools.zip_longest(documents, rows), start=1)
     return (_view_entry(number, document, rows, dim) for number, (document, rows) in pairs)
+
+
+def _rows(views: Any) -> Iterable[Any]:
+    """Return what has the views of each document: an array of numbers, or any other iterable as it is."""
+    is_array = hasattr(views, "__array__") or hasattr(views, "__dlpack__")
+    if not is_array and (isinstance(views, Mapping | str | bytes) or not isinstance(views, Iterable)):
+        raise EncoderError(f"views: expected shape (n, k, d), (n, d) or a list of (k_i, d), got {type(views).__name__}")
+    if not is_array or str(getattr(views, "dtype", "")) == "object":
+        rows: Iterable[Any] = views
+        return rows
+    try:
+        array = as_numbers(views)
+    except ValueError as err:
+        raise EncoderError(f"views: {err}") from err
+    if array.ndim not in (2, 3):
+        raise EncoderError(f"views: expected shape (n, k, d), (n, d) or a list of (k_i, d), got {array.shape}")
+    return array
 
 
 def _check_document(item: object, number: int) -> Document:
@@ -61,12 +75,13 @@ def _view_entry(number: int, document: Document | None, rows: npt.ArrayLike | No
     _check_document(document, number)
     if document.view_texts:
         raise EncoderError(f"document {document.id!r}: expected no view_texts beside given views; encode them too")
-    array = np.asarray(rows)
+    try:
+        array = as_numbers(rows)
+    except ValueError as err:
+        raise EncoderError(f"document {document.id!r}: views: {err}") from err
     array = array[None] if array.ndim == 1 else array
-    if array.ndim != 2 or not len(array) or array.dtype.kind not in "fiu":
-        raise EncoderError(
-            f"document {document.id!r}: expected views of shape (k, d) and numbers, got {array.shape}, {array.dtype}"
-        )
+    if array.ndim != 2 or not len(array):
+        raise EncoderError(f"document {document.id!r}: expected views of shape (k, d), got {array.shape}")
     if dim is not None and array.shape[1] != dim:
         raise EncoderError(f"document {document.id!r}: expected views of {dim} dims, got {array.shape[1]}")
     if array.dtype != _FLOAT32:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from mvindex.arrays import as_numbers
 from mvindex.errors import EncoderError, QueryError
 from mvindex.records import Component, Hit, SearchResult, check_count, winning_text
 from mvindex.scoring.fusion import Mode
@@ -121,9 +122,9 @@ def _shown(hit: Hit, is_whole: bool) -> str:
 def _checked(scores: Any, count: int) -> list[float]:
     """Return the scores; raise EncoderError unless there is one finite number for each hit."""
     try:
-        found = np.asarray(scores, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError) as err:
-        raise EncoderError(f"rerank gave {type(scores).__name__} {scores!r:.60}; expected {count} numbers") from err
+        found = as_numbers(scores, kinds="fiub").astype(np.float64)
+    except ValueError as err:
+        raise EncoderError(f"rerank: the scores of {count} hits: {err}") from err
     if found.shape != (count,):
         raise EncoderError(f"rerank gave scores of shape {found.shape} for {count} hits; expected one for each")
     if not np.isfinite(found).all():

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
+from mvindex.arrays import as_numbers
 from mvindex.errors import QueryError
 from mvindex.records import Floats, QueryGroup
 from mvindex.scoring.fusion import Mode
@@ -108,11 +109,9 @@ def as_vectors(query: Any, dim: int | None) -> Floats:
     if _is_plain(query, dim):
         return cast(Floats, query)
     try:
-        wide = np.asarray(query, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError) as err:
-        raise QueryError(
-            f"query: expected a text, texts, or a (d,) or (q, d) array, got {type(query).__name__}"
-        ) from err
+        wide = as_numbers(query).astype(np.float64)
+    except ValueError as err:
+        raise QueryError(f"query: expected a text, texts, or a (d,) or (q, d) array: {err}") from err
     if wide.ndim not in (1, 2) or (dim is not None and wide.shape[-1] != dim):
         raise QueryError(f"query vectors: expected shape (d,) or (q, d) with d = {dim}, got {wide.shape}")
     norms = np.linalg.norm(np.atleast_2d(wide), axis=1)

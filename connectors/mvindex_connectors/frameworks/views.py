@@ -6,7 +6,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from mvindex.arrays import as_numbers
 from mvindex.encoder import CallableEncoder
 from mvindex.errors import EncoderError
 from mvindex.records import CountCallback, Document, Floats, Span, Views
@@ -75,6 +77,14 @@ def spans_of(text: str, max_snippets: int) -> list[Span]:
     return spans if len(spans) > 1 else [(0, len(text))]
 
 
+def embeddings_of(vectors: Any) -> npt.NDArray[Any]:
+    """Return what an embedding model or a caller gave as an array of numbers; EncoderError for anything else."""
+    try:
+        return as_numbers(vectors)
+    except ValueError as err:
+        raise EncoderError(f"embeddings: {err}") from err
+
+
 def unit_rows(vectors: Any, count: int) -> Floats:
     """Return vectors scaled to length 1, so that scores are cosines.
 
@@ -86,10 +96,7 @@ def unit_rows(vectors: Any, count: int) -> Floats:
         EncoderError: For another shape.
 
     """
-    try:
-        wide = np.asarray(vectors, dtype=np.float64)
-    except (TypeError, ValueError) as err:
-        raise EncoderError(f"embeddings: expected vectors of one length, got {type(vectors).__name__}: {err}") from err
+    wide = embeddings_of(vectors).astype(np.float64)
     if wide.ndim != 2 or len(wide) != count:
         raise EncoderError(f"embeddings: expected shape ({count}, d), one for each text, got {wide.shape}")
     lengths = np.linalg.norm(wide, axis=1, keepdims=True)

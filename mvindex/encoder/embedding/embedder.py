@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from mvindex.arrays import as_numbers
 from mvindex.errors import EncoderError
 from mvindex.records import Floats
 
@@ -51,14 +52,13 @@ class Embedder(Protocol):
 def check_vectors(result: Any, texts: Sequence[str], place: str) -> Floats:
     """Return a model's result as (n, d) float32; EncoderError names what it is instead."""
     try:
-        array = np.asarray(result)
-    except (TypeError, ValueError, RuntimeError) as err:
-        raise EncoderError(f"{place}: expected an (n, d) array, got {type(result).__name__}: {err}") from err
-    if array.ndim != 2 or array.dtype.kind not in "fiu":
+        array = as_numbers(result)
+    except ValueError as err:
+        raise EncoderError(f"{place}: {err}") from err
+    if array.ndim != 2:
         many = "; mvindex.CallableEncoder(function) takes one that makes several views of a text itself"
         raise EncoderError(
-            f"{place}: expected an (n, d) array of numbers, got shape {array.shape} of {array.dtype}"
-            f"{many if array.ndim == 3 else ''}"
+            f"{place}: expected an (n, d) array of numbers, got shape {array.shape}{many if array.ndim == 3 else ''}"
         )
     if len(array) != len(texts) or array.shape[1] < 1:
         raise EncoderError(f"{place}: expected a vector for each of {len(texts)} texts, got shape {array.shape}")

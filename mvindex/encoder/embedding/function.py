@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
+from mvindex.arrays import as_numbers
 
 # Some 2,000 tokens, which embedding models of today read at once; longer texts are embedded in pieces.
 MAX_CHARS = 8_000
@@ -49,8 +49,8 @@ def makes_views(function: Callable[[list[str]], Any]) -> bool:
     """Return whether a function gives several vectors of a text, (k, d), tried with one text."""
     result = function(["A short text."])
     try:
-        return bool(np.asarray(result[0]).ndim == 2)
-    except (TypeError, ValueError, RuntimeError, LookupError):  # a wrong result is named when it is used
+        return as_numbers(result[0]).ndim == 2
+    except (TypeError, ValueError, LookupError):  # a wrong result is named when it is used
         return False
 
 

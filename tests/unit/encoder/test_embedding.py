@@ -100,9 +100,9 @@ def test_queries_go_to_the_query_function():
         (np.ones((2, 3)), "a vector for each of 1 texts"),
         (np.ones((1, 0)), r"shape \(1, 0\)"),
         ([[1, np.nan]], "finite numbers.*A short text"),
-        ([["a"]], "of <U1"),
-        ([[1, 2], [1]], "expected an"),
-        (None, "expected an"),
+        ([["a"]], "expected numbers, got <U1"),
+        ([[1, 2], [1]], "expected numbers of one shape"),
+        (None, "expected numbers, got None"),
     ],
 )
 def test_a_wrong_result_is_named(result, message):

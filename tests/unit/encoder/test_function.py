@@ -74,11 +74,11 @@ def test_the_number_of_views_may_differ():
         ([np.ones((1, 2)), np.array([[1, 1], [1, np.inf]]), np.ones(2)], "vector 1 of document 'b' holds NaN"),
         (np.full((3, 2), 1e39), "more than float32 holds"),
         (np.array([["a", "b"]] * 3), "expected numbers"),
-        (np.ones((3, 2), dtype=complex), "complex128 values; expected numbers"),
-        (np.ones((3, 2), dtype=bool), "bool values; expected numbers"),
-        ([[1, 2], [1, None], [1, 2]], "document 'b' holds object values"),
-        ([[[1, 2], [3]], [[1, 2]], [[1, 2]]], "document 'a' is not an array"),
-        (None, "the result holds object values"),
+        (np.ones((3, 2), dtype=complex), "expected numbers, got complex128"),
+        (np.ones((3, 2), dtype=bool), "expected numbers, got bool"),
+        ([[1, 2], [1, None], [1, 2]], "document 'b': expected numbers, got None"),
+        ([[[1, 2], [3]], [[1, 2]], [[1, 2]]], "document 'a': expected numbers of one shape"),
+        (None, "the result: expected numbers, got None"),
     ],
 )
 def test_a_wrong_result_is_named(result, message):

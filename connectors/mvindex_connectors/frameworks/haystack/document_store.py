@@ -32,7 +32,7 @@ from mvindex_connectors.frameworks.haystack.operations import (
 )
 from mvindex_connectors.frameworks.progress import show_added
 from mvindex_connectors.frameworks.query import Query
-from mvindex_connectors.frameworks.views import unit_rows
+from mvindex_connectors.frameworks.views import embeddings_of, unit_rows
 
 # Documents committed at once.
 BATCH = 1000
@@ -328,7 +328,7 @@ class MVIndexDocumentStore:
 
     def _vector(self, embedding: Sequence[float]) -> Floats:
         is_cosine = self._takes_embeddings is not False and self.similarity == "cosine"
-        vector: Floats = unit_rows([embedding], 1)[0] if is_cosine else np.asarray(embedding, dtype=np.float32)
+        vector: Floats = unit_rows([embedding], 1)[0] if is_cosine else embeddings_of(embedding).astype(np.float32)
         return vector
 
     async def _decide_views(self, api: AsyncIndexAPI, documents: Sequence[Document] = ()) -> None:

@@ -13,6 +13,7 @@ from haystack.dataclasses import ByteStream, SparseEmbedding
 import mvindex
 from mvindex.records import Hit
 from mvindex_connectors.frameworks.citations import cited_title, own_metadata, stored_fields, stored_metadata
+from mvindex_connectors.frameworks.views import embeddings_of
 
 
 def stored_document(document: Document, is_embedded: bool | None) -> mvindex.Document:
@@ -66,7 +67,7 @@ def has_view(hit: Hit) -> bool:
 
 def _packed(embedding: list[float]) -> dict[str, str]:
     """Return the numbers without loss, in four bytes each where that is enough."""
-    wide = np.asarray(embedding, dtype="<f8")
+    wide = embeddings_of(embedding).astype("<f8")
     with np.errstate(over="ignore"):
         narrow = wide.astype("<f4")
     kind, values = ("f4", narrow) if (narrow == wide).all() else ("f8", wide)

@@ -26,7 +26,7 @@ from mvindex_connectors.frameworks.langchain.documents import (
 from mvindex_connectors.frameworks.mmr import choose_diverse, winning_views
 from mvindex_connectors.frameworks.progress import show_added
 from mvindex_connectors.frameworks.query import Query
-from mvindex_connectors.frameworks.views import embed_in_parts, group_rows, spans_of, unit_rows
+from mvindex_connectors.frameworks.views import embed_in_parts, embeddings_of, group_rows, spans_of, unit_rows
 
 # Documents embedded and committed at once.
 BATCH = 1000
@@ -405,7 +405,7 @@ class MVIndexVectorStore(VectorStore):
     def _vector(self, embedding: Any) -> Floats:
         """Return a query vector; of length 1, as the views are, where an embedding makes them."""
         is_own = self._embedding is None
-        vector: Floats = np.asarray(embedding, dtype=np.float32) if is_own else unit_rows([embedding], 1)[0]
+        vector: Floats = embeddings_of(embedding).astype(np.float32) if is_own else unit_rows([embedding], 1)[0]
         return vector
 
     async def _search(

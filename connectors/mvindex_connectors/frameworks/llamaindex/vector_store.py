@@ -35,7 +35,7 @@ from mvindex_connectors.frameworks.llamaindex.operations import delete_document,
 from mvindex_connectors.frameworks.mmr import choose_diverse, winning_views
 from mvindex_connectors.frameworks.progress import show_added
 from mvindex_connectors.frameworks.query import Query, search_filtered
-from mvindex_connectors.frameworks.views import embed_in_parts, group_rows, spans_of, unit_rows
+from mvindex_connectors.frameworks.views import embed_in_parts, embeddings_of, group_rows, spans_of, unit_rows
 
 # Nodes embedded and committed at once.
 BATCH = 1000
@@ -313,7 +313,7 @@ class MVIndexVectorStore(BasePydanticVectorStore):
     def _vector(self, embedding: Any) -> Floats:
         """Return a query vector; of length 1, as the views are, unless the index's own encoder made them."""
         is_own = self.embed_model is None and self._takes_embeddings is False
-        vector: Floats = np.asarray(embedding, dtype=np.float32) if is_own else unit_rows([embedding], 1)[0]
+        vector: Floats = embeddings_of(embedding).astype(np.float32) if is_own else unit_rows([embedding], 1)[0]
         return vector
 
     async def _diverse(
