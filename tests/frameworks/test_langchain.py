@@ -27,7 +27,7 @@ from langchain_core.load import dumps, loads  # noqa: E402
 from langchain_core.vectorstores import InMemoryVectorStore  # noqa: E402
 from word_vectors import OIL, PLAGUE, word_counts  # noqa: E402
 
-from mvindex.errors import ConfigError, QueryError  # noqa: E402
+from mvindex.errors import ConfigError, EncoderError, QueryError  # noqa: E402
 from mvindex.plugins import install_command  # noqa: E402
 from mvindex_connectors.frameworks.citations import citations  # noqa: E402
 from mvindex_connectors.frameworks.connection import IndexHandle  # noqa: E402
@@ -589,3 +589,61 @@ def test_dates_are_stored_as_texts_and_compared_as_dates(tmp_path):
             found = store.similarity_search("oil", filter={"day": condition})
             assert sorted(document.id for document in found) == expected
         assert store.get_by_ids(["a"])[0].metadata["day"] == "2024-04-30"
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_store_of_documents_needs_no_embedding(tmp_path, is_async):
+    encoder = mvindex.CallableEncoder(lambda texts: np.array([word_counts(text) for text in texts]), name="words")
+    documents = [Document(id="oil", page_content=OIL), Document(id="plague", page_content=PLAGUE)]
+    options = {"index": tmp_path / "own.mvx", "encoder": encoder}
+    if is_async:
+        store = asyncio.run(MVIndexVectorStore.afrom_documents(documents, **options))
+    else:
+        store = MVIndexVectorStore.from_documents(documents, **options)
+    with closing(store):
+        assert store.similarity_search("What reached Crimea?", k=1)[0].id == "plague"
+        named = MVIndexVectorStore.from_documents(documents, ids=["a", "b"], **options | {"index": tmp_path / "b.mvx"})
+        with closing(named):
+            assert [document.id for document in named.get_by_ids(["a", "b", "oil"])] == ["a", "b"]
+
+
+@pytest.mark.parametrize("text", ["", "  \n"])
+def test_an_empty_text_with_a_filter_lists_what_matches_and_without_one_is_an_error(store, text):
+    store.add_texts(["third", "fourth"], [{"year": 1973}, {"year": 1973}], ids=["third", "fourth"])
+    condition = {"year": {"gte": 1900}}
+    assert [one.id for one in store.similarity_search(text, k=2, filter=condition)] == ["oil", "third"]
+    assert [one.id for one in asyncio.run(store.asimilarity_search(text, k=9, filter=condition))] == [
+        "oil",
+        "third",
+        "fourth",
+    ]
+    scored = store.similarity_search_with_score(text, k=1, filter=condition)
+    assert [(one.id, one.metadata, score) for one, score in scored] == [("oil", {"year": 1973}, 0.0)]
+    assert [one.id for one in store.as_retriever(search_kwargs={"filter": condition}).invoke(text)][0] == "oil"
+    for refused in (
+        lambda: store.similarity_search(text),
+        lambda: store.similarity_search(text, filter={}),
+        lambda: store.similarity_search(text, k=0, filter=condition),
+        lambda: store.max_marginal_relevance_search(text, filter=condition),
+    ):
+        with pytest.raises(QueryError, match="query is empty|top_k"):
+            refused()
+
+
+def test_embeddings_may_be_tensors(tmp_path):
+    torch = pytest.importorskip("torch")
+
+    class TensorEmbeddings(Embeddings):
+        def embed_documents(self, texts):
+            return [torch.tensor(word_counts(text), requires_grad=True) for text in texts]
+
+        def embed_query(self, text):
+            return torch.tensor(word_counts(text), dtype=torch.bfloat16)
+
+    with closing(MVIndexVectorStore(tmp_path / "tensors.mvx", TensorEmbeddings())) as store:
+        store.add_texts([OIL, PLAGUE], ids=["oil", "plague"])
+        assert store.similarity_search("What reached Crimea?", k=1)[0].id == "plague"
+        vector = torch.tensor(word_counts("oil"), requires_grad=True)
+        assert store.similarity_search_by_vector(vector, k=1)[0].id == "oil"
+        with pytest.raises(EncoderError, match="embeddings: expected numbers, got None"):
+            store.similarity_search_by_vector(None)

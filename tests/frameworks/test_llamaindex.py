@@ -418,3 +418,24 @@ def test_dates_are_stored_as_texts_and_compared_as_llamaindex_does(tmp_path):
     with mvindex.open(tmp_path / "dated.mvx") as index:
         assert [document.id for document in index.scan({"day": {"gte": datetime.date(2024, 5, 1)}})] == ["b"]
     store.close()
+
+
+def test_an_empty_text_with_a_filter_lists_what_matches_and_without_one_is_an_error(words):
+    words.add([TextNode(id_="third", text="third", metadata={"year": 1973})])
+    for value, wanted in ((1900, ["oil", "third"]), (2000, [])):
+        year = MetadataFilters(filters=[MetadataFilter(key="year", value=value, operator=FilterOperator.GT)])
+        found = words.query(question("", filters=year))
+        assert (found.ids, found.similarities) == (wanted, [0.0] * len(wanted))
+    part = MetadataFilters(filters=[MetadataFilter(key="year", value="97", operator=FilterOperator.TEXT_MATCH)])
+    assert words.query(question("", filters=part)).ids == []
+    assert words.query(question(" ", 1, node_ids=["third", "oil"])).ids == ["oil"]
+    with pytest.raises(QueryError, match="query is empty"):
+        words.query(question(""))
+
+
+def test_the_mode_of_a_query_may_be_a_text(words):
+    for mode in VectorStoreQueryMode.TEXT_SEARCH, VectorStoreQueryMode.MMR:
+        text, named = VectorStoreQuery(query_str="plague", mode=mode.value), question("plague", 1, mode)
+        assert words.query(text).ids == words.query(named).ids
+    with pytest.raises(ValueError, match="query mode: expected default, hybrid, text_search or mmr, got 'none'"):
+        words.query(VectorStoreQuery(query_str="plague", mode="none"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mvindex.lexical.tokenizer import parse_lexical
-from mvindex.records import Document, Floats, Hit, SearchResult
+from mvindex.records import Document, Floats, Hit, SearchResult, check_count
 from mvindex.store.filters import Filter
 from mvindex_connectors.frameworks.best_snippet import choose_best_snippets
 from mvindex_connectors.frameworks.connection import AsyncIndexAPI
@@ -101,6 +101,23 @@ async def search_filtered(
         if len(hits) >= top_k or len(result.hits) < limit:
             return replace(result, hits=hits[:top_k])
         limit *= 4
+
+
+def is_blank(text: object) -> bool:
+    """Return whether this is a query text that says nothing: with a filter it stands for the documents that match."""
+    return isinstance(text, str) and not text.strip()
+
+
+async def list_first(api: AsyncIndexAPI, plan: FilterPlan, top_k: int) -> list[Document]:
+    """Return the first top_k documents that pass the plan, in the order in which they were first added."""
+    check_count("top_k", top_k)
+    found: list[Document] = []
+    async for stored in api.scan(plan.pushed.filter, top_k if plan.pushed.is_exact else None):
+        if plan.passes(stored):
+            found.append(stored)
+        if len(found) == top_k:
+            break
+    return found
 
 
 async def _with_best_snippets(api: AsyncIndexAPI, text: str, result: SearchResult) -> SearchResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from langchain_core.documents import Document
@@ -15,8 +15,10 @@ from mvindex.checkpoint.hub import DEFAULT
 from mvindex.encoder import EncoderLike
 from mvindex.errors import ConfigError, QueryError
 from mvindex.records import CountCallback, Floats, SearchResult
+from mvindex.store.filters import Filter
 from mvindex_connectors.frameworks.citations import HIT_KEY, CitedMetadata, citations, dense_score
 from mvindex_connectors.frameworks.connection import AsyncIndexAPI, IndexHandle, IndexLike
+from mvindex_connectors.frameworks.filter_pushdown import PushedFilter
 from mvindex_connectors.frameworks.langchain.documents import (
     documents_of,
     original_document,
@@ -25,7 +27,7 @@ from mvindex_connectors.frameworks.langchain.documents import (
 )
 from mvindex_connectors.frameworks.mmr import choose_diverse, winning_views
 from mvindex_connectors.frameworks.progress import show_added
-from mvindex_connectors.frameworks.query import Query
+from mvindex_connectors.frameworks.query import FilterPlan, Query, is_blank, list_first
 from mvindex_connectors.frameworks.views import embed_in_parts, embeddings_of, group_rows, spans_of, unit_rows
 
 # Documents embedded and committed at once.
@@ -88,6 +90,45 @@ class MVIndexVectorStore(VectorStore):
         self._embedding, self._max_snippets = embedding, max_snippets
         self._cites, self._has_view_scores, self._progress = cites, has_view_scores, progress
         self._relevance = relevance_score_fn or relevance_of_cosine
+
+    @classmethod
+    def from_documents(
+        cls,
+        documents: list[Document],
+        embedding: Embeddings | None = None,
+        *,
+        ids: list[str] | None = None,
+        index: IndexLike,
+        **options: Any,
+    ) -> MVIndexVectorStore:
+        """Return a store over the index with these documents added.
+
+        Args:
+            documents: The documents.
+            embedding: As of the store.
+            ids: An id for each document; their own by default, else new ones.
+            index: As of the store.
+            **options: Other arguments of the store.
+
+        """
+        store = cls(index, embedding, **options)
+        store.add_documents(documents, ids=ids)
+        return store
+
+    @classmethod
+    async def afrom_documents(
+        cls,
+        documents: list[Document],
+        embedding: Embeddings | None = None,
+        *,
+        ids: list[str] | None = None,
+        index: IndexLike,
+        **options: Any,
+    ) -> MVIndexVectorStore:
+        """Do what from_documents() does, awaited."""
+        store = cls(index, embedding, **options)
+        await store.aadd_documents(documents, ids=ids)
+        return store
 
     @classmethod
     def from_texts(
@@ -243,7 +284,7 @@ class MVIndexVectorStore(VectorStore):
         """Return the k best documents, distinct, best first.
 
         Args:
-            query: The text.
+            query: The text. "" with a filter lists the first k documents that match, with score 0 and no citation.
             k: Number of documents.
             **options: Options of Index.search(): filter, exact, scoring, mode, fusion, rerank and so on.
 
@@ -412,17 +453,18 @@ class MVIndexVectorStore(VectorStore):
         self, api: AsyncIndexAPI, query: str | Floats, k: int, options: Mapping[str, Any]
     ) -> tuple[Query, SearchResult]:
         search = dict(options)
-        condition = search.pop("filter", None)
-        if callable(condition):
-            raise QueryError(
-                "filter: expected an object such as {'year': {'gte': 1990}} (docs/reference/api.md), got a function"
-            )
+        condition = _checked_filter(search.pop("filter", None))
         prepared = await self._prepare_query(api, query, search)
         return prepared, await prepared.search(api, k, condition, search)
 
     async def _scored(
         self, api: AsyncIndexAPI, query: str | Floats, k: int, options: Mapping[str, Any]
     ) -> list[tuple[Document, float]]:
+        condition = _checked_filter(options.get("filter"))
+        if condition and is_blank(query):
+            plan = FilterPlan(PushedFilter(condition, True), lambda _: True)
+            listed = await list_first(api, plan, k)
+            return [(original_document(one.id, one.text, one.metadata), 0.0) for one in listed]
         prepared, result = await self._search(api, query, k, options)
         documents = await self._documents(api, prepared, result)
         return [(document, hit.score) for document, hit in zip(documents, result.hits, strict=True)]
@@ -458,6 +500,15 @@ def relevance_of_cosine(score: float) -> float:
     Scores are clipped to -1..1.
     """
     return min(1.0, max(0.0, (1.0 + score) / 2.0))
+
+
+def _checked_filter(condition: Any) -> Filter | None:
+    """Return a filter of the index; QueryError for a function, as some of LangChain's stores take."""
+    if callable(condition):
+        raise QueryError(
+            "filter: expected an object such as {'year': {'gte': 1990}} (docs/reference/api.md), got a function"
+        )
+    return cast("Filter | None", condition)
 
 
 async def _delete(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from mvindex.index import IndexProtocol
 from mvindex.records import CountCallback, Floats, SearchResult
 from mvindex_connectors.frameworks.citations import citations, stored_fields
 from mvindex_connectors.frameworks.connection import AsyncIndexAPI, IndexHandle, IndexLike, show_address
+from mvindex_connectors.frameworks.filter_pushdown import ALL
 from mvindex_connectors.frameworks.llamaindex.nodes import (
     node_text,
     original_node,
@@ -34,7 +36,7 @@ from mvindex_connectors.frameworks.llamaindex.nodes import (
 from mvindex_connectors.frameworks.llamaindex.operations import delete_document, delete_nodes, list_nodes, plan_filters
 from mvindex_connectors.frameworks.mmr import choose_diverse, winning_views
 from mvindex_connectors.frameworks.progress import show_added
-from mvindex_connectors.frameworks.query import Query, search_filtered
+from mvindex_connectors.frameworks.query import Query, is_blank, list_first, search_filtered
 from mvindex_connectors.frameworks.views import embed_in_parts, embeddings_of, group_rows, spans_of, unit_rows
 
 # Nodes embedded and committed at once.
@@ -196,7 +198,8 @@ class MVIndexVectorStore(BasePydanticVectorStore):
         """Return the best nodes.
 
         Args:
-            query: LlamaIndex's query; its mode is DEFAULT, TEXT_SEARCH, HYBRID or MMR.
+            query: LlamaIndex's query; its mode is DEFAULT, TEXT_SEARCH, HYBRID or MMR. With a filter and the text "" it
+                lists the first nodes that match, with similarity 0 and no citation.
             **kwargs: exact, scoring, fusion... of Index.search(); mmr_threshold, mmr_prefetch_k of MMR.
 
         Raises:
@@ -274,13 +277,19 @@ class MVIndexVectorStore(BasePydanticVectorStore):
     async def _query(
         self, api: AsyncIndexAPI, query: VectorStoreQuery, options: dict[str, Any]
     ) -> VectorStoreQueryResult:
+        query = replace(query, mode=_parsed_mode(query.mode))
         if query.mode is VectorStoreQueryMode.MMR:
             return await self._diverse(api, query, options)
         search, top_k = {**options, **_mode_options(query)}, query.similarity_top_k
         if query.mode is VectorStoreQueryMode.HYBRID and query.hybrid_top_k is not None:
             top_k = query.hybrid_top_k
+        plan = plan_filters(query)
+        if plan.pushed != ALL and is_blank(query.query_str):
+            listed = await list_first(api, plan, top_k)
+            ids, nodes = [one.id for one in listed], [original_node(one) for one in listed]
+            return VectorStoreQueryResult(nodes=nodes, similarities=[0.0] * len(nodes), ids=ids)
         prepared = await self._prepare_query(api, query)
-        result = await search_filtered(api, prepared, plan_filters(query), top_k, search)
+        result = await search_filtered(api, prepared, plan, top_k, search)
         return await self._query_result(api, prepared, result)
 
     async def _prepare_query(self, api: AsyncIndexAPI, query: VectorStoreQuery) -> Query:
@@ -357,6 +366,14 @@ class MVIndexVectorStore(BasePydanticVectorStore):
             similarities=[hit.score for hit in result.hits],
             ids=[hit.id for hit in result.hits],
         )
+
+
+def _parsed_mode(mode: object) -> VectorStoreQueryMode:
+    """Return the mode of a query, also of one that has it as a text; ValueError for another."""
+    try:
+        return VectorStoreQueryMode(mode)
+    except ValueError as err:
+        raise ValueError(f"query mode: expected default, hybrid, text_search or mmr, got {mode!r:.60}") from err
 
 
 def _mode_options(query: VectorStoreQuery) -> dict[str, Any]:
