@@ -16,8 +16,10 @@ from mvindex.cli.options import (
     IndexOption,
     QuestionFormatOption,
     ScoringOption,
+    SplitOption,
     TemperatureOption,
     ThreadsOption,
+    find_judged_files,
     note,
     one_place,
     open_chosen_local,
@@ -51,7 +53,7 @@ def analyze(  # noqa: PLR0913 - each option is a flag of the command
         list[str] | None,
         typer.Option(
             metavar="FILE",
-            help="Take questions from JSONL, DPR or id<TAB>text; may be repeated.",
+            help="Take questions from JSONL, DPR or id<TAB>text, or a BEIR folder; may be repeated.",
             rich_help_panel=QUESTIONS,
         ),
     ] = None,
@@ -59,6 +61,7 @@ def analyze(  # noqa: PLR0913 - each option is a flag of the command
         str | None,
         typer.Option(metavar="FILE", help="Read relevance judgements, BEIR or TREC.", rich_help_panel=QUESTIONS),
     ] = None,
+    split: SplitOption = None,
     passages: Annotated[
         str | None, typer.Option(metavar="FILE", help="Encode this corpus, to analyse an encoder.")
     ] = None,
@@ -136,6 +139,7 @@ def analyze(  # noqa: PLR0913 - each option is a flag of the command
         page.check_target(html, force)
     if passages is None:
         subject = one_place(ctx, subject, index)
+    questions, qrels = find_judged_files(questions or [], qrels, split)
     question_stream = read_questions(questions, parse_question_format(format)) if questions else ()
     judgements = read_qrels(qrels) if qrels else None
     with _open_subject(subject, passages, device) as opened, show_step_progress() as on_step:

@@ -42,7 +42,7 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     kind: Annotated[
         str | None,
         typer.Option(
-            help="Build this kind: exact (a scan), or one of an installed engine: flat (exact), hnsw, ivf-flat, "
+            help="Build this kind: exact (a scan), or one of an installed engine: flat (exact), graph, hnsw, ivf-flat, "
             "ivf-sq8, ivf-pq, ivf-rabitq; for Milvus, see mvindex info (default: by size, memory and --target-recall)."
         ),
     ] = None,

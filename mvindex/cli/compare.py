@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mvindex.cli.options import QUESTIONS, QuestionFormatOption, explain_wait, note, parse_question_format
+from mvindex.cli.options import (
+    QUESTIONS,
+    QuestionFormatOption,
+    SplitOption,
+    explain_wait,
+    find_judged_files,
+    note,
+    parse_question_format,
+)
 from mvindex.cli.output import JsonOption, Output, OutputOption, print_rows
 from mvindex.cli.terminal import print_json
 
@@ -35,10 +43,12 @@ def compare(  # noqa: PLR0913 - each option is a flag of the command
         list[str] | None,
         typer.Option(
             metavar="FILE",
-            help="Or take the passage_id of these questions as the relevant document.",
+            help="Or take the passage_id of these questions as the relevant document, or the judgements of a "
+            "BEIR folder.",
             rich_help_panel=QUESTIONS,
         ),
     ] = None,
+    split: SplitOption = None,
     format: QuestionFormatOption = None,
     measure: MeasureOption = None,
     all_pairs: Annotated[bool, typer.Option("--all-pairs", help="Compare each run with each other one.")] = False,
@@ -56,7 +66,8 @@ def compare(  # noqa: PLR0913 - each option is a flag of the command
         raise typer.BadParameter("expected judgements: either --qrels FILE or --questions FILE")
     if len(set(runs)) < len(runs):
         raise typer.BadParameter("expected each run once")
-    judged = read_qrels(qrels) if qrels else _gold(questions or [], format)
+    questions, qrels = find_judged_files(questions or [], qrels, split)
+    judged = read_qrels(qrels) if qrels else _gold(questions, format)
     read = {path: read_run(path) for path in runs}
     with explain_wait("comparing runs by a randomisation test"):
         report = compare_runs(read, judged, measure or DEFAULT_MEASURES, all_pairs=all_pairs)

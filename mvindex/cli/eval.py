@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -31,10 +30,12 @@ from mvindex.cli.options import (
     RerankOnOption,
     RerankOption,
     ScoringOption,
+    SplitOption,
     TemperatureOption,
     ThreadsOption,
     TrecOption,
     WeightsOption,
+    find_judged_files,
     open_chosen,
     parse_cutoffs,
     parse_question_format,
@@ -68,12 +69,7 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
             rich_help_panel=QUESTIONS,
         ),
     ] = None,
-    split: Annotated[
-        str | None,
-        typer.Option(
-            help="Use these judgements of a BEIR folder (default: test, or the only ones).", rich_help_panel=QUESTIONS
-        ),
-    ] = None,
+    split: SplitOption = None,
     compare: Annotated[
         list[str] | None,
         typer.Option(
@@ -126,6 +122,7 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
     Example: mvindex eval --index corpus.mvx --questions queries.jsonl --qrels qrels.tsv --json
     """
     from mvindex.cli.progress import show_count_progress
+    from mvindex.eval.compare import read_run
     from mvindex.eval.metrics import Evaluation
     from mvindex.eval.questions import read_qrels, read_questions
     from mvindex.eval.run_files import open_run
@@ -144,9 +141,10 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
     )
     reranking = parse_rerank_options(rerank, rerank_on, rerank_depth)
     cutoffs, question_format = parse_cutoffs(at), parse_question_format(format)
-    questions, qrels = _beir_files(questions, qrels, split)
+    questions, qrels = find_judged_files(questions, qrels, split)
     judged = read_qrels(qrels) if qrels else None
-    others = _other_runs(compare, measure, judged is not None)
+    _check_judged({"--compare": compare, "--measure": measure}, judged is not None)
+    others = {path: read_run(path) for path in compare or ()}
     from mvindex.cli.search import Searcher, describe_search
 
     with (
@@ -155,7 +153,8 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
     ):
         # Without a shard, its documents would look like gold documents that the index does not have.
         documents = None if target.missing_shards else target
-        evaluation = Evaluation(cutoffs, judged, regex, documents, citations=citations)
+        measures = [f"R@{cutoff}" for cutoff in cutoffs] + (measure or [])
+        evaluation = Evaluation(cutoffs, judged, regex, documents, citations=citations, measures=measures)
         options = replace(options, top_k=evaluation.needed_depth)
         own: dict[str, list[str]] = {}
         searcher, named = Searcher(target, options, reranking, device), describe_search(target, options, reranking)
@@ -186,28 +185,11 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
     print_comparison(compared, output)
 
 
-def _beir_files(questions: list[str], qrels: str | None, split: str | None) -> tuple[list[str], str | None]:
-    """Return question files and judgements, where questions may be one folder of the BEIR layout."""
-    from mvindex.corpus.beir import beir_qrels, beir_queries
-    from mvindex.corpus.ir_names import folder_of
-
-    questions = [folder_of(name) for name in questions]
-    if len(questions) != 1 or not Path(questions[0]).is_dir():
-        if split is not None:
-            raise typer.BadParameter(f"--split {split}: belongs to --questions FOLDER")
-        return questions, qrels
-    return [beir_queries(questions[0])], qrels or beir_qrels(questions[0], split)
-
-
-def _other_runs(paths: list[str] | None, measure: list[str] | None, is_judged: bool) -> dict[str, dict[str, list[str]]]:
-    """Return the run files to compare with, by their names."""
-    from mvindex.eval.compare import read_run
-
-    if measure and not paths:
-        raise typer.BadParameter("--measure: belongs to --compare RUN")
-    if paths and not is_judged:
-        raise typer.BadParameter("--compare: needs judgements, --qrels FILE")
-    return {path: read_run(path) for path in paths or ()}
+def _check_judged(options: Mapping[str, object], is_judged: bool) -> None:
+    """Check that there are judgements where options need them."""
+    for name, value in options.items():
+        if value and not is_judged:
+            raise typer.BadParameter(f"{name}: needs judgements, --qrels FILE")
 
 
 def _print_report(report: Mapping[str, Any], output: Output) -> None:
@@ -217,11 +199,11 @@ def _print_report(report: Mapping[str, Any], output: Output) -> None:
         return
     for section in ("gold", "answer", "citations", "gold_citations", "qrels"):
         if section in report:
-            shown = {name: _shown_measure(name, value) for name, value in report[section].items()}
+            shown = {name: _shown_measure(section, name, value) for name, value in report[section].items()}
             print_report(f"{section.replace('_', ' ')} ({report['counts'][section]:,} questions)", shown, output)
             typer.echo()
     print_report("evaluation", {name: value for name, value in report.items() if not isinstance(value, dict)}, output)
 
 
-def _shown_measure(name: str, value: float) -> str:
-    return f"{value:.4f}" if name.startswith(("nDCG", "MRR")) else f"{100 * value:.2f} %"
+def _shown_measure(section: str, name: str, value: float) -> str:
+    return f"{value:.4f}" if section == "qrels" and not name.startswith("R@") else f"{100 * value:.2f} %"

@@ -192,6 +192,12 @@ RerankDepthOption = Annotated[
     int | None,
     typer.Option(help="Rerank so many documents (default: 50, or --top-k if larger).", rich_help_panel=RERANK),
 ]
+SplitOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Use these judgements of a BEIR folder (default: test, or the only ones).", rich_help_panel=QUESTIONS
+    ),
+]
 QuestionFormatOption = Annotated[
     str | None,
     typer.Option(
@@ -357,6 +363,19 @@ def parse_choice(option: str, value: str, choices: type[Choice]) -> Choice:
     if value not in names:
         raise typer.BadParameter(f"{option}: expected {', '.join(names[:-1])} or {names[-1]}, got {value!r}")
     return choices(value)
+
+
+def find_judged_files(questions: list[str], qrels: str | None, split: str | None) -> tuple[list[str], str | None]:
+    """Return the files of questions and of judgements, where the questions may be one folder of the BEIR layout."""
+    from mvindex.corpus.beir import beir_qrels, beir_queries
+    from mvindex.corpus.ir_names import folder_of
+
+    questions = [folder_of(name) for name in questions]
+    if len(questions) == 1 and Path(questions[0]).is_dir():
+        return [beir_queries(questions[0])], qrels or beir_qrels(questions[0], split)
+    if split is not None:
+        raise typer.BadParameter(f"--split {split}: belongs to --questions FOLDER")
+    return questions, qrels
 
 
 def parse_question_format(name: str | None) -> QuestionFormat | None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from mvindex.corpus.streams import stream_name
 from mvindex.errors import ConfigError, CorpusError
+from mvindex.eval.metrics import parse_measure
 from mvindex.eval.questions import visible_lines
 from mvindex.plugins import require
 from mvindex.records import Doubles
@@ -18,8 +19,6 @@ from mvindex.records import Doubles
 # Question id to document ids, best first.
 Run = dict[str, list[str]]
 DEFAULT_MEASURES = ("nDCG@10",)
-# The field's names -> those of ir-measures.
-_NAMES = {"MRR": "RR"}
 # Up to so many questions that differ, all 2^n assignments of signs are counted.
 _EXACT = 16
 _SAMPLES = 100_000
@@ -172,12 +171,7 @@ def compare_runs(
 
 def _values(run: Run, qrels: Mapping[str, Mapping[str, int]], measure: str) -> Doubles:
     """Return the measure of each judged question, (q,), in the order of the judgements."""
-    measures = require("ir_measures", "eval", "comparing runs")
-    name, at, cutoff = measure.partition("@")
-    try:
-        parsed = measures.parse_measure(_NAMES.get(name, name) + at + cutoff)
-    except (NameError, ValueError, TypeError) as err:
-        raise ConfigError(f"measure: expected a name of ir-measures, such as nDCG@10, got {measure!r:.60}") from err
+    measures, parsed = require("ir_measures", "eval", "comparing runs"), parse_measure(measure)
     # Falling numbers instead of scores: providers differ in how they order equal ones.
     ranked = {
         question_id: {doc_id: -float(rank) for rank, doc_id in enumerate(documents)}

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from mvindex.errors import QueryError
+from mvindex.errors import ConfigError, QueryError
 from mvindex.eval.answers import AnswerMatcher
 from mvindex.eval.questions import Question
 from mvindex.plugins import require
@@ -16,9 +16,35 @@ DEFAULT_CUTOFFS = (1, 5, 20, 100)
 
 # Judged questions are collected, and their metrics computed together.
 JUDGED_BATCH = 256
-# Name in the report -> name in ir-measures, and the number of hits it reads.
-JUDGED_MEASURES = {"nDCG@10": ("nDCG@10", 10), "MRR@10": ("RR@10", 10), "R@100": ("R@100", 100)}
-DEEP_MEASURES = {"R@1000": ("R@1000", 1000)}
+# Always reported; further ones are added.
+JUDGED_MEASURES = ("nDCG@10", "MRR@10", "R@100")
+DEEP_MEASURES = {"R@1000": 1000}
+# The field's names -> those of ir-measures.
+_NAMES = {"MRR": "RR"}
+_MAX_CUTOFF = 1_000_000
+
+
+def parse_measure(name: str) -> Any:
+    """Return the measure of ir-measures of this name, such as nDCG@10, MRR@10, R@100, AP.
+
+    Raises:
+        ConfigError: For another name, or one that cannot be computed here.
+        ExtraMissing: ir-measures is not installed.
+
+    """
+    measures = require("ir_measures", "eval", "evaluation against qrels")
+    base, at, cutoff = name.partition("@")
+    try:
+        measure = measures.parse_measure(_NAMES.get(base, base) + at + cutoff)
+        # A provider ends the process at a cut-off of 0.
+        if not 1 <= measure.params.get("cutoff", 1) <= _MAX_CUTOFF:
+            raise ValueError(f"expected a cut-off from 1 to {_MAX_CUTOFF:,}")
+        list(measures.iter_calc([measure], {"q": {"a": 1}}, {"q": {"a": 1.0}}))
+    except Exception as err:  # noqa: BLE001 - its providers raise what they like
+        raise ConfigError(
+            f"measure: expected a name of ir-measures, such as nDCG@10, got {name!r:.60}: {' '.join(str(err).split())}"
+        ) from err
+    return measure
 
 
 class Documents(Protocol):
@@ -37,14 +63,17 @@ class Evaluation:
         regex: Whether answers are regular expressions.
         documents: The index, to report its size and the gold documents it does not have.
         citations: Whether to report how often citations hold an answer.
+        measures: Further measures over the judgements, as in ir-measures; those without a cut-off see as many hits
+            as the deepest of the others.
 
     Raises:
         QueryError: Cutoffs are not whole numbers from 1.
+        ConfigError: A measure is unknown.
         ExtraMissing: There are qrels, and ir-measures is not installed.
 
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a choice of the caller's
         self,
         cutoffs: Sequence[int] = DEFAULT_CUTOFFS,
         qrels: Mapping[str, Mapping[str, int]] | None = None,
@@ -52,9 +81,10 @@ class Evaluation:
         documents: Documents | None = None,
         *,
         citations: bool = False,
+        measures: Sequence[str] = (),
     ) -> None:
         self._cutoffs = _check_cutoffs(cutoffs)
-        self._judged = None if qrels is None else _JudgedMeans(qrels, self._cutoffs[-1])
+        self._judged = None if qrels is None else _JudgedMeans(qrels, self._cutoffs[-1], measures)
         self._matcher = AnswerMatcher(patterns=regex)
         self._documents = documents
         self._gold, self._answer = _HitRate(), _HitRate()
@@ -162,14 +192,15 @@ class _JudgedMeans:
     the order of the hits.
     """
 
-    def __init__(self, qrels: Mapping[str, Mapping[str, int]], deepest: int) -> None:
+    def __init__(self, qrels: Mapping[str, Mapping[str, int]], deepest: int, measures: Sequence[str]) -> None:
         self._measures = require("ir_measures", "eval", "evaluation against qrels")
-        deep = {name: measure for name, measure in DEEP_MEASURES.items() if measure[1] <= deepest}
-        chosen = JUDGED_MEASURES | deep
-        self.depth = max(depth for _, depth in chosen.values())
+        deep = [name for name, depth in DEEP_MEASURES.items() if depth <= deepest]
+        self._chosen = {name: parse_measure(name) for name in (*JUDGED_MEASURES, *deep, *measures)}
+        cutoffs = [measure.params.get("cutoff", 0) for measure in self._chosen.values()]
+        has_open = 0 in cutoffs
+        self.depth = max(*cutoffs, deepest if has_open else 0)
         self.total = 0
-        self._names = {self._measures.parse_measure(measure): name for name, (measure, _) in chosen.items()}
-        self._sums = dict.fromkeys(chosen, 0.0)
+        self._sums = dict.fromkeys(self._chosen, 0.0)
         self._qrels = qrels
         self._run: dict[str, dict[str, float]] = {}
 
@@ -188,8 +219,11 @@ class _JudgedMeans:
 
     def _compute(self) -> None:
         judged = {question_id: dict(self._qrels[question_id]) for question_id in self._run}
-        for metric in self._measures.iter_calc(list(self._names), judged, self._run):
-            self._sums[self._names[metric.measure]] += metric.value
+        sums: Counter[Any] = Counter()
+        for metric in self._measures.iter_calc(list(set(self._chosen.values())), judged, self._run):
+            sums[metric.measure] += metric.value
+        for name, measure in self._chosen.items():
+            self._sums[name] += sums[measure]
         self._run = {}
 
 

@@ -92,7 +92,7 @@ class Tuning:
             # The engine scales its settings from the top_k that they were measured for.
             self._choices = [{**search, "top_k": parts[0].request.top_k} for search in self._choices]
         if not self._choices:
-            raise ConfigError("there is nothing to tune: build an approximate kind first (hnsw, or one of ivf-*)")
+            raise ConfigError("nothing to tune: build an approximate kind first (graph, hnsw, or one of ivf-*)")
         if not len(queries):
             raise ConfigError("tuning needs a query at least")
         self._parts, self._queries = parts, queries

@@ -36,6 +36,14 @@ def test_a_beir_folder_is_corpus_questions_and_judgements(folder):
     assert (report["questions"], report["counts"]["qrels"], report["documents"]) == (30, 30, 40)
     [dev] = lines(mvindex("eval", "--questions", "beir", "--split", "dev", "--json", cwd=folder))
     assert (dev["counts"]["qrels"], dev["unjudged"]) == (20, 10)
+    [deep] = lines(mvindex("eval", "--questions", "beir", "--at", "2,40", "--measure", "P@5", "--json", cwd=folder))
+    assert list(deep["qrels"]) == ["nDCG@10", "MRR@10", "R@100", "R@2", "R@40", "P@5"]
+    # All 40 documents are seen, the one that is relevant among them, and it is one of the first five at most.
+    assert deep["qrels"]["R@40"] == 1 and deep["qrels"]["R@2"] <= 5 * deep["qrels"]["P@5"] + 1e-3 <= 1.001
+    refused = mvindex("eval", "--questions", "beir", "--measure", "nDCG@0", cwd=folder)
+    assert refused.returncode == 1 and "expected a cut-off from 1 to 1,000,000" in refused.stderr
+    refused = mvindex("eval", "--questions", "beir/queries.jsonl", "--measure", "P@5", cwd=folder)
+    assert refused.returncode == 2 and "--measure: needs judgements" in refused.stderr
     refused = mvindex("eval", "--questions", "beir", "--split", "train", cwd=folder)
     assert refused.returncode == 1 and "it has dev.tsv, test.tsv" in refused.stderr
     (folder / "empty").mkdir(exist_ok=True)
@@ -45,10 +53,23 @@ def test_a_beir_folder_is_corpus_questions_and_judgements(folder):
     assert refused.returncode == 1 and "BEIR" in refused.stderr
 
 
+def test_a_beir_folder_is_analyzed(folder):
+    command = ("analyze", "--index", "beir.mvx", "--questions", "beir", "--split", "dev", "--attention-documents", "0")
+    [report] = lines(mvindex(*command, "--json", cwd=folder))
+    assert (report["questions"]["target"], report["questions"]["used"]) == ("gold", 20)
+
+
 def test_runs_are_compared_and_so_is_an_evaluation(folder):
     [report] = lines(
         mvindex("compare", "dense.run", "lexical.run", "--qrels", "beir/qrels/test.tsv", "--json", cwd=folder)
     )
+    assert lines(mvindex("compare", "dense.run", "lexical.run", "--questions", "beir", "--json", cwd=folder)) == [
+        report
+    ]
+    [dev] = lines(
+        mvindex("compare", "dense.run", "lexical.run", "--questions", "beir", "--split", "dev", "--json", cwd=folder)
+    )
+    assert (report["questions"], dev["questions"]) == (30, 20)
     means = {each["run"]: each["mean"] for each in report["runs"]}
     for mode in ("dense", "lexical"):
         [own] = lines(mvindex("eval", "--questions", "beir", "--mode", mode, "--json", cwd=folder))

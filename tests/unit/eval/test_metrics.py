@@ -11,9 +11,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from mvindex.errors import ExtraMissing, QueryError
+from mvindex.errors import ConfigError, ExtraMissing, QueryError
 from mvindex.eval import metrics as evaluate
-from mvindex.eval.metrics import Evaluation
+from mvindex.eval.metrics import Evaluation, parse_measure
 from mvindex.eval.questions import Question
 from mvindex.plugins import install_command
 from mvindex.records import Citation, Hit, SearchResult
@@ -38,6 +38,34 @@ def report(evaluation):
 
 
 # --- gold documents
+
+
+def test_further_measures_over_judgements_are_added():
+    """Of two questions, the relevant document of one is second, that of the other is not found."""
+    evaluation = Evaluation(qrels={"1": {"b": 1}, "2": {"z": 1}}, measures=["R@1", "P@2", "AP", "R@100"])
+    for question_id in ("1", "2"):
+        evaluation.add(Question(question_id, "?"), result("a", "b"))
+    found = report(evaluation)["qrels"]
+    # nDCG: 1 / log2(3) for the first question.
+    assert found == {
+        "nDCG@10": 0.3155,
+        "MRR@10": 0.25,
+        "R@100": 0.5,
+        "R@1": 0.0,
+        "P@2": 0.25,
+        "AP": 0.25,
+    }
+    assert Evaluation((5,), {"1": {}}, measures=["P@300", "AP"]).needed_depth == 300
+    assert Evaluation((500,), {"1": {}}, measures=["AP"]).needed_depth == 500
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["nDCG@0", "P@0", "R(cutoff=0)", "nDCG@-1", "nDCG@1.5", "P@99999999999", "none@3", "", "R(rel=0)@5", "SDCG@10"],
+)
+def test_a_measure_that_cannot_be_computed_is_refused(name):
+    with pytest.raises(ConfigError, match="measure: expected a name of ir-measures"):
+        parse_measure(name)
 
 
 def test_gold_recall_is_the_share_of_questions_whose_gold_document_is_among_the_first_k():

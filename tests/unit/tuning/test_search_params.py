@@ -87,7 +87,7 @@ def test_exact_kinds_have_nothing_to_tune(tmp_path, kind):
     with mvindex.create(tmp_path / "x.mvx", dim=2) as index:
         index.add_views([mvindex.Document("1", "t")], np.ones((1, 1, 2)))
         index.build(kind)
-        with pytest.raises(ConfigError, match="nothing to tune"):
+        with pytest.raises(ConfigError, match="nothing to tune: build an approximate kind first .graph"):
             index.tune(np.ones((1, 2)))
 
 
