@@ -14,10 +14,12 @@ def expand_home(path: str | os.PathLike[str]) -> str:
     A shell does so, but not within quotes, and neither do Python, JSON and TOML.
 
     Raises:
-        ConfigError: It holds a NUL, or broken Unicode.
+        ConfigError: It is no text, is empty, or holds a NUL or broken Unicode.
 
     """
-    text = os.fspath(path)
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else path
+    if not isinstance(text, str) or not text:
+        raise ConfigError(f"expected a path or an address, got {type(text).__name__} {text!r:.60}")
     if "\0" in text:
         raise ConfigError(f"{text!r:.80}: expected a path without NUL")
     try:

@@ -587,6 +587,12 @@ def check_count(name: str, value: object) -> None:
         raise QueryError(f"{name}: expected a whole number from 1 on, got {shown(value)}")
 
 
+def check_flag(name: str, value: object) -> None:
+    """Raise QueryError unless the value is True or False: a text such as "no" would pass for True."""
+    if not isinstance(value, bool | np.bool_):
+        raise QueryError(f"{name}: expected True or False, got {value!r:.60}")
+
+
 def check_id(doc_id: object) -> str:
     """Return the id; raise QueryError unless it is a string that a document may have as its id."""
     if not isinstance(doc_id, str):

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
+import numpy as np
+
 from mvindex.encoder import Encoder, EncoderLike
 from mvindex.encoder.base import QueryPrecision, parse_query_precision
 from mvindex.encoder.registry import as_encoder, leave_form
@@ -159,9 +161,10 @@ def open_index(
 def _opened(
     path: str | Path | Sequence[str], encoder: EncoderLike | None, device: str | None, allow_partial: bool
 ) -> IndexProtocol:
-    place = path if isinstance(path, str | Path) else ",".join(path)
+    is_list = isinstance(path, list | tuple)
+    place = ",".join(map(str, path)) if is_list else cast("str | Path", path)
     backend = find_backend(place)
-    if backend is None and not isinstance(path, str | Path):
+    if backend is None and is_list:
         raise ConfigError(f"{place}: expected the addresses of servers, such as grpc://host:port/name, got a directory")
     if backend is None or encoder is not None:
         return open_local(place, encoder=encoder, device=device, allow_partial=allow_partial)
@@ -261,9 +264,8 @@ def new_settings(  # noqa: PLR0913 - each argument is a setting of the index
     """Return the checked settings of a new index, and its encoder; see create()."""
     if (encoder is None) == (dim is None):
         raise ConfigError("give create() either encoder= (texts are encoded) or dim= (vectors are given)")
-    dim = plain_value(dim)
-    if dim is not None and (isinstance(dim, bool) or not isinstance(dim, int) or not 1 <= dim <= MAX_DIM):
-        raise ConfigError(f"dim: expected a whole number from 1 to {MAX_DIM}, got {dim!r}")
+    if dim is not None:
+        dim = checked_dim(dim)
     if dtype not in [view_type.value for view_type in ViewType]:
         raise ConfigError(f"dtype: expected fp16 or fp32, got {dtype!r}")
     eps = None
@@ -287,6 +289,13 @@ def new_settings(  # noqa: PLR0913 - each argument is a setting of the index
         parse_lexical(lexical)
         settings["lexical"] = lexical
     return settings, loaded
+
+
+def checked_dim(dim: object) -> int:
+    """Return dimensions that an index may have; ConfigError for others."""
+    if isinstance(dim, bool) or not isinstance(dim, int | np.integer) or not 1 <= dim <= MAX_DIM:
+        raise ConfigError(f"dim: expected a whole number from 1 to {MAX_DIM}, got {dim!r:.60}")
+    return int(dim)
 
 
 def check_temperature(value: object) -> None:

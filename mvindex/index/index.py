@@ -587,7 +587,9 @@ class Index:
         """Return the vectors of a query, one for each of `count` texts."""
         vectors, is_one = self._query_vectors(query)
         if (len(vectors), is_one) != (count, is_single):
-            raise QueryError(f"expected a text for each query vector, got {len(vectors)} vectors and {count} texts")
+            given = "one vector" if is_one else f"{len(vectors)} vectors"
+            texts = "one text" if is_single else f"a list of {count} texts"
+            raise QueryError(f"text: expected a text for each query vector, got {given} and {texts}")
         return vectors
 
     def _query_vectors(self, query: Any) -> tuple[Floats, bool]:

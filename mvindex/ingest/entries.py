@@ -36,8 +36,8 @@ def view_entries(documents: Iterable[Document], views: Any, dim: int | None) -> 
         EncoderError: For another number, shape or dim; for counts that are known at once, before the first entry.
 
     """
-    if isinstance(documents, str) or not isinstance(documents, Iterable):
-        raise EncoderError(f"documents: expected a list of documents, got {shown(documents)}")
+    if isinstance(documents, Document | str) or not isinstance(documents, Iterable):
+        raise EncoderError(f"documents: expected several mvindex.Document, got {shown(documents)}")
     rows = _rows(views)
     if isinstance(documents, Sequence) and isinstance(rows, Sized) and len(documents) != len(rows):
         raise EncoderError(f"expected as many views as documents, got {len(documents)} documents and {len(rows)} views")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 from mvindex.errors import QueryError
 from mvindex.lexical.operators import Operators
-from mvindex.records import ALL_FIELDS, Combine, Field, check_count
+from mvindex.records import ALL_FIELDS, Combine, Field, check_count, check_flag
 from mvindex.scoring.aggregate import Aggregate, Scoring, parse_scoring
 from mvindex.scoring.fusion import Fusion, Method, Mode, parse_fusion, parse_mode
 from mvindex.store.filters import Filter, operand_as_json
@@ -133,6 +133,8 @@ class SearchOptions:
 
         """
         check_count("top_k", top_k)
+        check_flag("exact", exact)
+        check_flag("operators", operators)
         chosen = parse_scoring(scoring, temperature)
         if candidates is not None:
             check_count("candidates", candidates)
@@ -156,7 +158,7 @@ class SearchOptions:
             filter=filter,
             aggregate=chosen.aggregate,
             temperature=None if temperature is None else chosen.temperature,
-            exact=exact,
+            exact=bool(exact),
             candidates=None if candidates is None else int(candidates),
             mode=way,
             method=None if fused is None or fusion is None else fused.method,

@@ -29,6 +29,8 @@ class FieldType(Enum):
 
 def parse_filter_fields(fields: Mapping[str, str] | None) -> dict[str, str]:
     """Return declared filter fields, name to type, in order of their names; ConfigError for what cannot be one."""
+    if not isinstance(fields, Mapping | None):
+        raise ConfigError(f"filter_fields: expected names with their types, {{'year': 'int'}}, got {fields!r:.60}")
     found = {}
     for name, kind in sorted((fields or {}).items()):
         if not field_paths(name) or name in (ID, *LOGIC):

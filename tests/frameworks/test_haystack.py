@@ -29,7 +29,7 @@ from haystack.utils.filters import document_matches_filter  # noqa: E402
 from haystack_filter_cases import chance_documents, chance_filter  # noqa: E402
 from word_vectors import OIL, PLAGUE, word_counts  # noqa: E402
 
-from mvindex.errors import ConfigError  # noqa: E402
+from mvindex.errors import ConfigError, EncoderError  # noqa: E402
 from mvindex.plugins import install_command  # noqa: E402
 from mvindex.store.embedded import EmbeddedStore  # noqa: E402
 from mvindex_connectors.frameworks.haystack import (  # noqa: E402
@@ -418,3 +418,33 @@ def test_dates_are_stored_as_texts_and_compared_as_haystack_does(tmp_path):
         assert sorted(document.id for document in found) == expected
         assert all(document_matches_filter(condition, document) for document in found)
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "told"),
+    [
+        (lambda store: store.write_documents([], "none such"), ValueError, "policy: expected a DuplicatePolicy"),
+        (lambda store: MVIndexEmbeddingRetriever(store, top_k="5"), ValueError, "top_k: expected a whole number"),
+        (lambda store: MVIndexEmbeddingRetriever(store, top_k=True), ValueError, "top_k: expected a whole number"),
+        (lambda store: store.update_by_filter({}, None), ValueError, "meta: expected an object of the keys to set"),
+        (lambda store: MVIndexDocumentStore("x.mvx", embedding_dim="10"), ConfigError, "dim: expected a whole number"),
+        (
+            lambda store: store.write_documents([Document(content="x", embedding=[None] * 10)]),
+            EncoderError,
+            "embeddings: expected numbers, got None",
+        ),
+    ],
+)
+def test_arguments_of_the_wrong_kind_are_named(store, call, error, told):
+    with pytest.raises(error, match=told):
+        call(store)
+    assert store.count_documents() == 3
+
+
+def test_a_policy_may_be_a_text_and_an_embedding_an_array(store):
+    again = Document(id="oil", content="changed", embedding=np.array(word_counts(OIL), dtype=np.float32))
+    assert store.write_documents([again], "skip") == 0
+    assert store.write_documents([again], "overwrite") == 1
+    assert [document.content for document in store.filter_documents(_year("==", 1973))] == []
+    found = MVIndexEmbeddingRetriever(store, top_k=1).run(query_embedding=np.array(word_counts("oil")))
+    assert [document.id for document in found["documents"]] == ["oil"]

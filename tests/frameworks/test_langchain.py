@@ -27,7 +27,7 @@ from langchain_core.load import dumps, loads  # noqa: E402
 from langchain_core.vectorstores import InMemoryVectorStore  # noqa: E402
 from word_vectors import OIL, PLAGUE, word_counts  # noqa: E402
 
-from mvindex.errors import ConfigError, EncoderError, QueryError  # noqa: E402
+from mvindex.errors import ConfigError, EncoderError, MvindexError, QueryError  # noqa: E402
 from mvindex.plugins import install_command  # noqa: E402
 from mvindex_connectors.frameworks.citations import citations  # noqa: E402
 from mvindex_connectors.frameworks.connection import IndexHandle  # noqa: E402
@@ -647,3 +647,37 @@ def test_embeddings_may_be_tensors(tmp_path):
         assert store.similarity_search_by_vector(vector, k=1)[0].id == "oil"
         with pytest.raises(EncoderError, match="embeddings: expected numbers, got None"):
             store.similarity_search_by_vector(None)
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda store: store.add_texts("abc"), "texts: expected several str, got str"),
+        (lambda store: store.add_texts(None), "texts: expected several str, got NoneType"),
+        (lambda store: store.add_texts(["a", 5]), "texts: expected str, got int as number 2"),
+        (lambda store: store.add_documents(["a"]), "documents: expected Document, got str as number 1"),
+        (lambda store: store.add_documents(Document(page_content="a")), "documents: expected several Document"),
+        (
+            lambda store: store.add_texts(["a", "b"], ids="cd"),
+            "ids: expected one for each of 2 documents, got a single",
+        ),
+        (lambda store: store.max_marginal_relevance_search("a", k=0), "k: expected a whole number"),
+        (lambda store: store.max_marginal_relevance_search("a", fetch_k="9"), "fetch_k: expected a whole number"),
+        (lambda store: store.max_marginal_relevance_search("a", lambda_mult=2), "lambda_mult: expected a number from"),
+        (
+            lambda store: store.max_marginal_relevance_search("a", lambda_mult=float("nan")),
+            "lambda_mult: expected a number from 0 to 1, got nan",
+        ),
+        (lambda store: MVIndexVectorStore(None), "index: expected a directory, an address or an open index, got None"),
+        (lambda store: MVIndexVectorStore("x.mvx", max_snippets=0), "max_snippets: expected a whole number from 1"),
+    ],
+)
+def test_arguments_of_the_wrong_kind_are_named_and_nothing_is_stored(store, call, told):
+    with pytest.raises((MvindexError, ValueError), match=told):
+        call(store)
+    assert len(store.similarity_search("oil", k=9)) == 2
+
+
+def test_ids_may_come_from_an_iterator_and_one_id_is_one_document(store):
+    assert store.add_texts(["x", "y"], ids=iter("ef")) == ["e", "f"]
+    assert [document.id for document in store.get_by_ids("plague")] == ["plague"]

@@ -33,7 +33,7 @@ from llama_index.core.vector_stores.types import (  # noqa: E402
 from llamaindex_contract import asked, by, corpus, node  # noqa: E402
 from word_vectors import OIL, PLAGUE, word_counts  # noqa: E402
 
-from mvindex.errors import ConfigError, QueryError, Unsupported  # noqa: E402
+from mvindex.errors import ConfigError, DocumentError, QueryError, Unsupported  # noqa: E402
 from mvindex.plugins import install_command  # noqa: E402
 from mvindex_connectors.frameworks.llamaindex import MVIndexVectorStore  # noqa: E402
 from mvindex_connectors.frameworks.llamaindex.filters import matches, pushed_filter  # noqa: E402
@@ -439,3 +439,44 @@ def test_the_mode_of_a_query_may_be_a_text(words):
         assert words.query(text).ids == words.query(named).ids
     with pytest.raises(ValueError, match="query mode: expected default, hybrid, text_search or mmr, got 'none'"):
         words.query(VectorStoreQuery(query_str="plague", mode="none"))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "told"),
+    [
+        (lambda words: words.add(None), DocumentError, "nodes: expected several BaseNode, got NoneType"),
+        (lambda words: words.add(["a"]), DocumentError, "nodes: expected BaseNode, got str as number 1"),
+        (lambda words: words.add(texts()[0]), DocumentError, "nodes: expected several BaseNode, got TextNode"),
+        (
+            lambda words: words.query(question("oil", mode="mmr", mmr_threshold=2)),
+            QueryError,
+            "mmr_threshold: expected a number from 0 to 1, got 2",
+        ),
+        (
+            lambda words: words.query(question("oil", mode="mmr"), mmr_prefetch_factor="4"),
+            QueryError,
+            "mmr_prefetch_factor: expected a number from 1 on, got '4'",
+        ),
+        (
+            lambda words: words.query(question("oil", mode="mmr"), mmr_prefetch_k=-1),
+            QueryError,
+            "mmr_prefetch_k: expected a whole number from 1 on, got -1",
+        ),
+        (
+            lambda words: words.query(question("oil", mode="hybrid", alpha="0.5")),
+            QueryError,
+            "alpha: expected a number from 0 to 1, got '0.5'",
+        ),
+        (lambda words: MVIndexVectorStore("x.mvx", embedding_dim=0), ConfigError, "dim: expected a whole number"),
+        (lambda words: MVIndexVectorStore("x.mvx", collection="a"), TypeError, "expected no argument collection"),
+        (lambda words: MVIndexVectorStore(5), ConfigError, "index: expected a directory, an address or an open index"),
+    ],
+)
+def test_arguments_of_the_wrong_kind_are_named(words, call, error, told):
+    with pytest.raises(error, match=told):
+        call(words)
+
+
+def test_nodes_may_come_from_a_generator_and_one_id_is_one_node(words):
+    assert words.add(node for node in [TextNode(id_="a", text="a"), TextNode(id_="b", text="b")]) == ["a", "b"]
+    assert [node.node_id for node in words.get_nodes("plague")] == ["plague"]

@@ -13,7 +13,7 @@ from mvindex.encoder import EncoderLike
 from mvindex.errors import ConfigError
 from mvindex.index import Index, IndexProtocol
 from mvindex.index.backends import find_backend
-from mvindex.index.factory import create, default_lexical, index_exists, open_index
+from mvindex.index.factory import checked_dim, create, default_lexical, index_exists, open_index
 from mvindex.lexical.language import AUTO, NONE
 from mvindex.lexical.tokenizer import parse_lexical
 from mvindex.paths import user_path
@@ -121,6 +121,12 @@ class IndexHandle:
         if lexical not in (None, AUTO, NONE):
             parse_lexical(lexical)
         self._given = None if isinstance(index, str | os.PathLike) else index
+        if not isinstance(index, str | os.PathLike) and not hasattr(index, "where"):
+            raise ConfigError(
+                f"index: expected a directory, an address or an open index, got {type(index).__name__} {index!r:.60}"
+            )
+        if dim is not None:
+            dim = checked_dim(dim)
         self.path = os.fspath(index) if isinstance(index, str | os.PathLike) else index.where
         self._encoder, self._dim, self._lexical, self._accepts_both = encoder, dim, lexical, accepts_both
         self._open_lock, self.write_lock = Lock(), Lock()

@@ -7,9 +7,34 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mvindex.records import Doubles, Floats, SearchResult
+from mvindex.errors import QueryError
+from mvindex.records import Doubles, Floats, SearchResult, check_count
 from mvindex_connectors.frameworks.citations import winning_text
 from mvindex_connectors.frameworks.connection import AsyncIndexAPI
+
+
+class MMR(NamedTuple):
+    """The parameters of maximal marginal relevance.
+
+    Attributes:
+        count: Number of documents.
+        depth: Number of documents to choose from.
+        relevance_weight: 1 for relevance alone, 0 for diversity alone.
+
+    """
+
+    count: int
+    depth: int
+    relevance_weight: float
+
+    def checked(self, names: tuple[str, str, str]) -> MMR:
+        """Return the parameters; QueryError, by the framework's names, for those that cannot be."""
+        check_count(names[0], self.count)
+        check_count(names[1], self.depth)
+        weight = self.relevance_weight
+        if isinstance(weight, bool) or not isinstance(weight, int | float | np.number) or not 0 <= weight <= 1:
+            raise QueryError(f"{names[2]}: expected a number from 0 to 1, got {weight!r:.60}")
+        return self
 
 
 class Diverse(NamedTuple):

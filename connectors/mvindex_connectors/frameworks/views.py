@@ -11,7 +11,7 @@ import numpy.typing as npt
 from mvindex.arrays import as_numbers
 from mvindex.encoder import CallableEncoder
 from mvindex.errors import EncoderError
-from mvindex.records import CountCallback, Document, Floats, Span, Views
+from mvindex.records import CountCallback, Document, Floats, Span, Views, check_count
 from mvindex.text.snippets import SPLITTER_VERSION, split_snippets
 
 # Texts embedded at once: a few calls a thousand documents, so that progress shows.
@@ -42,6 +42,7 @@ class SnippetEncoder(CallableEncoder):
 
         """
         full_name = f"{name}+{max_snippets}-snippets-{SPLITTER_VERSION}"
+        check_count("max_snippets", max_snippets)
         super().__init__(function, query_function=query_function, name=full_name)
         self._max_snippets = max_snippets
 
@@ -99,8 +100,9 @@ def unit_rows(vectors: Any, count: int) -> Floats:
     wide = embeddings_of(vectors).astype(np.float64)
     if wide.ndim != 2 or len(wide) != count:
         raise EncoderError(f"embeddings: expected shape ({count}, d), one for each text, got {wide.shape}")
-    lengths = np.linalg.norm(wide, axis=1, keepdims=True)
-    return (wide / np.where(lengths == 0, 1, lengths)).astype(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is named where it is stored or searched
+        lengths = np.linalg.norm(wide, axis=1, keepdims=True)
+        return (wide / np.where(lengths == 0, 1, lengths)).astype(np.float32)
 
 
 async def embed_in_parts(

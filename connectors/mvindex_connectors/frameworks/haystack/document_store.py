@@ -345,6 +345,7 @@ class MVIndexDocumentStore:
     async def _write(self, api: AsyncIndexAPI, documents: list[Document], policy: DuplicatePolicy) -> int:
         if not isinstance(documents, list) or not all(isinstance(document, Document) for document in documents):
             raise ValueError(f"documents: expected a list of haystack.Document, got {documents!r:.80}")
+        policy = _parsed_policy(policy)
         fresh = await documents_to_write(api, documents, policy)
         await self._decide_views(api, fresh)
         with show_added(len(fresh), None) as on_progress:
@@ -362,6 +363,15 @@ class MVIndexDocumentStore:
         zero = np.zeros(self._dim or 1, dtype=np.float32)
         await api.add_views(items, [zero if row is None else row for row in rows])
         on_progress(len(batch))
+
+
+def _parsed_policy(policy: object) -> DuplicatePolicy:
+    """Return the policy, also of one that is named by a text; ValueError for another."""
+    try:
+        return DuplicatePolicy(policy)
+    except ValueError as err:
+        names = ", ".join(each.value for each in DuplicatePolicy)
+        raise ValueError(f"policy: expected a DuplicatePolicy ({names}), got {policy!r:.60}") from err
 
 
 async def _delete_all(api: AsyncIndexAPI, recreate_index: bool) -> None:

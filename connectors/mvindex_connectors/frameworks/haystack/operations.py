@@ -53,6 +53,8 @@ async def delete_matching(api: AsyncIndexAPI, filters: Filters) -> int:
 
 async def update_matching(api: AsyncIndexAPI, filters: Filters, meta: dict[str, Any]) -> int:
     """Set these keys of the meta of the documents that match; return how many matched."""
+    if not isinstance(meta, Mapping):
+        raise ValueError(f"meta: expected an object of the keys to set, got {type(meta).__name__}")
     if HIT_KEY in meta:
         raise ValueError(f"meta key {HIT_KEY!r}: expected another name, this one is the citation's. Rename the key")
     changed = {

@@ -8,6 +8,8 @@ from typing import Any
 from haystack import Document, component, default_from_dict, default_to_dict
 from haystack.document_stores.types import FilterPolicy, apply_filter_policy
 
+from mvindex.errors import QueryError
+from mvindex.records import check_count
 from mvindex_connectors.frameworks.haystack.document_store import MVIndexDocumentStore
 
 _MODES = ("auto", "dense", "hybrid", "lexical")
@@ -158,6 +160,8 @@ class MVIndexTextRetriever(_Retriever):
 
 
 def _checked_top_k(top_k: int) -> int:
-    if top_k < 1:
-        raise ValueError(f"top_k: expected a whole number from 1 on, got {top_k}")
+    try:
+        check_count("top_k", top_k)
+    except QueryError as err:
+        raise ValueError(str(err)) from err
     return top_k

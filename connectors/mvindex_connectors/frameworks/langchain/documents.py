@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import uuid4
 
@@ -11,6 +11,7 @@ from langchain_core.documents import Document
 
 import mvindex
 from mvindex_connectors.frameworks.citations import cited_title, own_metadata, stored_metadata
+from mvindex_connectors.frameworks.items import check_items
 
 
 def stored_document(doc_id: str, document: Document, fields: Mapping[str, Any]) -> mvindex.Document:
@@ -26,16 +27,25 @@ def original_document(doc_id: str, text: str, metadata: Mapping[str, Any]) -> Do
 
 def documents_of(texts: Iterable[str], metadatas: list[dict[str, Any]] | None) -> list[Document]:
     """Return texts as documents; ValueError unless there is a metadata for each, or none at all."""
-    listed = list(texts)
+    listed = check_items("texts", texts, str)
     if metadatas and len(metadatas) != len(listed):
         raise ValueError(f"metadatas: expected one for each of {len(listed)} texts, got {len(metadatas)}")
     pairs = zip(listed, metadatas or itertools.repeat({}), strict=False)
     return [Document(page_content=text, metadata=metadata) for text, metadata in pairs]
 
 
-def with_ids(documents: list[Document], ids: Sequence[str | None] | None) -> list[tuple[str, Document]]:
-    """Return the documents with their ids, a new one for each that has none; ValueError for too few or many ids."""
-    if ids is not None and len(ids) != len(documents):
-        raise ValueError(f"ids: expected one for each of {len(documents)} documents, got {len(ids)}")
-    chosen = ids if ids is not None else [document.id for document in documents]
-    return [(doc_id or str(uuid4()), document) for doc_id, document in zip(chosen, documents, strict=True)]
+def with_ids(documents: Iterable[Document], ids: Iterable[str | None] | None) -> list[tuple[str, Document]]:
+    """Return the documents with their ids, a new one for each that has none.
+
+    Raises:
+        DocumentError: For what is no document.
+        ValueError: For too few or many ids.
+
+    """
+    listed = check_items("documents", documents, Document)
+    if isinstance(ids, str):
+        raise ValueError(f"ids: expected one for each of {len(listed)} documents, got a single text")
+    chosen = [document.id for document in listed] if ids is None else list(ids)
+    if len(chosen) != len(listed):
+        raise ValueError(f"ids: expected one for each of {len(listed)} documents, got {len(chosen)}")
+    return [(doc_id or str(uuid4()), document) for doc_id, document in zip(chosen, listed, strict=True)]

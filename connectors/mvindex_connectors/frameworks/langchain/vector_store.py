@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 from langchain_core.documents import Document
@@ -14,7 +14,7 @@ from langchain_core.vectorstores import VectorStore
 from mvindex.checkpoint.hub import DEFAULT
 from mvindex.encoder import EncoderLike
 from mvindex.errors import ConfigError, QueryError
-from mvindex.records import CountCallback, Floats, SearchResult
+from mvindex.records import CountCallback, Floats, SearchResult, check_count
 from mvindex.store.filters import Filter
 from mvindex_connectors.frameworks.citations import HIT_KEY, CitedMetadata, citations, dense_score
 from mvindex_connectors.frameworks.connection import AsyncIndexAPI, IndexHandle, IndexLike
@@ -25,7 +25,7 @@ from mvindex_connectors.frameworks.langchain.documents import (
     stored_document,
     with_ids,
 )
-from mvindex_connectors.frameworks.mmr import choose_diverse, winning_views
+from mvindex_connectors.frameworks.mmr import MMR, choose_diverse, winning_views
 from mvindex_connectors.frameworks.progress import show_added
 from mvindex_connectors.frameworks.query import FilterPlan, Query, is_blank, list_first
 from mvindex_connectors.frameworks.views import embed_in_parts, embeddings_of, group_rows, spans_of, unit_rows
@@ -34,12 +34,7 @@ from mvindex_connectors.frameworks.views import embed_in_parts, embeddings_of, g
 BATCH = 1000
 
 
-class _MMR(NamedTuple):
-    """The parameters of maximal marginal relevance, by LangChain's names."""
-
-    k: int
-    fetch_k: int
-    lambda_mult: float
+_MMR_NAMES = ("k", "fetch_k", "lambda_mult")
 
 
 class MVIndexVectorStore(VectorStore):
@@ -86,6 +81,7 @@ class MVIndexVectorStore(VectorStore):
             raise ConfigError(
                 f"embedding: expected langchain_core.embeddings.Embeddings, got {type(embedding).__name__}"
             )
+        check_count("max_snippets", max_snippets)
         self._handle = IndexHandle(index, encoder if embedding is None else None, None, lexical)
         self._embedding, self._max_snippets = embedding, max_snippets
         self._cites, self._has_view_scores, self._progress = cites, has_view_scores, progress
@@ -333,28 +329,28 @@ class MVIndexVectorStore(VectorStore):
             **options: Options of Index.search() for dense search.
 
         """
-        return self._handle.run_sync(lambda api: self._diverse(api, query, _MMR(k, fetch_k, lambda_mult), options))
+        mmr = MMR(k, fetch_k, lambda_mult).checked(_MMR_NAMES)
+        return self._handle.run_sync(lambda api: self._diverse(api, query, mmr, options))
 
     async def amax_marginal_relevance_search(
         self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **options: Any
     ) -> list[Document]:
         """Do what max_marginal_relevance_search() does, awaited."""
-        return await self._handle.run_async(
-            lambda api: self._diverse(api, query, _MMR(k, fetch_k, lambda_mult), options)
-        )
+        mmr = MMR(k, fetch_k, lambda_mult).checked(_MMR_NAMES)
+        return await self._handle.run_async(lambda api: self._diverse(api, query, mmr, options))
 
     def max_marginal_relevance_search_by_vector(
         self, embedding: list[float], k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **options: Any
     ) -> list[Document]:
         """Do what max_marginal_relevance_search() does, for a query vector."""
-        vector, mmr = self._vector(embedding), _MMR(k, fetch_k, lambda_mult)
+        vector, mmr = self._vector(embedding), MMR(k, fetch_k, lambda_mult).checked(_MMR_NAMES)
         return self._handle.run_sync(lambda api: self._diverse(api, vector, mmr, options))
 
     async def amax_marginal_relevance_search_by_vector(
         self, embedding: list[float], k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **options: Any
     ) -> list[Document]:
         """Do what max_marginal_relevance_search_by_vector() does, awaited."""
-        vector, mmr = self._vector(embedding), _MMR(k, fetch_k, lambda_mult)
+        vector, mmr = self._vector(embedding), MMR(k, fetch_k, lambda_mult).checked(_MMR_NAMES)
         return await self._handle.run_async(lambda api: self._diverse(api, vector, mmr, options))
 
     def _similarity_search_with_relevance_scores(
@@ -391,7 +387,7 @@ class MVIndexVectorStore(VectorStore):
     async def _add(
         self, api: AsyncIndexAPI, documents: Iterable[Document], ids: Sequence[str | None] | None
     ) -> list[str]:
-        named = with_ids(list(documents), ids)
+        named = with_ids(documents, ids)
         # The last of an id counts, as if they had been added one after the other.
         latest = list({doc_id: (doc_id, document) for doc_id, document in named}.values())
         with show_added(len(latest), self._progress) as on_progress:
@@ -470,18 +466,18 @@ class MVIndexVectorStore(VectorStore):
         return [(document, hit.score) for document, hit in zip(documents, result.hits, strict=True)]
 
     async def _diverse(
-        self, api: AsyncIndexAPI, query: str | Floats, mmr: _MMR, options: Mapping[str, Any]
+        self, api: AsyncIndexAPI, query: str | Floats, mmr: MMR, options: Mapping[str, Any]
     ) -> list[Document]:
         if options.get("mode", "auto") not in ("auto", "dense"):
             raise ValueError(f"MMR compares views: expected mode='dense', got mode={options['mode']!r}")
-        prepared, result = await self._search(api, query, max(mmr.k, mmr.fetch_k), {**options, "mode": "dense"})
+        prepared, result = await self._search(api, query, max(mmr.count, mmr.depth), {**options, "mode": "dense"})
         if not result.hits:
             return []
         vector = prepared.vector
         if vector is None:
             vector = (await self._embed_texts(api, [prepared.source]))[0]
         views = await winning_views(api, result, lambda texts: self._embed_texts(api, texts))
-        rows = choose_diverse(vector, views, mmr.k, mmr.lambda_mult).rows
+        rows = choose_diverse(vector, views, mmr.count, mmr.relevance_weight).rows
         return await self._documents(api, prepared, replace(result, hits=tuple(result.hits[row] for row in rows)))
 
     async def _documents(self, api: AsyncIndexAPI, query: Query, result: SearchResult) -> list[Document]:
@@ -519,4 +515,5 @@ async def _delete(
 
 
 async def _get(api: AsyncIndexAPI, ids: Sequence[str]) -> list[Document]:
-    return [original_document(document.id, document.text, document.metadata) for document in await api.get(ids)]
+    found = await api.get([ids] if isinstance(ids, str) else ids)
+    return [original_document(document.id, document.text, document.metadata) for document in found]

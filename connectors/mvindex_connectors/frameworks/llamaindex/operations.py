@@ -52,7 +52,7 @@ async def list_nodes(
     if node_ids is None:
         return [original_node(stored) async for stored in scan_matching(api, filters)]
     pushed_filter(filters)  # a malformed filter is an error even where no node is read
-    documents = await api.get(node_ids)
+    documents = await api.get([node_ids] if isinstance(node_ids, str) else node_ids)
     return [original_node(stored) for stored in documents if matches(filters, filtered_metadata(stored))]
 
 

@@ -20,12 +20,13 @@ from llama_index.core.vector_stores.types import (
 
 from mvindex.checkpoint.hub import DEFAULT
 from mvindex.encoder import EncoderLike
-from mvindex.errors import ConfigError
+from mvindex.errors import ConfigError, QueryError
 from mvindex.index import IndexProtocol
-from mvindex.records import CountCallback, Floats, SearchResult
+from mvindex.records import CountCallback, Floats, SearchResult, check_count
 from mvindex_connectors.frameworks.citations import citations, stored_fields
 from mvindex_connectors.frameworks.connection import AsyncIndexAPI, IndexHandle, IndexLike, show_address
 from mvindex_connectors.frameworks.filter_pushdown import ALL
+from mvindex_connectors.frameworks.items import check_items
 from mvindex_connectors.frameworks.llamaindex.nodes import (
     node_text,
     original_node,
@@ -34,7 +35,7 @@ from mvindex_connectors.frameworks.llamaindex.nodes import (
     unpack_row,
 )
 from mvindex_connectors.frameworks.llamaindex.operations import delete_document, delete_nodes, list_nodes, plan_filters
-from mvindex_connectors.frameworks.mmr import choose_diverse, winning_views
+from mvindex_connectors.frameworks.mmr import MMR, choose_diverse, winning_views
 from mvindex_connectors.frameworks.progress import show_added
 from mvindex_connectors.frameworks.query import Query, is_blank, list_first, search_filtered
 from mvindex_connectors.frameworks.views import embed_in_parts, embeddings_of, group_rows, spans_of, unit_rows
@@ -103,6 +104,10 @@ class MVIndexVectorStore(BasePydanticVectorStore):
         """
         if sum(each is not None for each in (encoder, embed_model, embedding_dim)) > 1:
             raise ConfigError("expected at most one of encoder, embed_model and embedding_dim, got several")
+        unknown = options.keys() - type(self).model_fields.keys() - {"class_name"}
+        if unknown:
+            raise TypeError(f"MVIndexVectorStore(): expected no argument {', '.join(sorted(unknown))}")
+        check_count("max_snippets", options.get("max_snippets", 1))
         has_vectors = embed_model is not None or embedding_dim is not None
         accepts_both = encoder is None and not has_vectors
         chosen = None if has_vectors else encoder or DEFAULT
@@ -214,6 +219,7 @@ class MVIndexVectorStore(BasePydanticVectorStore):
 
     async def _add(self, api: AsyncIndexAPI, nodes: Sequence[BaseNode]) -> list[str]:
         # The last of an id counts, as if they had been added one after the other.
+        nodes = check_items("nodes", nodes, BaseNode)
         latest = list({node.node_id: node for node in nodes}.values())
         await self._decide_views(api, latest)
         with show_added(len(latest), self.progress) as on_progress:
@@ -330,18 +336,15 @@ class MVIndexVectorStore(BasePydanticVectorStore):
     ) -> VectorStoreQueryResult:
         """Return the nodes in the order in which MMR chooses them, with their MMR scores."""
         search = {"mode": "dense", **options}
-        factor, default_threshold = search.pop("mmr_prefetch_factor", MMR_FACTOR), search.pop("mmr_threshold", None)
-        limit = search.pop("mmr_prefetch_k", None) or int(factor * query.similarity_top_k)
-        threshold = default_threshold if query.mmr_threshold is None else query.mmr_threshold
+        mmr = _mmr_of(query, search)
         prepared = await self._prepare_query(api, query)
-        result = await search_filtered(api, prepared, plan_filters(query), max(limit, query.similarity_top_k), search)
+        result = await search_filtered(api, prepared, plan_filters(query), max(mmr.depth, mmr.count), search)
         if not result.hits:
             return VectorStoreQueryResult(nodes=[], similarities=[], ids=[])
         vector = prepared.vector
         if vector is None:
             vector = (await self._embed_texts(api, [prepared.source]))[0]
-        weight = MMR_THRESHOLD if threshold is None else threshold
-        diverse = choose_diverse(vector, await self._views(api, result), query.similarity_top_k, weight)
+        diverse = choose_diverse(vector, await self._views(api, result), mmr.count, mmr.relevance_weight)
         chosen = SearchResult(tuple(result.hits[row] for row in diverse.rows), result.exact, 0, result.rounds)
         answer = await self._query_result(api, prepared, chosen)
         answer.similarities = diverse.scores
@@ -376,6 +379,20 @@ def _parsed_mode(mode: object) -> VectorStoreQueryMode:
         raise ValueError(f"query mode: expected default, hybrid, text_search or mmr, got {mode!r:.60}") from err
 
 
+def _mmr_of(query: VectorStoreQuery, options: dict[str, Any]) -> MMR:
+    """Return the parameters of MMR of a query, and take those of LlamaIndex' own out of its options."""
+    top_k, factor = query.similarity_top_k, options.pop("mmr_prefetch_factor", MMR_FACTOR)
+    check_count("similarity_top_k", top_k)
+    if isinstance(factor, bool) or not isinstance(factor, int | float) or not factor >= 1:
+        raise QueryError(f"mmr_prefetch_factor: expected a number from 1 on, got {factor!r:.60}")
+    depth, threshold = options.pop("mmr_prefetch_k", None), options.pop("mmr_threshold", None)
+    if query.mmr_threshold is not None:
+        threshold = query.mmr_threshold
+    return MMR(
+        top_k, int(factor * top_k) if depth is None else depth, MMR_THRESHOLD if threshold is None else threshold
+    ).checked(("similarity_top_k", "mmr_prefetch_k", "mmr_threshold"))
+
+
 def _mode_options(query: VectorStoreQuery) -> dict[str, Any]:
     """Return the options of Index.search() for the query's mode."""
     if query.mode is VectorStoreQueryMode.DEFAULT:
@@ -384,4 +401,8 @@ def _mode_options(query: VectorStoreQuery) -> dict[str, Any]:
         return {"mode": "lexical"}
     if query.mode is not VectorStoreQueryMode.HYBRID:
         raise ValueError(f"query mode: expected default, hybrid, text_search or mmr, got {query.mode.value!r}")
-    return {"mode": "hybrid"} | ({} if query.alpha is None else {"weights": (query.alpha, 1 - query.alpha)})
+    if query.alpha is None:
+        return {"mode": "hybrid"}
+    if isinstance(query.alpha, bool) or not isinstance(query.alpha, int | float) or not 0 <= query.alpha <= 1:
+        raise QueryError(f"alpha: expected a number from 0 to 1, got {query.alpha!r:.60}")
+    return {"mode": "hybrid", "weights": (query.alpha, 1 - query.alpha)}
