@@ -161,10 +161,9 @@ def open_index(
 def _opened(
     path: str | Path | Sequence[str], encoder: EncoderLike | None, device: str | None, allow_partial: bool
 ) -> IndexProtocol:
-    is_list = isinstance(path, list | tuple)
-    place = ",".join(map(str, path)) if is_list else cast("str | Path", path)
+    place = ",".join(map(str, path)) if isinstance(path, list | tuple) else cast("str | Path", path)
     backend = find_backend(place)
-    if backend is None and is_list:
+    if backend is None and isinstance(path, list | tuple):
         raise ConfigError(f"{place}: expected the addresses of servers, such as grpc://host:port/name, got a directory")
     if backend is None or encoder is not None:
         return open_local(place, encoder=encoder, device=device, allow_partial=allow_partial)

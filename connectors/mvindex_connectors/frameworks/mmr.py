@@ -17,19 +17,19 @@ class MMR(NamedTuple):
     """The parameters of maximal marginal relevance.
 
     Attributes:
-        count: Number of documents.
+        top_k: Number of documents.
         depth: Number of documents to choose from.
         relevance_weight: 1 for relevance alone, 0 for diversity alone.
 
     """
 
-    count: int
+    top_k: int
     depth: int
     relevance_weight: float
 
     def checked(self, names: tuple[str, str, str]) -> MMR:
         """Return the parameters; QueryError, by the framework's names, for those that cannot be."""
-        check_count(names[0], self.count)
+        check_count(names[0], self.top_k)
         check_count(names[1], self.depth)
         weight = self.relevance_weight
         if isinstance(weight, bool) or not isinstance(weight, int | float | np.number) or not 0 <= weight <= 1:

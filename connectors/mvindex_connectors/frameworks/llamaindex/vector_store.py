@@ -338,13 +338,13 @@ class MVIndexVectorStore(BasePydanticVectorStore):
         search = {"mode": "dense", **options}
         mmr = _mmr_of(query, search)
         prepared = await self._prepare_query(api, query)
-        result = await search_filtered(api, prepared, plan_filters(query), max(mmr.depth, mmr.count), search)
+        result = await search_filtered(api, prepared, plan_filters(query), max(mmr.depth, mmr.top_k), search)
         if not result.hits:
             return VectorStoreQueryResult(nodes=[], similarities=[], ids=[])
         vector = prepared.vector
         if vector is None:
             vector = (await self._embed_texts(api, [prepared.source]))[0]
-        diverse = choose_diverse(vector, await self._views(api, result), mmr.count, mmr.relevance_weight)
+        diverse = choose_diverse(vector, await self._views(api, result), mmr.top_k, mmr.relevance_weight)
         chosen = SearchResult(tuple(result.hits[row] for row in diverse.rows), result.exact, 0, result.rounds)
         answer = await self._query_result(api, prepared, chosen)
         answer.similarities = diverse.scores
