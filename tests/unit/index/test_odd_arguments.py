@@ -51,7 +51,7 @@ def test_any_number_is_a_limit_of_a_list(index):
 def test_a_place_that_is_none_is_named(path):
     for use in (mvindex.open, lambda path: mvindex.create(path, dim=2)):
         if path != [] or use is mvindex.open:
-            with pytest.raises(ConfigError, match="index: expected a directory or an address, got"):
+            with pytest.raises(ConfigError, match="expected a path or an address, got"):
                 use(path)
 
 
