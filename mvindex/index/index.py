@@ -19,6 +19,7 @@ from mvindex.encoder.base import QueryPrecision, parse_query_precision
 from mvindex.encoder.embedding.encoder import EmbeddingEncoder
 from mvindex.encoder.registry import encoder_given_again, splitter_of
 from mvindex.errors import ConfigError, DamagedIndex, MvindexError, QueryError, Unsupported
+from mvindex.index.writes import delete_documents, replace_metadata
 from mvindex.kernels.loading import Loading
 from mvindex.lexical.language import AUTO, JUDGED_TEXTS, detect_lexical
 from mvindex.lexical.operators import parse_operators
@@ -37,9 +38,7 @@ from mvindex.records import (
     check_count,
     check_id,
     check_ids,
-    dump_metadata,
     no_progress,
-    shown,
 )
 from mvindex.scoring.aggregate import Aggregate, parse_scoring
 from mvindex.scoring.fusion import Fusion, Mode, make_fusion, parse_fusion, parse_setting
@@ -59,7 +58,7 @@ from mvindex.search.results import document_of, score_views, views_of
 from mvindex.store import catalog
 from mvindex.store.embedded import EmbeddedStore, temperature_of
 from mvindex.store.fields import parse_filter_fields
-from mvindex.store.filters import Filter, check_deletion
+from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities, Operation, Store
 
 if TYPE_CHECKING:
@@ -310,27 +309,11 @@ class Index:
 
     def update_all(self, metadata: Mapping[str, Mapping[str, Any]]) -> int:
         """Replace the metadata of several documents, by id, in one step; return how many of the ids exist."""
-        if not isinstance(metadata, Mapping):
-            raise QueryError(f"metadata: expected objects by id, got {shown(metadata)}")
-        dumped = {check_id(doc_id): dump_metadata(value, doc_id) for doc_id, value in metadata.items()}
-        with self._store.writing():
-            known = self._store.known(list(dumped))
-            if known:
-                self._store.set_metadata({old.doc_row: dumped[doc_id] for doc_id, old in known.items()})
-        return len(known)
+        return replace_metadata(self._store, metadata)
 
     def delete(self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None, all: bool = False) -> int:
         """Delete documents by id, by a filter, or all, in one step; return how many there were."""
-        check_deletion(ids, filter, all)
-        checked = [] if ids is None else check_ids(ids)
-        with self._store.writing():
-            if ids is None:
-                rows = self._store.matching(filter or {}).tolist()
-            else:
-                rows = sorted(known.doc_row for known in self._store.known(checked).values())
-            if rows:
-                self._store.delete(rows)
-        return len(rows)
+        return delete_documents(self._store, ids, filter, all)
 
     @overload
     def search(  # type: ignore[overload-overlap]  # a str is a sequence of str, too

@@ -72,7 +72,7 @@ class IngestReport:
 
 
 Encode = Callable[[Sequence[Document], CountCallback], Views]
-Note = Callable[[bool], Mapping[str, Any]]
+Note = Callable[[], Mapping[str, Any]]
 
 
 def refuse_duplicate(entry: Entry, first_location: str) -> None:
@@ -83,7 +83,7 @@ def refuse_duplicate(entry: Entry, first_location: str) -> None:
     )
 
 
-def _no_settings(has_documents: bool) -> Mapping[str, Any]:
+def _no_settings() -> Mapping[str, Any]:
     return {}
 
 
@@ -91,14 +91,15 @@ def _no_settings(has_documents: bool) -> Mapping[str, Any]:
 class IngestHooks:
     """Callbacks of a run: for documents done, for a duplicate id, and whether to stop.
 
-    note: returns settings that are set in the transaction of a chunk; not for shards. Its argument is whether
-    documents are stored, or only metadata of known ones.
+    note: returns settings that are set in the transaction of a chunk that stores documents; not for shards.
+    mark: names a run of one chunk, and is stored with it: what was stored already stays as it is.
     """
 
     on_progress: CountCallback = no_progress
     on_duplicate: Callable[[Entry, str], None] = refuse_duplicate
     should_stop: Callable[[], bool] = field(default=lambda: False)
     note: Note = _no_settings
+    mark: str = ""
 
 
 def ingest_store(
@@ -165,6 +166,10 @@ def ingest_chunk(
     hooks.note is called before anything is encoded, where something changes; duplicates are not looked for here.
     """
     on_progress = hooks.on_progress
+    if store.has_mark(hooks.mark):
+        on_progress(len(chunk))
+        report.unchanged += len(chunk)
+        return
     known = store.known([entry.document.id for entry in chunk])
     hashes = {entry.document.id: content_hash(entry.document, entry.views) for entry in chunk}
     fresh = [entry for entry in chunk if _differs(known.get(entry.document.id), hashes[entry.document.id])]
@@ -172,7 +177,7 @@ def ingest_chunk(
     updates = _metadata_updates([entry for entry in chunk if entry.document.id not in fresh_ids], known)
     on_progress(len(chunk) - len(fresh))
     if fresh:
-        settings = hooks.note(True)
+        settings = hooks.note()
         documents = [entry.document for entry in fresh]
         full = _make_views(fresh, encode, on_progress)
         views = _prune(store, full, documents)
@@ -184,12 +189,13 @@ def ingest_chunk(
             metadata_updates=updates,
             ordinals=_ordinals(fresh),
             settings=settings,
+            mark=hooks.mark,
         )
         store.commit(batch)
         report.views_given += len(full.rows)
         report.views_stored += len(views.rows)
     elif updates:
-        store.set_metadata(updates, hooks.note(False))
+        store.set_metadata(updates, hooks.mark)
     replaced = len(fresh_ids & known.keys())
     report.added += len(fresh) - replaced
     report.replaced += replaced

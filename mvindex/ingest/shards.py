@@ -142,7 +142,7 @@ class _Ingest:
         entries = [entry._replace(ordinal=base + (entry.ordinal or 0)) for entry in cut.entries]
         until = {"run": asdict(replace(cut.until, base=base))}
         with shard_error_context(store.directory, ShardPlace(cut.shard, self._target.count)):
-            hooks = replace(self._hooks, note=lambda stores: self._allowed(until) if stores else {})
+            hooks = replace(self._hooks, note=lambda: self._allowed(until))
             ingest_chunk(store, entries, self._target.encode, self._report, hooks)
         self._has_numbered |= self._report.added > before
 

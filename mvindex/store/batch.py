@@ -23,6 +23,7 @@ class Batch:
         metadata_updates: Metadata (canonical JSON) to set on other documents, by document row.
         ordinals: (n,) int64, used for documents that are new; None numbers them on.
         settings: Settings of the index to set.
+        mark: Names the write, and is stored with it; empty for none.
 
     """
 
@@ -32,9 +33,10 @@ class Batch:
     metadata_updates: Mapping[int, str] = field(default_factory=dict)
     ordinals: Ints | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    mark: str = ""
 
     def select(self, numbers: Sequence[int]) -> Batch:
-        """Return the documents at these positions as a batch of their own, without metadata updates and settings."""
+        """Return the documents at these positions as a batch of their own, without what is set beside them."""
         counts = np.diff(self.views.starts)[list(numbers)]
         bounds = [np.arange(self.views.starts[number], self.views.starts[number + 1]) for number in numbers]
         rows = np.concatenate(bounds) if bounds else np.empty(0, dtype=np.int64)

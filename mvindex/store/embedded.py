@@ -38,6 +38,7 @@ from mvindex.store.generation import (
     unfinished,
 )
 from mvindex.store.locks import writer_lock
+from mvindex.store.marks import result_of, with_mark
 from mvindex.store.network_fs import refuse_network
 from mvindex.store.protocol import Capabilities, Operation, Sharding, Store, StorePart
 from mvindex.store.reader import SnapshotReader, StoredDocument, StoredRow, check_ids
@@ -301,22 +302,30 @@ class EmbeddedStore:
             packed=packed,
             starts=batch.views.starts,
         )
-        settings = {**batch.settings, "dim": int(batch.views.rows.shape[1])}
+        marked = with_mark(writer.settings, batch.mark, len(ids))
+        settings = {**batch.settings, **marked, "dim": int(batch.views.rows.shape[1])}
         if batch.ordinals is None:
             settings["next_ordinal"] = first + len(ids) - len(known)
         deleted = [entry.doc_row for entry in known.values()]
         writer.commit(Transaction(rows=rows, deleted=deleted, metadata=batch.metadata_updates, settings=settings))
 
-    def delete(self, doc_rows: Iterable[int]) -> None:
-        """Delete the documents of these live rows in one commit. Call inside writing()."""
-        self._current_writer().commit(Transaction(deleted=list(doc_rows)))
+    def delete(self, doc_rows: Iterable[int], mark: str = "") -> int:
+        """Delete the documents of these live rows in one commit; see Store.delete()."""
+        writer, rows = self._current_writer(), list(doc_rows)
+        if (deleted := result_of(writer.settings, mark)) is not None:
+            return deleted
+        if rows:
+            writer.commit(Transaction(deleted=rows, settings=with_mark(writer.settings, mark, len(rows))))
+        return len(rows)
 
-    def set_metadata(self, updates: Mapping[int, str], settings: Mapping[str, Any] | None = None) -> None:
-        """Set the metadata (canonical JSON) of these rows in one commit. Call inside writing().
+    def set_metadata(self, updates: Mapping[int, str], mark: str = "") -> None:
+        """Set the metadata (canonical JSON) of these rows in one commit. Call inside writing()."""
+        writer = self._current_writer()
+        writer.commit(Transaction(metadata=updates, settings=with_mark(writer.settings, mark, len(updates))))
 
-        settings: set in the same transaction.
-        """
-        self._current_writer().commit(Transaction(metadata=updates, settings=settings or {}))
+    def has_mark(self, mark: str) -> bool:
+        """Return whether the write of this mark was carried out, as of the snapshot; inside writing(), by now."""
+        return result_of((self._writer or self).settings, mark) is not None
 
     def change_settings(self, **settings: Any) -> None:
         """Set the settings, durably. Call inside writing()."""

@@ -157,11 +157,17 @@ class Store(Protocol):
     def commit(self, batch: Batch) -> None:
         """Store a batch durably: new documents are added, known ids replaced. Call inside writing()."""
 
-    def delete(self, doc_rows: Iterable[int]) -> None:
-        """Delete the documents of these rows. Call inside writing()."""
+    def delete(self, doc_rows: Iterable[int], mark: str = "") -> int:
+        """Delete the documents of these rows; return how many. Call inside writing().
 
-    def set_metadata(self, updates: Mapping[int, str], settings: Mapping[str, Any] | None = None) -> None:
-        """Set metadata (canonical JSON) by document row, and settings with it. Call inside writing()."""
+        mark: names the write, and is stored with it: of one that was carried out the number is returned again.
+        """
+
+    def set_metadata(self, updates: Mapping[int, str], mark: str = "") -> None:
+        """Set metadata (canonical JSON) by document row, and store the mark with it. Call inside writing()."""
+
+    def has_mark(self, mark: str) -> bool:
+        """Return whether the whole write of this mark was carried out, as of the state that is read."""
 
     def change_settings(self, **settings: Any) -> None:
         """Set settings durably. Call inside writing()."""

@@ -275,15 +275,20 @@ class ShardedStore:
             self.set_metadata(batch.metadata_updates)
         self.change_settings(**batch.settings, next_ordinal=next_ordinal)
 
-    def delete(self, doc_rows: Iterable[int]) -> None:
-        """Delete the documents of these rows, each shard's in one step. Call inside writing()."""
-        for number, rows in _split(doc_rows).items():
-            self._stores[number].delete(rows)
+    def delete(self, doc_rows: Iterable[int], mark: str = "") -> int:
+        """Delete the documents of these rows, each shard's in one step; see Store.delete()."""
+        by_shard = _split(doc_rows)
+        return sum(store.delete(by_shard.get(number, ()), mark) for number, store in self._stores.items())
 
-    def set_metadata(self, updates: Mapping[int, str], settings: Mapping[str, Any] | None = None) -> None:
+    def set_metadata(self, updates: Mapping[int, str], mark: str = "") -> None:
         """Set metadata by document row, each shard's in one step. Call inside writing()."""
         for number, rows in _split(updates).items():
-            self._stores[number].set_metadata({row: updates[_row(number, row)] for row in rows}, settings)
+            if not self._stores[number].has_mark(mark):
+                self._stores[number].set_metadata({row: updates[_row(number, row)] for row in rows}, mark)
+
+    def has_mark(self, mark: str) -> bool:
+        """Return whether every shard carried out the write of this mark."""
+        return all(store.has_mark(mark) for store in self._stores.values())
 
     def change_settings(self, **settings: Any) -> None:
         """Set settings in every shard; an engine only where there is one. Call inside writing()."""

@@ -99,14 +99,16 @@ class DeleteResponse(_message.Message):
     def __init__(self, deleted: _Optional[int] = ...) -> None: ...
 
 class UpdateRequest(_message.Message):
-    __slots__ = ("index", "id", "metadata_json")
+    __slots__ = ("index", "id", "metadata_json", "idempotency_key")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     METADATA_JSON_FIELD_NUMBER: _ClassVar[int]
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
     index: str
     id: str
     metadata_json: str
-    def __init__(self, index: _Optional[str] = ..., id: _Optional[str] = ..., metadata_json: _Optional[str] = ...) -> None: ...
+    idempotency_key: str
+    def __init__(self, index: _Optional[str] = ..., id: _Optional[str] = ..., metadata_json: _Optional[str] = ..., idempotency_key: _Optional[str] = ...) -> None: ...
 
 class UpdateResponse(_message.Message):
     __slots__ = ()

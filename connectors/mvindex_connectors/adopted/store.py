@@ -165,11 +165,15 @@ class AdoptedStore:
         """Raise Unsupported."""
         self._refuse("it takes no writes")
 
-    def delete(self, doc_rows: Iterable[int]) -> None:
+    def delete(self, doc_rows: Iterable[int], mark: str = "") -> int:
         """Raise Unsupported."""
         self._refuse("it takes no writes")
 
-    def set_metadata(self, updates: Mapping[int, str], settings: Mapping[str, Any] | None = None) -> None:
+    def set_metadata(self, updates: Mapping[int, str], mark: str = "") -> None:
+        """Raise Unsupported."""
+        self._refuse("it takes no writes")
+
+    def has_mark(self, mark: str) -> bool:
         """Raise Unsupported."""
         self._refuse("it takes no writes")
 

@@ -22,6 +22,7 @@ from mvindex.store.batch import Batch
 from mvindex.store.catalog import ExistingDocument
 from mvindex.store.embedded import temperature_of
 from mvindex.store.filters import Filter
+from mvindex.store.marks import result_of, with_mark
 from mvindex.store.protocol import Capabilities, Operation, Sharding, StorePart
 from mvindex.store.reader import StoredDocument
 from mvindex.store.views import ViewType, decode, pack_views, row_norms
@@ -353,9 +354,11 @@ class MilvusStore:
             writing.result()
         if self._seen is not None:
             self._seen.add([document.id for document in batch.documents])
-        self._write_records(records, self._counted(batch, olds))
+        # The mark comes with the last step that the batch needs.
+        marked = {} if batch.metadata_updates else with_mark(self.settings, batch.mark, len(batch.documents))
+        self._write_records(records, {**self._counted(batch, olds), **marked})
         if batch.metadata_updates:
-            self.set_metadata(batch.metadata_updates)
+            self.set_metadata(batch.metadata_updates, batch.mark)
         self._remove_views(olds.values())
 
     def _keys(self, batch: Batch, olds: Mapping[str, Mapping[str, Any]]) -> dict[str, list[int]]:
@@ -429,25 +432,40 @@ class MilvusStore:
         }
         return changed if batch.ordinals is not None else {**changed, "next_ordinal": settings["next_ordinal"] + fresh}
 
-    def delete(self, documents: Iterable[int]) -> None:
-        """Delete the documents of these numbers. Call inside writing()."""
+    def delete(self, documents: Iterable[int], mark: str = "") -> int:
+        """Delete the documents of these numbers, the mark last; see Store.delete()."""
         self._writer().check()
-        rows = self._writing_reader().records(sorted(documents), LIGHT_FIELDS)
+        if (deleted := result_of(self.settings, mark)) is not None:
+            return deleted
+        numbers = sorted(documents)
+        if not numbers:
+            return 0
+        rows = self._writing_reader().records(numbers, LIGHT_FIELDS)
         self._looked_up = frozenset(), {}
         for part in chunks(sorted(rows), _KEYS_AT_ONCE):
             self._delete(self.connection.address.collection, part, "deleting documents")
         gone = sum(int(row["num_views"]) for row in rows.values())
         settings = self.snapshot.settings
-        self.change_settings(documents=settings["documents"] - len(rows), views=settings["views"] - gone)
+        self.change_settings(
+            documents=settings["documents"] - len(rows),
+            views=settings["views"] - gone,
+            **with_mark(settings, mark, len(rows)),
+        )
         self._remove_views(rows.values())
+        return len(rows)
 
-    def set_metadata(self, updates: Mapping[int, str], settings: Mapping[str, Any] | None = None) -> None:
-        """Set metadata by document number; `settings`, of an ingest, are not stored. Call inside writing()."""
+    def set_metadata(self, updates: Mapping[int, str], mark: str = "") -> None:
+        """Set metadata by document number, the mark last. Call inside writing()."""
         rows = self._writing_reader().records(updates, RECORD_FIELDS)
         for number, row in rows.items():
             check_metadata(updates[number], row["id"])
             checked(row, self.where)
-        self._write_records([sealed({**row, "metadata": updates[number]}) for number, row in rows.items()], {})
+        records = [sealed({**row, "metadata": updates[number]}) for number, row in rows.items()]
+        self._write_records(records, with_mark(self.settings, mark, len(updates)))
+
+    def has_mark(self, mark: str) -> bool:
+        """Return whether the write of this mark was carried out, as of the settings last read."""
+        return result_of(self.settings, mark) is not None
 
     def change_settings(self, **changed: Any) -> None:
         """Write the settings, with a version one higher. Call inside writing()."""

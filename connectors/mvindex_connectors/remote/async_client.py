@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -178,7 +177,7 @@ class AsyncIndexClient:
         self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None, all: bool = False
     ) -> int:
         """Delete documents by id, by a filter, or all, in one step; return how many there were."""
-        request = delete_request(self._address.name, ids, filter, all, secrets.token_hex(16))
+        request = delete_request(self._address.name, ids, filter, all)
         return int((await self._channel.call(self._stub.Delete, request)).deleted)
 
     async def search(  # noqa: PLR0913 - the one public call; each argument is a choice of the caller's

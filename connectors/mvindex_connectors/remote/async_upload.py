@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections import deque
 from collections.abc import Iterable
 from typing import Any
@@ -15,6 +14,7 @@ from mvindex.ingest import Entry, IngestHooks, IngestReport, SeenIds
 from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote.convert import add_counts
+from mvindex_connectors.remote.requests import new_key
 from mvindex_connectors.remote.retry import (
     AsyncRetryingChannel,
     RetryBudget,
@@ -22,7 +22,7 @@ from mvindex_connectors.remote.retry import (
     error_from_rpc,
     is_retryable,
 )
-from mvindex_connectors.remote.upload import WINDOW, chunk_message, split_chunks
+from mvindex_connectors.remote.upload import WINDOW, check_acknowledged, chunk_message, split_chunks
 
 
 class AsyncUpload:
@@ -31,7 +31,7 @@ class AsyncUpload:
     def __init__(self, channel: AsyncRetryingChannel, hooks: IngestHooks) -> None:
         self._channel, self._hooks = channel, hooks
         self._method: Any = MvindexServiceStub(channel.grpc_channel).Add
-        self._key = secrets.token_hex(16)
+        self._key = new_key()
         self._waiting: deque[documents.AddRequest] = deque()
         self._call: Any = None
         self._has_failed = False
@@ -121,5 +121,6 @@ class AsyncUpload:
         if response is grpc.aio.EOF:
             raise ServerUnavailable(f"{address}: the server ended the stream early")
         message = self._waiting.popleft()
+        check_acknowledged(address, message, response)
         add_counts(self.report, response)
         self._hooks.on_progress(len(message.documents))

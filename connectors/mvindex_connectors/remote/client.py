@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -165,7 +164,7 @@ class IndexClient(RemoteIndex):
 
     def delete(self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None, all: bool = False) -> int:
         """Delete documents by id, by a filter, or all, in one step; return how many there were."""
-        request = delete_request(self._address.name, ids, filter, all, secrets.token_hex(16))
+        request = delete_request(self._address.name, ids, filter, all)
         return int(self._channel.call(self._stub.Delete, request).deleted)
 
     def search_with_options(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -212,19 +213,26 @@ def list_request(
 
 
 def delete_request(
-    index: str, ids: str | Iterable[str] | None, condition: Filter | None, everything: bool, key: str
+    index: str, ids: str | Iterable[str] | None, condition: Filter | None, everything: bool
 ) -> documents.DeleteRequest:
-    """Return the message of a deletion."""
+    """Return the message of a deletion, with a key of its own: sent again, it deletes nothing more."""
     check_deletion(ids, condition, everything)
     return documents.DeleteRequest(
         index=index,
         ids=[] if ids is None else check_ids(ids),
         filter_json=filter_json(condition),
-        idempotency_key=key,
+        idempotency_key=new_key(),
         all=everything,
     )
 
 
 def update_request(index: str, id: str, metadata: Mapping[str, Any]) -> documents.UpdateRequest:
-    """Return the message of an update."""
-    return documents.UpdateRequest(index=index, id=check_id(id), metadata_json=dump_metadata(metadata, id))
+    """Return the message of an update, with a key of its own: sent again, it changes nothing more."""
+    return documents.UpdateRequest(
+        index=index, id=check_id(id), metadata_json=dump_metadata(metadata, id), idempotency_key=new_key()
+    )
+
+
+def new_key() -> str:
+    """Return an idempotency key."""
+    return secrets.token_hex(16)

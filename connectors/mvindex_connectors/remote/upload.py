@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import secrets
 import threading
 import time
 from collections import deque
@@ -19,7 +18,9 @@ from mvindex.ingest.pipeline import Chunk
 from mvindex.records import dump_metadata
 from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
+from mvindex_connectors.remote.address import Address
 from mvindex_connectors.remote.convert import add_counts, document_message, views_message
+from mvindex_connectors.remote.requests import new_key
 from mvindex_connectors.remote.retry import (
     RetryBudget,
     RetryingChannel,
@@ -71,13 +72,22 @@ def chunk_message(number: int, entries: Sequence[Entry]) -> documents.AddRequest
     )
 
 
+def check_acknowledged(address: Address, sent: documents.AddRequest, response: documents.AddResponse) -> None:
+    """Raise ServerUnavailable unless the response acknowledges the chunk that was sent."""
+    if response.chunk != sent.chunk:
+        raise ServerUnavailable(
+            f"{address}: expected the acknowledgement of chunk {sent.chunk}, got that of {response.chunk}. "
+            "A proxy may mix up streams"
+        )
+
+
 class Upload:
     """The upload of one run of documents into a remote index."""
 
     def __init__(self, channel: RetryingChannel, hooks: IngestHooks) -> None:
         self._channel, self._hooks = channel, hooks
         self._method = MvindexServiceStub(channel.grpc_channel).Add
-        self._key = secrets.token_hex(16)
+        self._key = new_key()
         self._waiting: deque[documents.AddRequest] = deque()
         self._stream: _Stream | None = None
         self._has_failed = False
@@ -146,11 +156,7 @@ class Upload:
 
     def _acknowledge(self, response: documents.AddResponse) -> None:
         message = self._waiting.popleft()
-        if response.chunk != message.chunk:
-            raise ServerUnavailable(
-                f"{self._channel.address}: expected the acknowledgement of chunk {message.chunk}, got that of "
-                f"{response.chunk}. A proxy may mix up streams"
-            )
+        check_acknowledged(self._channel.address, message, response)
         add_counts(self.report, response)
         self._hooks.on_progress(len(message.documents))
 

@@ -10,14 +10,13 @@ import xxhash
 
 from mvindex.errors import QueryError
 from mvindex.index import IndexProtocol
+from mvindex.index.writes import delete_documents, replace_metadata
 from mvindex.ingest import IngestHooks, IngestReport
 from mvindex.records import Document, Floats
+from mvindex.store.protocol import Store
 
 T = TypeVar("T")
 
-# The key in an index's settings that lists the marks of stored chunks, the latest last.
-SETTING = "served_chunks"
-_MAX_MARKS = 128
 _MAX_RESPONSES = 4096
 _MAX_KEY_CHARS = 128
 
@@ -48,35 +47,24 @@ class IdempotencyCache(Generic[T]):
             self._responses.popitem(last=False)
 
 
-def chunk_mark(key: str, chunk: int) -> str:
-    """Return the mark of a chunk of a run in an index's settings."""
-    return xxhash.xxh3_64_hexdigest(f"{chunk} {key}".encode())
-
-
-def is_chunk_stored(settings: Mapping[str, Any], mark: str) -> bool:
-    """Return whether the index has stored the chunk."""
-    return mark in settings.get(SETTING, ())
-
-
-def settings_with_mark(settings: Mapping[str, Any], mark: str) -> dict[str, Any]:
-    """Return settings that list the chunk as stored, to be saved in its transaction."""
-    return {SETTING: [*settings.get(SETTING, ()), mark][-_MAX_MARKS:]}
+def mark_of(kind: str, key: str) -> str:
+    """Return the mark of a write in the settings of an index; empty without a key."""
+    return xxhash.xxh3_64_hexdigest(f"{kind} {key}".encode()) if key else ""
 
 
 class RepeatableWrites:
-    """Additions and deletions of an index, each of which is carried out once however often it is sent.
+    """Writes to an index, each of which is carried out once however often it is sent.
 
-    Callers look up a response in the event loop, and write in the writing thread: a caller that is gone may already
-    repeat what is being done for it.
+    The index stores the mark of each with it, and so knows it after a kill of the server; one behind another server
+    does not. The latest responses are in memory, too. Callers look them up in the event loop, and write in the writing
+    thread: a caller that is gone may already repeat what is being done for it.
     """
 
-    def __init__(
-        self, index: IndexProtocol, settings: Callable[[], Mapping[str, Any]], check_open: Callable[[int], None]
-    ) -> None:
-        """Take what returns the settings of the index, with marks of stored chunks, and what is called now and then."""
-        self._index, self._settings, self._check_open = index, settings, check_open
+    def __init__(self, index: IndexProtocol, store: Store | None, check_open: Callable[[int], None]) -> None:
+        """Take the index, its store unless that is behind another server, and what is called now and then."""
+        self._index, self._store, self._check_open = index, store, check_open
         self._chunks: IdempotencyCache[IngestReport] = IdempotencyCache()
-        self._deletions: IdempotencyCache[int] = IdempotencyCache()
+        self._changes: IdempotencyCache[int] = IdempotencyCache()
 
     def report(self, key: str, chunk: int) -> IngestReport | None:
         """Return the report of a chunk that was stored, or None; without a key nothing is known."""
@@ -84,7 +72,11 @@ class RepeatableWrites:
 
     def deleted(self, key: str) -> int | None:
         """Return how many documents a request has deleted, or None; without a key nothing is known."""
-        return self._deletions.get(key) if key else None
+        return self._changes.get(mark_of("delete", key)) if key else None
+
+    def is_updated(self, key: str) -> bool:
+        """Return whether a request has replaced the metadata of a document; without a key nothing is known."""
+        return bool(key) and self._changes.get(mark_of("update", key)) is not None
 
     def add(
         self,
@@ -97,14 +89,13 @@ class RepeatableWrites:
         """Store a chunk unless the index has its mark; see IndexService.add()."""
         if (report := self.report(key, chunk)) is not None:
             return report
-        given = list(documents)
-        mark = chunk_mark(key, chunk) if key else ""
-        if mark and is_chunk_stored(self._settings(), mark):
+        given, mark = list(documents), mark_of(str(chunk), key)
+        if self._is_done(mark):
             report = IngestReport(unchanged=len(given))
         else:
             if check is not None:
                 check(given)
-            report = self._store(given, views, mark)
+            report = self._add(given, views, IngestHooks(on_progress=self._check_open, mark=mark))
         if key:
             self._chunks.put(f"{chunk} {key}", report)
         return report
@@ -115,16 +106,34 @@ class RepeatableWrites:
         """Delete documents unless the request was carried out; see IndexService.delete()."""
         if (deleted := self.deleted(key)) is not None:
             return deleted
-        chosen = ids() if callable(ids) else ids
-        deleted = self._index.delete(ids=chosen, filter=condition, all=everything)
+        chosen, mark = ids() if callable(ids) else ids, mark_of("delete", key)
+        if self._store is None:
+            deleted = self._index.delete(ids=chosen, filter=condition, all=everything)
+        else:
+            deleted = delete_documents(self._store, chosen, condition, everything, mark)
         if key:
-            self._deletions.put(key, deleted)
+            self._changes.put(mark, deleted)
         return deleted
 
-    def _store(self, documents: list[Document], views: Sequence[Floats] | None, mark: str) -> IngestReport:
-        hooks = IngestHooks(
-            on_progress=self._check_open, note=lambda _: settings_with_mark(self._settings(), mark) if mark else {}
-        )
+    def update(self, id: str, metadata: Mapping[str, Any], key: str, check: Callable[[], None] | None) -> None:
+        """Replace the metadata of a document unless the request did; see IndexService.update()."""
+        mark = mark_of("update", key)
+        if self.is_updated(key) or self._is_done(mark):
+            return
+        if check is not None:
+            check()
+        if self._store is None:
+            self._index.update(id, metadata=metadata)
+        elif not replace_metadata(self._store, {id: metadata}, mark):
+            raise QueryError(f"{self._index.where}: there is no document {id!r}")
+        if key:
+            self._changes.put(mark, 1)
+
+    def _is_done(self, mark: str) -> bool:
+        """Return whether the index has the mark of a write: of a server that was here before."""
+        return self._store is not None and self._store.has_mark(mark)
+
+    def _add(self, documents: list[Document], views: Sequence[Floats] | None, hooks: IngestHooks) -> IngestReport:
         if views is None:
             return self._index.add(documents, hooks=hooks)
         return self._index.add_views(documents, list(views), hooks=hooks)

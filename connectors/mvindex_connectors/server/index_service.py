@@ -60,7 +60,7 @@ class IndexService:
         self._is_closing = False
         self._num_calls, self._unused = 0, asyncio.Event()
         self._unused.set()
-        self._writes = RepeatableWrites(index, self._settings, self.check_open)
+        self._writes = RepeatableWrites(index, None if self._local is None else store_of(self._local), self.check_open)
 
     @property
     def is_read_only(self) -> bool:
@@ -348,19 +348,15 @@ class IndexService:
             deleted = await self.write(lambda: self._writes.delete(ids, condition, key, everything))
         return deleted
 
-    async def update(self, id: str, metadata: Mapping[str, Any], check: Callable[[], None] | None = None) -> None:
-        """Replace the metadata of a document; check is called before, in the writing thread, and raises to refuse."""
+    async def update(
+        self, id: str, metadata: Mapping[str, Any], key: str, check: Callable[[], None] | None = None
+    ) -> None:
+        """Replace the metadata of a document; a repeated request changes nothing more.
 
-        def update() -> None:
-            if check is not None:
-                check()
-            self.index.update(id, metadata=metadata)
-
-        await self.write(update)
-
-    def _settings(self) -> Mapping[str, Any]:
-        """Return the settings of the index, where marks of stored chunks are kept; empty if it keeps none."""
-        return {} if self._local is None else self._local.settings
+        check: called before, in the writing thread; it raises to refuse.
+        """
+        if not self._writes.is_updated(key):
+            await self.write(lambda: self._writes.update(id, metadata, key, check))
 
     async def compact(self) -> CompactReport:
         """Compact the index; reads continue meanwhile, writes wait. ServerUnavailable if it is closed meanwhile."""

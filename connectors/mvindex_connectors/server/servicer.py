@@ -223,7 +223,7 @@ class Servicer(MvindexServiceServicer):
         with index_error_context(index):
             given = request.metadata_json
             metadata = await self._parse(request, given, lambda: metadata_from(given, request.id))
-            await index.update(request.id, metadata)
+            await index.update(request.id, metadata, check_idempotency_key(request.idempotency_key))
         return documents.UpdateResponse()
 
     async def Get(self, request: documents.GetRequest, context: Any) -> bytes:

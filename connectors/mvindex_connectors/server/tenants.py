@@ -163,7 +163,7 @@ class TenantIndex:
             return await self._service.delete(None, self._within(condition), self._own_key(key))
         return await self._service.delete(lambda: self._own(ids), None, self._own_key(key))
 
-    async def update(self, id: str, metadata: Mapping[str, Any]) -> None:
+    async def update(self, id: str, metadata: Mapping[str, Any], key: str) -> None:
         """Replace the metadata of a document; NotPermitted for such that the filter leaves out."""
         self._check_match({id: metadata})
 
@@ -171,7 +171,7 @@ class TenantIndex:
             if not self._own([id]):
                 raise QueryError(f"{self.name}: there is no document {id!r}")
 
-        await self._service.update(id, metadata, check)
+        await self._service.update(id, metadata, self._own_key(key), check)
 
     def _within(self, condition: Filter | None) -> Filter:
         """Return the filter of both."""

@@ -287,7 +287,7 @@ class App:
         with index_error_context(index):
             if not await index.has(doc_id):
                 return _missing(doc_id, call)
-            await index.update(doc_id, body.metadata)
+            await index.update(doc_id, body.metadata, check_idempotency_key(body.idempotency_key))
         return json_response(schemas.UpdateResponse())
 
     async def _get(self, request: Request, call: CallContext) -> Response:

@@ -200,6 +200,7 @@ class UpdateRequest(Request):
     """Metadata that replaces a document's."""
 
     metadata: dict[str, Any]
+    idempotency_key: IdempotencyKey = ""
 
 
 class GetRequest(Request):
