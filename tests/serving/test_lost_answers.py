@@ -5,18 +5,24 @@ import contextlib
 import signal
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
+import grpc
 import pytest
 from serving_tools import start, vectors, wait_for
 
 import mvindex
 from mvindex import Document
 from mvindex.errors import ServerUnavailable
+from mvindex.ingest import Entry, IngestHooks
 from mvindex.v1 import documents_pb2
-from mvindex_connectors.remote import AsyncIndexClient, CallSettings, IndexClient
+from mvindex.v1.service_pb2_grpc import MvindexServiceServicer, add_MvindexServiceServicer_to_server
+from mvindex_connectors.remote import Access, AsyncIndexClient, CallSettings, IndexClient
 from mvindex_connectors.remote.address import parse_address
-from mvindex_connectors.remote.upload import check_acknowledged
+from mvindex_connectors.remote.async_upload import AsyncUpload
+from mvindex_connectors.remote.retry import AsyncRetryingChannel, RetryingChannel
+from mvindex_connectors.remote.upload import Upload
 
 OTHER = {"plain": "shards", "shards": "plain"}
 PATIENT = CallSettings(retry_s=60, timeout_s=100)
@@ -147,7 +153,36 @@ def test_writes_are_carried_out_once_where_the_server_is_killed_between_commit_a
         assert len(found) == 19 and found["d0"] == {"by": "other"} and found["new"] == {"n": 1}
 
 
-def test_an_acknowledgement_of_another_chunk_is_an_error_of_both_uploads():
-    sent, other = documents_pb2.AddRequest(chunk=2), documents_pb2.AddResponse(chunk=1)
-    with pytest.raises(ServerUnavailable, match="acknowledgement of chunk 2, got that of 1"):
-        check_acknowledged(parse_address("grpc://127.0.0.1:1/a"), sent, other)
+class Confused(MvindexServiceServicer):
+    """Acknowledges another chunk than the one that was sent."""
+
+    def Add(self, request_iterator, context):
+        for request in request_iterator:
+            if request.documents:
+                yield documents_pb2.AddResponse(chunk=request.chunk + 1)
+
+
+@pytest.mark.parametrize("is_awaited", [False, True], ids=["blocking", "awaited"])
+def test_an_acknowledgement_of_another_chunk_is_an_error(is_awaited):
+    server = grpc.server(ThreadPoolExecutor(2))
+    add_MvindexServiceServicer_to_server(Confused(), server)
+    address = parse_address(f"grpc://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}/a")
+    entries = [Entry("here", Document("d", "text"))]
+
+    async def awaited():
+        channel = AsyncRetryingChannel(address, Access(), CallSettings())
+        try:
+            await AsyncUpload(channel, IngestHooks()).run(entries)
+        finally:
+            await channel.close()
+
+    def blocking():
+        with closing(RetryingChannel(address, Access(), CallSettings())) as channel:
+            Upload(channel, IngestHooks()).run(entries)
+
+    server.start()
+    try:
+        with pytest.raises(ServerUnavailable, match="acknowledgement of chunk 1, got that of 2"):
+            asyncio.run(awaited()) if is_awaited else blocking()
+    finally:
+        server.stop(None).wait(10)
