@@ -783,7 +783,7 @@ class Index:
     def verify(self, on_progress: CountCallback = no_progress) -> VerifyReport:
         """Read everything, and report what does not match its checksum; on_progress is called with bytes read."""
         self.capabilities.check(Operation.VERIFY, self.where)
-        self._store.count()  # it reads by the path: a closed index refuses it, too
+        self._store.info()  # it reads by the path: a closed index, or one that was moved, refuses it, too
         return self._admin.verify(on_progress)
 
     def probe(self) -> Mapping[str, str]:

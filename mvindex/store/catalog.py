@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import queue
 import sqlite3
 import stat
 import weakref
@@ -24,6 +23,7 @@ import xxhash
 from mvindex.errors import DamagedIndex, StaleReader, StoreError
 from mvindex.lexical.tokenizer import StoredLexical
 from mvindex.store import dates
+from mvindex.store.connections import IdleConnections, ReadConnection, connections_to
 from mvindex.store.files import check_regular, check_single_name
 from mvindex.store.fsync import audit_step, flush_to_disk
 from mvindex.store.rows import document_checksum
@@ -59,30 +59,24 @@ class ExistingDocument:
     metadata: str
 
 
-class ReadConnection(sqlite3.Connection):
-    """A connection that keeps the settings that it has read.
-
-    Attributes:
-        kept_settings: SQLite's data version, which every commit of others changes, and the settings as of that.
-
-    """
-
-    kept_settings: tuple[int, dict[str, Any]] | None = None
-
-
 class Catalog:
     """Connections to one catalog: a pool of readers, and transactions for the one writer."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / FILE_NAME
-        self._idle: queue.SimpleQueue[ReadConnection] = queue.SimpleQueue()
-        self._file = self._identity()
-        self._close = weakref.finalize(self, _drain, self._idle)
-        _OPEN.add(self)
+        self._file, self._idle = self._identity(), IdleConnections()
+        self._connections = connections_to(self.path, self._file)
+        self._connections.add(self._idle)
+        weakref.finalize(self, self._connections.remove, self._idle)
 
     @contextmanager
     def reading(self) -> Iterator[ReadConnection]:
         """Yield a connection inside one read transaction: all its queries see the same state."""
+        with self._connections.used(self.path), self._transaction() as connection:
+            yield connection
+
+    @contextmanager
+    def _transaction(self) -> Iterator[ReadConnection]:
         connection, state = self._take()
         try:
             with map_sqlite_errors(self.path):
@@ -108,7 +102,7 @@ class Catalog:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Yield a connection inside one write transaction, committed durably at the end, rolled back on an error."""
         self._check_identity()
-        with map_sqlite_errors(self.path):
+        with self._connections.used(self.path), map_sqlite_errors(self.path):
             _refuse_other_names(self.path)
             connection = _connect(self.path, "rw")
             try:
@@ -131,7 +125,7 @@ class Catalog:
 
     def checkpoint(self) -> None:
         """Move the write-ahead log into the database and empty it, unless a reader is in the way."""
-        with map_sqlite_errors(self.path):
+        with self._connections.used(self.path), map_sqlite_errors(self.path):
             connection = _connect(self.path, "rw")
             try:
                 connection.execute("PRAGMA busy_timeout=100")
@@ -141,7 +135,7 @@ class Catalog:
 
     def close(self) -> None:
         """Close the idle connections."""
-        _drain(self._idle)
+        self._connections.remove(self._idle)
 
     def _identity(self) -> tuple[int, int] | None:
         """Return device and inode of the catalog; None when it is gone."""
@@ -155,16 +149,14 @@ class Catalog:
 
     def _check_identity(self) -> None:
         """Raise StaleReader when another catalog, or none, is at the path: old connections read the old one."""
-        if self._identity() != self._file:
-            raise StaleReader(
-                f"{self.path.parent}: another index was made here since this one was opened; open it again"
-            )
+        if (found := self._identity()) != self._file:
+            raise other_index(self.path.parent, is_gone=found is None)
 
     def _take(self) -> tuple[ReadConnection, UnlockedCatalogState | None]:
         """Return a connection; and, where SQLite cannot make its lock file, the state that must stay the same."""
         self._check_identity()
-        with suppress(queue.Empty):
-            return self._idle.get_nowait(), None
+        if (idle := self._idle.take()) is not None:
+            return idle, None
         with map_sqlite_errors(self.path):
             if os.access(self.path.parent, os.W_OK) or _log_of(self.path).exists():
                 try:
@@ -400,16 +392,8 @@ def _log_of(path: Path) -> Path:
     return path.with_name(path.name + "-wal")
 
 
-def _drain(idle: queue.SimpleQueue[ReadConnection]) -> None:
-    while not idle.empty():
-        idle.get().close()
-
-
-def _close_idle() -> None:
-    """Close all idle connections before a fork: SQLite's locks belong to a process, and a child must inherit none."""
-    for open_catalog in list(_OPEN):
-        open_catalog.close()
-
-
-_OPEN: weakref.WeakSet[Catalog] = weakref.WeakSet()
-os.register_at_fork(before=_close_idle)
+def other_index(directory: Path, *, is_gone: bool) -> StaleReader:
+    """Return the error of a directory that no longer has the index that was opened there."""
+    if is_gone:
+        return StaleReader(f"{directory}: this index was moved or removed since it was opened; open it where it is now")
+    return StaleReader(f"{directory}: another index was made here since this one was opened; open it again")

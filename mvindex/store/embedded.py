@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mvindex.errors import IndexLocked, MvindexError, QueryError, StaleReader, StoreError
+from mvindex.errors import IndexLocked, MvindexError, QueryError, StoreError
 from mvindex.lexical.tokenizer import Lexical, StoredLexical
 from mvindex.records import CountCallback, Floats, IndexInfo, Ints, Views, dump_metadata
 from mvindex.store import catalog
@@ -143,6 +143,7 @@ class EmbeddedStore:
 
     def info(self) -> IndexInfo:
         """Describe the index."""
+        self._check_there()
         snapshot, settings = self.snapshot, self.settings
         engine = settings["engine"]
         built_rows = engine["built_rows"] if engine else snapshot.num_rows
@@ -264,6 +265,7 @@ class EmbeddedStore:
 
         Commits show in this store's own snapshot when the block ends, in other processes at once.
         """
+        self._check_there()
         refuse_network(self.directory)
         with writer_lock(self.directory):
             self.refresh()
@@ -368,10 +370,16 @@ class EmbeddedStore:
             self.refresh()
             self._writer = GenerationWriter(self.snapshot.source, self.snapshot)
 
+    def _check_there(self) -> None:
+        """Raise StaleReader when the directory was moved or removed."""
+        if not self.directory.is_dir():
+            raise catalog.other_index(self.directory, is_gone=True)
+
     def _latest_generation(self) -> Generation:
         """Return the active generation: the open one, unless another took its place."""
         current, source = read_current(self.directory), self.snapshot.source
         if current is None:
+            self._check_there()
             return open_generation(self.directory)  # raises, and says why
         _check_identity(self.directory, self.snapshot, {"index_id": current.index_id})
         return source if current.generation == source.number else open_generation(self.directory)
@@ -481,4 +489,4 @@ def _stored_rows(batch: Batch) -> list[StoredRow]:
 def _check_identity(directory: Path, snapshot: Snapshot, settings: Mapping[str, Any]) -> None:
     """Raise StaleReader when another index is at the path of the one that was opened."""
     if settings.get("index_id") != snapshot.settings["index_id"]:
-        raise StaleReader(f"{directory}: another index was made here since this one was opened; open it again")
+        raise catalog.other_index(directory, is_gone=False)

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import mvindex
 from mvindex.errors import (
     IndexLocked,
     StaleReader,
+    StoreError,
 )
 from mvindex.index import embedded_store_of
 from mvindex.index.factory import remove_untouched
@@ -126,6 +128,70 @@ def test_a_forked_child_reads_with_connections_of_its_own(index):
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
     assert index.search(np.ones(4), top_k=3) == expected
+
+
+def test_a_child_that_was_forked_during_a_read_says_so_and_the_parent_reads_on(index):
+    """There SQLite believes that it has the parent's locks."""
+    documents_read = iter(index)
+    next(documents_read)
+    child = os.fork()
+    if child == 0:
+        try:
+            index.get("3")
+        except StoreError as err:
+            os._exit(0 if "forked during a read" in str(err) else 1)
+        os._exit(2)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert len(list(documents_read)) == 9 and index.get("3") is not None
+
+
+def test_closed_readers_leave_no_descriptor_while_another_is_open(index, tmp_path):
+    def num_open():
+        links = (os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd"))
+        return sum(str(tmp_path) in link for link in links)
+
+    with mvindex.open(tmp_path / "x.mvx") as kept:
+        kept.search(np.ones(4), top_k=3)
+        # Between reads there may be no connection at all.
+        before = num_open()
+        readers = [mvindex.open(tmp_path / "x.mvx") for _ in range(20)]
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(lambda reader: len(reader.search(np.ones(4), top_k=3).hits), readers))
+        assert found == [3] * 20 and num_open() > before + 20
+        reading = iter(kept)
+        next(reading)
+        for reader in readers:
+            reader.close()
+        assert len(list(reading)) == 9
+        assert num_open() <= before
+        assert len(kept.search(np.ones(4), top_k=3).hits) == 3
+
+
+@pytest.mark.parametrize("is_removed", [False, True], ids=["moved", "removed"])
+def test_an_index_that_was_moved_or_removed_while_open_says_so(index, tmp_path, is_removed):
+    if is_removed:
+        shutil.rmtree(tmp_path / "x.mvx")
+    else:
+        (tmp_path / "x.mvx").rename(tmp_path / "y.mvx")
+    for use in (
+        lambda: index.search(np.ones(4)),
+        lambda: index.get("3"),
+        lambda: list(index),
+        lambda: index.info(),
+        lambda: index.refresh(),
+        lambda: index.delete(ids="3"),
+        lambda: index.update("3", metadata={}),
+        lambda: index.add_views([mvindex.Document("old", "t")], vectors(1)),
+        lambda: index.build("flat"),
+        lambda: index.compact(),
+        lambda: index.verify(),
+        lambda: index.snapshot(tmp_path / "z.mvx"),
+    ):
+        with pytest.raises(StaleReader, match=r"x.mvx.*: this index was moved or removed since it was opened"):
+            use()
+    assert repr(index).startswith(f"<Index {tmp_path / 'x.mvx'}")
+    assert not (tmp_path / "z.mvx").exists()
 
 
 def test_an_index_made_anew_at_the_same_path_is_never_mixed_with_the_old_one(index, tmp_path):
