@@ -18,9 +18,7 @@ from mvindex_connectors.remote.requests import new_key
 from mvindex_connectors.remote.retry import (
     AsyncRetryingChannel,
     RetryBudget,
-    call_metadata,
     error_from_rpc,
-    is_retryable,
 )
 from mvindex_connectors.remote.upload import WINDOW, check_acknowledged, chunk_message, split_chunks
 
@@ -85,7 +83,7 @@ class AsyncUpload:
                     budget = RetryBudget(self._channel.settings)
             except grpc.RpcError as err:
                 self._call = fresh = None
-                pause = budget.next_pause() if is_retryable(err) else None
+                pause = budget.pause_after(err)
                 if pause is None:
                     self._has_failed = True
                     raise error_from_rpc(self._channel.address, err) from None
@@ -100,7 +98,7 @@ class AsyncUpload:
             if fresh is not None:
                 await self._write(fresh)
             return
-        self._call = self._method(metadata=call_metadata(self._channel.access))
+        self._call = self._method(metadata=self._channel.metadata())
         await self._write(documents.AddRequest(index=self._channel.address.name, idempotency_key=self._key))
         for message in self._waiting:
             await self._write(message)

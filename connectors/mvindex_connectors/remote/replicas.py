@@ -21,7 +21,6 @@ from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote.retry import (
     RetryBudget,
     RetryingChannel,
-    call_metadata,
     closed_error,
     error_from_rpc,
     is_retryable,
@@ -165,7 +164,7 @@ class _Call:
         left = max(self._deadline - time.monotonic(), 0.001)
         request = self._make(channel.address.name)
         try:
-            future = method.future(request, timeout=left, metadata=call_metadata(channel.access))
+            future = method.future(request, timeout=left, metadata=channel.metadata())
         except ValueError as err:
             raise closed_error(channel.address) from err
         attempt = _Attempt(channel, future, time.monotonic())
@@ -192,7 +191,7 @@ class _Call:
         if self._running:
             return
         if failures % len(self._replicas.channels) == 0:
-            pause = self._budget.next_pause()
+            pause = self._budget.pause_after(error)
             if pause is None or time.monotonic() + pause >= self._deadline:
                 raise error_from_rpc(attempt.channel.address, error) from None
             time.sleep(pause)

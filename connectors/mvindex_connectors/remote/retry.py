@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import secrets
 import time
@@ -24,19 +25,18 @@ T = TypeVar("T")
 _PERMANENT = ("certificate", "ssl_error_ssl", "verification check failed")
 # The message of grpc.aio for a write into a stream whose connection has broken.
 _BROKEN_WRITE = "internal error from core"
+# The message of gRPC for a call whose channel never was connected.
+_UNCONNECTED = "failed to connect"
 # The messages of gRPC for calls on a channel that this program has closed.
 _CLOSED = ("Channel closed!", "Channel closed.")
 _FIRST_PAUSE_S = 0.05
 _MAX_PAUSE_S = 2.0
-OPTIONS = (
+_OPTIONS = (
     # RetryBudget does the retries; those of gRPC would use up a part of each call's time.
     ("grpc.enable_retries", 0),
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    # In spite of its name, the timeout for establishing a connection, TLS included (MIN_CONNECT_TIMEOUT in gRPC's
-    # connection-backoff.md): several round trips, possibly between continents or to a busy machine.
-    ("grpc.min_reconnect_backoff_ms", 10_000),
     ("grpc.max_reconnect_backoff_ms", 2000),
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
@@ -49,7 +49,8 @@ class CallSettings:
 
     Args:
         timeout_s: Seconds for one call, retries included.
-        retry_s: Seconds for an unreachable server to come back.
+        connect_timeout_s: Seconds for establishing a connection, TLS included.
+        retry_s: Seconds for an unreachable server to come back; connecting to one that does not answer counts.
         chunk_timeout_s: Seconds for the acknowledgement of a chunk, whose documents the server may have to encode.
         hedge_share: For shards: share of the calls that may be sent a second time because they take longer than 95 %
             of the recent ones; 0 for none.
@@ -60,12 +61,13 @@ class CallSettings:
     """
 
     timeout_s: float = 60.0
-    retry_s: float = 15.0
+    connect_timeout_s: float = 5.0
+    retry_s: float = 5.0
     chunk_timeout_s: float = 600.0
     hedge_share: float = 0.05
 
     def __post_init__(self) -> None:
-        for name in ("timeout_s", "retry_s", "chunk_timeout_s"):
+        for name in ("timeout_s", "connect_timeout_s", "retry_s", "chunk_timeout_s"):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not 0 <= value < 1e7 or (value == 0 and name != "retry_s"):
                 raise ConfigError(f"{name}: expected seconds, got {value!r}")
@@ -83,12 +85,11 @@ def channel_parts(address: Address, access: Access) -> tuple[str, grpc.ChannelCr
     return address.target, grpc.ssl_channel_credentials(ca, key, cert)
 
 
-def call_metadata(access: Access) -> list[tuple[str, str]]:
-    """Return the headers of a call: the token, and a new request id."""
-    metadata = [(REQUEST_ID_KEY, secrets.token_hex(8))]
-    if access.token:
-        metadata.append(("authorization", f"Bearer {access.token}"))
-    return metadata
+def channel_options(settings: CallSettings) -> list[tuple[str, int]]:
+    """Return the options of a channel."""
+    # In spite of its name, the timeout for establishing a connection (MIN_CONNECT_TIMEOUT in gRPC's
+    # connection-backoff.md): several round trips, possibly between continents or to a busy machine.
+    return [*_OPTIONS, ("grpc.min_reconnect_backoff_ms", max(1, int(1000 * settings.connect_timeout_s)))]
 
 
 def closed_error(address: Address) -> ServerUnavailable:
@@ -134,27 +135,49 @@ class RetryBudget:
         """Seconds until the call's deadline, at least 1 ms."""
         return max(self._begun_at + self._settings.timeout_s - time.monotonic(), 0.001)
 
-    def next_pause(self) -> float | None:
-        """Return the seconds to wait before the next attempt; None if the server has been unreachable for too long."""
+    def pause_after(self, err: grpc.RpcError) -> float | None:
+        """Return the seconds to wait before the next attempt; None if it is in vain, or was for too long."""
+        if not is_retryable(err):
+            return None
         now = time.monotonic()
         if self._failed_at is None:
-            # The time before the failure does not count against the server's time to come back.
-            self._failed_at = now
+            # The server's time to come back begins when it was found to be away; the work of a call that broke is none.
+            self._failed_at = self._begun_at if _UNCONNECTED in (err.details() or "") else now
         pause = self._pause * random.uniform(0.5, 1.0)
         self._pause = min(self._pause * 2, _MAX_PAUSE_S)
         return pause if now - self._failed_at + pause < self._retry_s else None
 
 
-class RetryingChannel:
-    """Blocking calls with retries over one channel; safe to use from several threads."""
+class Channel:
+    """The address, credentials and timeouts of a channel, in the process that made it."""
 
     def __init__(self, address: Address, access: Access, settings: CallSettings) -> None:
         self.address, self.access, self.settings = address, access, settings
+        self._pid = os.getpid()
+
+    def metadata(self) -> list[tuple[str, str]]:
+        """Return the headers of a call: a new request id, and the token. ServerUnavailable in a forked process."""
+        if os.getpid() != self._pid:
+            raise ServerUnavailable(
+                f"{self.address}: expected the process that made this client, got one forked from it, which gRPC does "
+                "not allow. Start it by spawn; a client that is pickled opens again there"
+            )
+        metadata = [(REQUEST_ID_KEY, secrets.token_hex(8))]
+        if self.access.token:
+            metadata.append(("authorization", f"Bearer {self.access.token}"))
+        return metadata
+
+
+class RetryingChannel(Channel):
+    """Blocking calls with retries over one channel; safe to use from several threads."""
+
+    def __init__(self, address: Address, access: Access, settings: CallSettings) -> None:
+        super().__init__(address, access, settings)
         target, credentials = channel_parts(address, access)
         if credentials is None:
-            self.grpc_channel = grpc.insecure_channel(target, options=OPTIONS)
+            self.grpc_channel = grpc.insecure_channel(target, options=channel_options(settings))
         else:
-            self.grpc_channel = grpc.secure_channel(target, credentials, options=OPTIONS)
+            self.grpc_channel = grpc.secure_channel(target, credentials, options=channel_options(settings))
 
     def close(self) -> None:
         """Close the channel; calls in progress are cancelled."""
@@ -162,9 +185,7 @@ class RetryingChannel:
 
     def call(self, method: Callable[..., Any], request: Any) -> Any:
         """Return the response, retrying for retry_s while the server is unreachable; the call must be idempotent."""
-        return self.with_retries(
-            lambda budget: method(request, timeout=budget.remaining_s, metadata=call_metadata(self.access))
-        )
+        return self.with_retries(lambda budget: method(request, timeout=budget.remaining_s, metadata=self.metadata()))
 
     def with_retries(self, attempt: Callable[[RetryBudget], T]) -> T:
         """Return the result of the attempt, retrying while the server is unreachable."""
@@ -173,7 +194,7 @@ class RetryingChannel:
             try:
                 return attempt(budget)
             except grpc.RpcError as err:
-                pause = budget.next_pause() if is_retryable(err) else None
+                pause = budget.pause_after(err)
                 if pause is None:
                     raise error_from_rpc(self.address, err) from None
                 time.sleep(pause)
@@ -183,23 +204,23 @@ class RetryingChannel:
     def stream(self, method: Callable[..., Any], request: Any) -> Iterator[Any]:
         """Yield the responses of a stream, which has no deadline and is not resumed."""
         try:
-            yield from method(request, metadata=call_metadata(self.access))
+            yield from method(request, metadata=self.metadata())
         except grpc.RpcError as err:
             raise error_from_rpc(self.address, err) from None
         except ValueError as err:
             raise closed_error(self.address) from err
 
 
-class AsyncRetryingChannel:
+class AsyncRetryingChannel(Channel):
     """Calls with retries over one channel, awaited; it belongs to one event loop."""
 
     def __init__(self, address: Address, access: Access, settings: CallSettings) -> None:
-        self.address, self.access, self.settings = address, access, settings
+        super().__init__(address, access, settings)
         target, credentials = channel_parts(address, access)
         if credentials is None:
-            self.grpc_channel = grpc.aio.insecure_channel(target, options=OPTIONS)
+            self.grpc_channel = grpc.aio.insecure_channel(target, options=channel_options(settings))
         else:
-            self.grpc_channel = grpc.aio.secure_channel(target, credentials, options=OPTIONS)
+            self.grpc_channel = grpc.aio.secure_channel(target, credentials, options=channel_options(settings))
         self._is_closed = False
 
     async def close(self) -> None:
@@ -223,9 +244,9 @@ class AsyncRetryingChannel:
         while True:
             try:
                 with self.closed_channel_errors():
-                    return await method(request, timeout=budget.remaining_s, metadata=call_metadata(self.access))
+                    return await method(request, timeout=budget.remaining_s, metadata=self.metadata())
             except grpc.RpcError as err:
-                pause = budget.next_pause() if is_retryable(err) else None
+                pause = budget.pause_after(err)
                 if pause is None:
                     raise error_from_rpc(self.address, err) from None
                 await asyncio.sleep(pause)
@@ -233,7 +254,7 @@ class AsyncRetryingChannel:
     async def stream(self, method: Callable[..., Any], request: Any) -> AsyncGenerator[Any, None]:
         """Yield the responses of a stream, which has no deadline and is not resumed."""
         with self.closed_channel_errors():
-            responses = method(request, metadata=call_metadata(self.access))
+            responses = method(request, metadata=self.metadata())
         try:
             with self.closed_channel_errors():
                 async for response in responses:

@@ -194,8 +194,10 @@ class ShardCalls:
         return {number: err for number, (at, err) in list(self._failed_at.items()) if now - at < _LEFT_OUT_S}
 
     def _found(self) -> Placement:
+        begun = time.monotonic()
         infos, failed = self._asked(list(enumerate(self._channels)), waits=len(self._channels) == 1)
-        if failed and not self.allow_partial and (not infos or self._placed(infos, failed).missing):
+        is_early = time.monotonic() - begun < self._settings.retry_s
+        if failed and is_early and not self.allow_partial and (not infos or self._placed(infos, failed).missing):
             # A server may be restarting at this moment: what it has is not known yet.
             more, failed = self._asked([(position, channel) for position, channel, _ in failed], waits=True)
             infos += more

@@ -24,10 +24,8 @@ from mvindex_connectors.remote.requests import new_key
 from mvindex_connectors.remote.retry import (
     RetryBudget,
     RetryingChannel,
-    call_metadata,
     closed_error,
     error_from_rpc,
-    is_retryable,
 )
 
 # Chunks sent and not yet acknowledged: the server encodes one while the next is transferred.
@@ -136,7 +134,7 @@ class Upload:
                 budget = RetryBudget(self._channel.settings)
             except grpc.RpcError as err:
                 self._stream = None
-                pause = budget.next_pause() if is_retryable(err) else None
+                pause = budget.pause_after(err)
                 if pause is None:
                     self._has_failed = True
                     raise error_from_rpc(self._channel.address, err) from None
@@ -169,7 +167,7 @@ class _Stream:
         self._messages: queue.SimpleQueue[documents.AddRequest | None] = queue.SimpleQueue()
         self._has_timed_out = False
         try:
-            self._call = method(iter(self._messages.get, None), metadata=call_metadata(channel.access))
+            self._call = method(iter(self._messages.get, None), metadata=channel.metadata())
         except ValueError as err:
             self._messages.put(None)
             raise closed_error(channel.address) from err
