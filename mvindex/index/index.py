@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from threading import Lock
@@ -120,6 +121,18 @@ class Index:
             return f"<Index {self.where}, closed>"
         dims = "no dimensions yet" if info.dim is None else f"{info.dim} dimensions"
         return f"<Index {self.where}: {info.documents:,} documents, {info.views:,} views, {dims}, engine {info.kind}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what opens the index again, in this process or another: its address and how it was opened.
+
+        StoreError where it is closed or being written to. An encoder is loaded anew; a function goes along.
+        """
+        from mvindex.index.factory import open_index
+
+        spec = self._store.settings["encoder"] or {}
+        encoder = self._encoder if spec.get("kind") in ("callable", "function") else None
+        chosen = {"encoder": encoder, "device": self._device, "query_precision": self._query_precision}
+        return partial(open_index, **self._store.reopening(), **chosen), ()
 
     def __len__(self) -> int:
         return self._store.count()

@@ -71,6 +71,12 @@ class EmbeddedStore:
         """The directory, for messages."""
         return str(self.directory)
 
+    def reopening(self) -> Mapping[str, Any]:
+        """Return the directory; see Store.reopening()."""
+        if self.snapshot is not None and self._writer is not None:
+            raise being_written(self.where)
+        return {"path": self.where}
+
     @property
     def capabilities(self) -> Capabilities:
         """The operations that the store has."""
@@ -415,6 +421,14 @@ class EmbeddedStore:
         dim = writer.settings["dim"]
         if dim is not None and views.rows.shape[1] != dim:
             raise StoreError(f"{self.directory}: expected views of {dim} dims, got {views.rows.shape[1]}")
+
+
+def being_written(where: str) -> StoreError:
+    """Return the error of an index that is copied or pickled in the middle of a write."""
+    return StoreError(
+        f"{where}: expected an index that nothing is written to, got one in the middle of a write, which has the "
+        "writer lock. Copy or pickle it after the write"
+    )
 
 
 def remove_untouched(store: Store, directory: Path, locked: Sequence[Path]) -> None:

@@ -81,6 +81,9 @@ class Store(Protocol):
     def where(self) -> str:
         """The directory, or the address without secrets, for messages."""
 
+    def reopening(self) -> Mapping[str, Any]:
+        """Return the arguments of open_index() for a copy; StoreError where the store is closed or being written to."""
+
     @property
     def capabilities(self) -> Capabilities:
         """The operations that the store has."""

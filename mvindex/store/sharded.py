@@ -112,6 +112,14 @@ class ShardedStore:
         """The directory, for messages."""
         return str(self.directory)
 
+    def reopening(self) -> Mapping[str, Any]:
+        """Return the directory, and whether shards may be missing; StoreError for one shard of an index."""
+        if self._is_single:
+            raise StoreError(f"{self.directory}: one shard, opened to be filled, cannot be copied or pickled")
+        for store in self._stores.values():
+            store.reopening()
+        return {"path": self.where, "allow_partial": self._allows_partial}
+
     @property
     def capabilities(self) -> Capabilities:
         """The operations that the store has."""

@@ -62,6 +62,10 @@ class AdoptedStore:
         """The path or address, without secrets."""
         return self._source.where
 
+    def reopening(self) -> NoReturn:
+        """Raise Unsupported."""
+        self._refuse("it cannot be copied or pickled")
+
     @property
     def capabilities(self) -> Capabilities:
         """None of the operations that some stores lack, but reading views."""

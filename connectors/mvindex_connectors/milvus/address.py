@@ -31,6 +31,7 @@ class Address:
         consistency: The consistency level of searches.
         lease_s: Time after which a silent writer loses its lease.
         pem: A file of certificates for TLS; None for those of the system.
+        text: The address as it was given, of a file the absolute path.
 
     """
 
@@ -46,6 +47,17 @@ class Address:
     timeout_s: float = 60.0
     consistency: str = "Session"
     lease_s: float = 30.0
+    text: str = field(default="", repr=False)
+
+    @property
+    def reopens(self) -> str:
+        """What parse_address() reads, for a copy elsewhere; ConfigError where it holds a secret."""
+        if "@" in self.text.partition("?")[0]:
+            raise ConfigError(
+                f"{self.shown}: expected a token from the environment (MVINDEX_MILVUS_TOKEN), got one in the address, "
+                "which a pickle would hold. Set the variable here and where the pickle is read"
+            )
+        return self.text
 
 
 def is_address(text: str) -> bool:
@@ -75,12 +87,19 @@ def _parse_lite(text: str) -> Address:
     if not rest or rest.startswith("//"):
         raise ConfigError(f"{text.partition('?')[0]}: expected {LITE}:PATH, such as {LITE}:corpus.db")
     shown = f"{LITE}:{rest}"
+    absolute = user_path(rest).absolute()
     name = _checked_name(given.get("collection", _DEFAULT_NAME), shown)
     # pymilvus takes only what ends in .db for a Lite database.
     if not rest.endswith(".db"):
         raise ConfigError(f"{shown}: expected a path that ends in .db")
-    uri = str(user_path(rest).absolute())
-    return Address(uri=uri, shown=shown, collection=name, is_lite=True, **_common(given, shown))
+    return Address(
+        uri=str(absolute),
+        shown=shown,
+        collection=name,
+        is_lite=True,
+        text=f"{LITE}:{absolute}?{query}",
+        **_common(given, shown),
+    )
 
 
 def _parse_server(text: str) -> Address:
@@ -98,6 +117,7 @@ def _parse_server(text: str) -> Address:
         shown=shown,
         collection=name,
         is_lite=False,
+        text=text,
         token=_token(parts),
         database=given.get("db", ""),
         tls=is_tls,

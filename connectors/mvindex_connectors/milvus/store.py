@@ -20,7 +20,7 @@ from mvindex.errors import EncoderError, IndexLocked, QueryError, StaleReader, S
 from mvindex.records import Floats, IndexInfo, Ints
 from mvindex.store.batch import Batch
 from mvindex.store.catalog import ExistingDocument
-from mvindex.store.embedded import temperature_of
+from mvindex.store.embedded import being_written, temperature_of
 from mvindex.store.filters import Filter
 from mvindex.store.marks import result_of, with_mark
 from mvindex.store.protocol import Capabilities, Operation, Sharding, StorePart
@@ -114,6 +114,12 @@ class MilvusStore:
         if self.has_views:
             connection.load(views_of(connection.address.collection))
             self._strong.view_keys_of(0, 1)  # once strong: sessions then never go back behind this moment
+
+    def reopening(self) -> Mapping[str, Any]:
+        """Return the address; ConfigError where it holds a secret."""
+        if self._lease is not None:
+            raise being_written(self.where)
+        return {"path": self.connection.address.reopens}
 
     @property
     def capabilities(self) -> Capabilities:

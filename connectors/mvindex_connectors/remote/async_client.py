@@ -24,11 +24,12 @@ from mvindex.store.protocol import Capabilities, Operation
 from mvindex.v1 import documents_pb2 as messages
 from mvindex.v1 import service_pb2 as service
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
-from mvindex_connectors.remote.address import Access, access_from_environment, parse_address
+from mvindex_connectors.remote.address import Access, parse_address
 from mvindex_connectors.remote.async_upload import AsyncUpload
 from mvindex_connectors.remote.base import capabilities_of
 from mvindex_connectors.remote.client import check_encodes
 from mvindex_connectors.remote.convert import document_from, explanations_from, info_from, vectors_from, view_from
+from mvindex_connectors.remote.copies import Reconnecting
 from mvindex_connectors.remote.requests import (
     delete_request,
     encode_request,
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from mvindex.scoring.rerank import Reranker
 
 
-class AsyncIndexClient:
+class AsyncIndexClient(Reconnecting):
     """An index behind a server. Create and use it within a running event loop; `async with` closes it.
 
     Each member of IndexProtocol is a coroutine method of the same name and parameters, its properties too, except
@@ -69,8 +70,8 @@ class AsyncIndexClient:
 
         """
         self._address = parse_address(url)
-        access, settings = access or access_from_environment(), settings or CallSettings()
-        self._channel = AsyncRetryingChannel(self._address, access, settings)
+        settings = settings or CallSettings()
+        self._channel = AsyncRetryingChannel(self._address, self._remember(url, access, settings=settings), settings)
         # Typed as the blocking stub, whose calls return responses and no awaitables.
         self._stub: Any = MvindexServiceStub(self._channel.grpc_channel)
         self._info: IndexInfo | None = None

@@ -17,10 +17,11 @@ from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities
 from mvindex.v1 import service_pb2 as service
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
-from mvindex_connectors.remote.address import Access, access_from_environment, parse_address
+from mvindex_connectors.remote.address import Access, parse_address
 from mvindex_connectors.remote.admin import ServerAdmin
 from mvindex_connectors.remote.base import RemoteIndex, capabilities_of
 from mvindex_connectors.remote.convert import document_from, explanations_from, info_from, vectors_from, view_from
+from mvindex_connectors.remote.copies import Reconnecting
 from mvindex_connectors.remote.requests import (
     delete_request,
     encode_request,
@@ -36,7 +37,7 @@ from mvindex_connectors.remote.retry import CallSettings, RetryingChannel
 from mvindex_connectors.remote.upload import Upload
 
 
-class IndexClient(RemoteIndex):
+class IndexClient(Reconnecting, RemoteIndex):
     """An index behind a server. Safe to use from several threads.
 
     Idempotent calls are retried with growing pauses while the server is unreachable; an ingest continues where it was
@@ -58,7 +59,8 @@ class IndexClient(RemoteIndex):
 
         """
         self._address = parse_address(url)
-        self._channel = RetryingChannel(self._address, access or access_from_environment(), settings or CallSettings())
+        settings = settings or CallSettings()
+        self._channel = RetryingChannel(self._address, self._remember(url, access, settings=settings), settings)
         self._stub = MvindexServiceStub(self._channel.grpc_channel)
         try:
             self._info = self.info()

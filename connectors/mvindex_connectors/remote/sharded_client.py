@@ -23,9 +23,10 @@ from mvindex.store.sharded import join_infos
 from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1 import service_pb2 as service
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
-from mvindex_connectors.remote.address import Access, access_from_environment, parse_address
+from mvindex_connectors.remote.address import Access, parse_address
 from mvindex_connectors.remote.base import RemoteIndex, capabilities_of
 from mvindex_connectors.remote.convert import document_from, explanations_from, info_from, vectors_from
+from mvindex_connectors.remote.copies import Reconnecting
 from mvindex_connectors.remote.requests import (
     SearchCall,
     encode_request,
@@ -41,7 +42,7 @@ from mvindex_connectors.remote.shard_calls import Attempt, ServedShard, ShardCal
 from mvindex_connectors.remote.shard_search import ShardedSearch
 
 
-class ShardedClient(RemoteIndex):
+class ShardedClient(Reconnecting, RemoteIndex):
     """An index whose shards are behind several servers, searched as one. Safe to use from several threads.
 
     Results are those of one index of all documents, ties included. Servers that have the same shard are its replicas:
@@ -78,7 +79,8 @@ class ShardedClient(RemoteIndex):
         for number, address in enumerate(addresses):
             if address in addresses[:number]:
                 raise ConfigError(f"{address}: expected each address once, got it twice")
-        access, settings = access or access_from_environment(), settings or CallSettings()
+        settings = settings or CallSettings()
+        access = self._remember(tuple(urls), access, settings=settings, allow_partial=allow_partial)
         channels = [RetryingChannel(address, access, settings) for address in addresses]
         try:
             self._calls = ShardCalls(channels, settings, allow_partial=allow_partial)
