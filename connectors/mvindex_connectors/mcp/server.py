@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, cast
 
 from mcp.server.mcpserver import MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError, ToolError
 from mcp.server.mcpserver.resources.templates import ResourceSecurity
+from mcp.server.mcpserver.tools import Tool
+from mcp.shared.exceptions import MCPError
 from mcp.types import ToolAnnotations
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, ValidationError
 
 from mvindex import __version__
 from mvindex.corpus.ids import content_id
@@ -36,8 +38,14 @@ _INSTRUCTIONS = (
 )
 AnswerT = TypeVar("AnswerT")
 _MOST_HITS = 50
+# "Resource not found" of the protocol's specification; the SDK answers with "invalid params".
+_RESOURCE_NOT_FOUND = -32002
 # Documents whose metadata sources looks at.
 _SAMPLED = 500
+
+
+class _NoDocument(QueryError):
+    """No document has the id."""
 
 
 @dataclass(frozen=True)
@@ -64,16 +72,15 @@ def make_server(
         descriptions: What an agent is told of a tool, by its name, instead of the default.
 
     """
-    server: MCPServer[Any] = MCPServer("mvindex", version=__version__, instructions=_INSTRUCTIONS)
     tools = _Tools(index, max_chars)
     told = DESCRIPTIONS | dict(descriptions or {})
     reading = ToolAnnotations(read_only_hint=True, open_world_hint=False)
     offered: list[Callable[..., Any]] = [tools.search, tools.read, tools.sources]
-    for tool in offered:
-        server.add_tool(tool, description=told[tool.__name__], annotations=reading)
+    made = [_Tool.of(tool, told[tool.__name__], reading) for tool in offered]
     if allow_write:
         writing = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True)
-        server.add_tool(tools.add, description=told["add"], annotations=writing)
+        made.append(_Tool.of(tools.add, told["add"], writing))
+    server = _Server("mvindex", version=__version__, instructions=_INSTRUCTIONS, tools=made)
     server.resource(
         "mvindex://documents/{id}",
         name="document",
@@ -93,6 +100,47 @@ def serve(server: MCPServer[Any], index: IndexProtocol, http: int | None) -> Non
         server.run("stdio")
     else:
         server.run("streamable-http", host="127.0.0.1", port=http)
+
+
+class _Tool(Tool):
+    """A tool that refuses arguments it does not know, where the SDK's ignores them."""
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], description: str, annotations: ToolAnnotations) -> _Tool:
+        """Return the tool of a function."""
+        made = cast(_Tool, cls.from_function(function, description=description, annotations=annotations))
+        made.parameters["additionalProperties"] = False
+        return made
+
+    async def run(self, arguments: dict[str, Any], context: Any, convert_result: bool = False) -> Any:
+        """Run the tool; ToolError names an argument that is unknown or wrong."""
+        known = self.parameters.get("properties", {})
+        for name in arguments:
+            if name not in known:
+                raise ToolError(f"{self.name}: expected arguments of {', '.join(known) or 'none'}, got {name!r:.100}")
+        try:
+            return await super().run(arguments, context, convert_result)
+        except ToolError as err:
+            if isinstance(err.__cause__, ValidationError):
+                raise ToolError(f"{self.name}: {_problems(err.__cause__)}") from err
+            raise
+
+
+def _problems(error: ValidationError) -> str:
+    """Return what is wrong with arguments, each with its place."""
+    found = error.errors(include_url=False, include_context=False)
+    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}, got {one['input']!r:.100}" for one in found)
+
+
+class _Server(MCPServer[Any]):
+    """A server whose answer for a resource that is not there has the protocol's code."""
+
+    async def read_resource(self, uri: Any, context: Any = None) -> Any:
+        """Read a resource; MCPError where there is none."""
+        try:
+            return await super().read_resource(uri, context)
+        except ResourceNotFoundError as err:
+            raise MCPError(code=_RESOURCE_NOT_FOUND, message=str(err), data={"uri": str(uri)}) from err
 
 
 class _Tools:
@@ -142,13 +190,18 @@ class _Tools:
 
     def document(self, id: str) -> str:
         """Return the text of a document, as much as one answer holds."""
-        return self._answered(lambda: self._document(id).text[: self._max_chars])
+        try:
+            return self._document(id).text[: self._max_chars]
+        except _NoDocument as err:
+            raise ResourceNotFoundError(str(err)) from err
+        except MvindexError as err:
+            raise ResourceError(str(err)) from err
 
     def _document(self, id: str) -> Document:
         self._index.refresh()
         found = self._index.get(id)
         if found is None:
-            raise QueryError(f"there is no document {id!r:.200}; expected an id that search returned")
+            raise _NoDocument(f"there is no document {id!r:.200}; expected an id that search returned")
         return found
 
     def _answered(self, call: Callable[[], AnswerT]) -> AnswerT:
