@@ -178,9 +178,9 @@ def test_documents_are_listed_page_by_page(serving):
 @pytest.mark.parametrize(
     ("query", "status", "message"),
     [
-        ("limit=0", 400, "limit: expected int >= 1"),
-        ("limit=1001", 400, "limit: expected int <= 1000"),
-        ("limit=x", 400, "limit: expected int, got str"),
+        ("limit=0", 400, "limit: expected a whole number of at least 1"),
+        ("limit=1001", 400, "limit: expected a whole number of at most 1000"),
+        ("limit=x", 400, "limit: expected a whole number, got"),
         ("limit=1&limit=2", 400, "each parameter once"),
         ("colour=1", 400, "query string: expected known members only, got 'colour'"),
         ("filter=%5B", 400, "filter: expected JSON"),

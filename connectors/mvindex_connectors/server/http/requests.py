@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar, cast
@@ -12,13 +12,14 @@ import numpy as np
 from msgspec import UNSET
 
 from mvindex import records
-from mvindex.errors import DocumentError, MvindexError, QueryError
+from mvindex.errors import QueryError
 from mvindex.ingest import CHUNK_DOCUMENTS, view_entries
 from mvindex.records import Combine, Floats, require_text
 from mvindex.scoring.fusion import Mode
 from mvindex.search.options import SearchOptions
 from mvindex.search.queries import as_vectors
 from mvindex_connectors.server.http import job_schemas, schemas
+from mvindex_connectors.server.http.problems import readable, undecodable
 from mvindex_connectors.server.idempotency import check_idempotency_key
 from mvindex_connectors.server.large_requests import check_json_values
 from mvindex_connectors.server.servicer import check_chunk, too_many_documents
@@ -36,10 +37,8 @@ _DECODERS: dict[type[schemas.Request], msgspec.json.Decoder[Any]] = {
         job_schemas.StartJobRequest,
     )
 }
-_MESSAGE = re.compile(r"(?P<problem>.*?)(?: - at `(?:key in )?\$\.?(?P<place>.*)`)?", re.DOTALL)
 _OPTIONS = ("filter", "scoring", "temperature", "exact", "mode", "fusion", "weights", "operators", "fields")
 _COUNTS = ("top_k", "candidates")
-_MEMBER_CHARS = 60
 
 
 def decode(kind: type[RequestT], content: bytes | bytearray) -> RequestT:
@@ -48,9 +47,9 @@ def decode(kind: type[RequestT], content: bytes | bytearray) -> RequestT:
     try:
         request = cast(RequestT, _DECODERS[kind].decode(content))
     except msgspec.ValidationError as err:
-        raise _readable(str(err)) from err
+        raise readable(str(err), lambda: json.loads(content)) from err
     except (ValueError, RecursionError) as err:
-        raise QueryError(f"body: expected JSON, got something else: {err}") from err
+        raise undecodable(content, err) from err
     given = [name for name in kind.one_of if getattr(request, name) is not UNSET]
     if kind.one_of and len(given) != 1:
         raise QueryError(f"body: expected one of {', '.join(kind.one_of)}, got {' and '.join(given) or 'none'}")
@@ -67,25 +66,9 @@ def list_parameters(given: Sequence[tuple[str, str]]) -> schemas.ListParameters:
             values["filter"] = msgspec.json.decode(values["filter"])
         return msgspec.convert(values, schemas.ListParameters, strict=False)
     except msgspec.ValidationError as err:
-        raise _readable(str(err), "query string") from err
+        raise readable(str(err), lambda: values, "query string") from err
     except (ValueError, RecursionError) as err:
-        raise QueryError(f"filter: expected JSON, got something else: {err}") from err
-
-
-def _readable(message: str, whole: str = "body") -> MvindexError:
-    """Return the error of a message of msgspec, as "<place>: expected ..., got ...".
-
-    Its forms: "Expected `int`, got `str` - at `$.top_k`"; "Object contains unknown field `x` - at `$.documents[0]`".
-    """
-    parts = _MESSAGE.fullmatch(message)
-    problem, place = (parts["problem"], parts["place"]) if parts else (message, None)
-    kind = DocumentError if place and place.startswith("documents[") else QueryError
-    if unknown := re.fullmatch("Object contains unknown field `(.*)`", problem, re.DOTALL):
-        return kind(f"{place or whole}: expected known members only, got {unknown[1]!r:.{_MEMBER_CHARS}}")
-    if missing := re.fullmatch("Object missing required field `(.*)`", problem):
-        return kind(f'{place or whole}: expected a member "{missing[1]}", got none')
-    problem = problem.replace("`float` that's a multiple of 1.0", "a whole number").replace("`", "")
-    return kind(f"{place or whole}: {problem[0].lower()}{problem[1:]}")
+        raise undecodable(values["filter"], err, "filter") from err
 
 
 class SearchCall(NamedTuple):
