@@ -12,6 +12,7 @@ import typer
 from mvindex.cli.admin import is_served, refuse_options, run_job
 from mvindex.cli.options import IndexOption, index_directory, is_address, note, open_chosen_local
 from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
+from mvindex.store.sizes import size_of
 
 if TYPE_CHECKING:
     from mvindex.maintenance import SalvageReport, VerifyReport
@@ -124,7 +125,7 @@ def verify(
             report = target.verify(advance)
     else:
         path = index_directory(index)
-        with show_count_progress("bytes", _size_of(path)) as advance:
+        with show_count_progress("bytes", size_of(path)) as advance:
             report = dispatch.verify(path, advance)
     saved = None
     if salvage is not None:
@@ -190,7 +191,3 @@ def _way_out(report: VerifyReport, saved: SalvageReport | None) -> str:
     if saved is not None:
         return "ingest the lost documents again into the saved index"
     return f"mvindex verify --index {report.path} --salvage DIR writes the undamaged documents to a new index"
-
-
-def _size_of(path: Path) -> int:
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())

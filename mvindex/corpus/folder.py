@@ -151,6 +151,9 @@ class Folder:
         except OSError as err:
             if not below:
                 raise CorpusError(f"{self.path}: cannot be read: {err.strerror}") from err
+            if isinstance(err, FileNotFoundError):
+                # It was removed since it was listed.
+                return
             self.unreadable[below] = f"the folder cannot be read: {err.strerror}"
             return
         if self._options.gitignore and any(entry.name == _IGNORE_FILE for entry in found):
@@ -205,7 +208,10 @@ class Folder:
             return "rejects of an ingest"
         if not self._has_reader(file):
             return f"without a reader ({PurePath(file).suffix.lower() or 'no suffix'})"
-        return "empty" if entry.stat().st_size == 0 else None
+        try:
+            return "empty" if entry.stat().st_size == 0 else None
+        except FileNotFoundError:
+            return "removed meanwhile"
 
 
 def _is_ignored(file: str, ignores: list[_Ignore]) -> bool:

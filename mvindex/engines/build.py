@@ -28,6 +28,7 @@ from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.files import check_directory, check_regular
 from mvindex.store.fsync import DIRECTORY_MODE, audit_step, flush_to_disk, remove_entry
 from mvindex.store.segments import file_checksum
+from mvindex.store.sizes import file_bytes, size_of
 from mvindex.store.snapshot import Snapshot
 
 _GONE = "gone-"
@@ -200,12 +201,11 @@ def report_of(snapshot: Snapshot, kind: str, record: Mapping[str, Any] | None) -
     """Return the report of an engine's record in the catalog."""
     stored = snapshot.views.num_views
     copies = copies_path(snapshot.directory, snapshot.generation)
-    files = [*(snapshot.directory / record["directory"]).iterdir()] if record else [*filter(Path.exists, [copies])]
     return BuildReport(
         kind=kind,
         documents=snapshot.num_documents,
         views=stored if record is None else record["settings"]["num_views"],
-        engine_bytes=sum(file.stat().st_size for file in files),
+        engine_bytes=size_of(snapshot.directory / record["directory"]) if record else file_bytes(copies),
         stored_bytes=stored * snapshot.views.row_bytes,
     )
 

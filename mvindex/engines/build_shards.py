@@ -49,7 +49,7 @@ def build_shards(
     (index / _NOTE).unlink(missing_ok=True)
     for file in index.glob(trained_name("*")):
         if file != shared.trained:
-            file.unlink()
+            file.unlink(missing_ok=True)
     return _summed(choice, reports)
 
 

@@ -86,7 +86,10 @@ def spool_folder(target: Target) -> Path | None:
 
 def compute_mark(files: Sequence[str], *options: Any) -> str:
     """Return a digest of files and options, by which an interrupted import is recognised."""
-    seen = [(os.path.abspath(file), os.stat(file).st_size, os.stat(file).st_mtime_ns) for file in files]
+    try:
+        seen = [(os.path.abspath(file), found.st_size, found.st_mtime_ns) for file in files if (found := os.stat(file))]
+    except OSError as err:
+        raise CorpusError(f"{err.filename}: cannot be read: {err.strerror or err}") from err
     return hashlib.sha256(json.dumps([seen, options], default=str).encode()).hexdigest()
 
 

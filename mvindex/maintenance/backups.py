@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path, PurePosixPath
@@ -135,7 +135,10 @@ def _place(place: str | Path) -> str | Path:
 def _entries(place: str | Path) -> dict[str, bool]:
     """Return the names of the snapshots of a place, and whether each is complete; an upload may have been cut."""
     if isinstance(place, Path):
-        found = [path.name for path in place.iterdir()] if place.is_dir() else []
+        try:
+            found = os.listdir(place)
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
         return {name: True for name in found if _NAMED.fullmatch(name) and _is_index(place / name)}
     with _fsspec(place, "listed") as (system, path):
         system.invalidate_cache()
@@ -197,9 +200,12 @@ def _remove(place: str | Path, name: str) -> None:
                 system.rm(f"{path}/{name}/{MANIFEST}")
             system.rm(f"{path}/{name}", recursive=True)
         return
-    os.rename(place / name, place / f".{name}{_REMOVED}")
+    # Another process may remove the same.
+    with suppress(FileNotFoundError):
+        os.rename(place / name, place / f".{name}{_REMOVED}")
     for leaving in place.glob(f".*{_REMOVED}"):
-        shutil.rmtree(leaving)
+        with suppress(FileNotFoundError):
+            shutil.rmtree(leaving)
 
 
 def _upload(write: Write, system: Any, path: str, on_progress: CountCallback) -> SnapshotReport:

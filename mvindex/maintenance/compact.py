@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from mvindex.records import CountCallback, no_progress
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.generation import Generation
 from mvindex.store.reader import SnapshotReader
+from mvindex.store.sizes import size_of
 from mvindex.store.snapshot import Snapshot, read_snapshot
 from mvindex.store.writer import GenerationWriter, Rows, Transaction
 
@@ -53,7 +53,7 @@ def compact_store(store: EmbeddedStore, on_progress: CountCallback = no_progress
         store: The store to compact.
         on_progress: Called with the number of documents copied since the last call.
     """
-    bytes_before = stored_bytes(store.directory)
+    bytes_before = size_of(store.directory)
     with store.writing():
         # No variable for the snapshot itself: it would keep the old files open.
         dropped = store.snapshot.num_rows - store.snapshot.num_documents
@@ -65,7 +65,7 @@ def compact_store(store: EmbeddedStore, on_progress: CountCallback = no_progress
         documents=store.snapshot.num_documents,
         dropped=dropped,
         bytes_before=bytes_before,
-        bytes_after=stored_bytes(store.directory) - sum(map(stored_bytes, kept)),
+        bytes_after=size_of(store.directory) - sum(map(size_of, kept)),
         is_old_in_use=bool(kept),
     )
 
@@ -105,11 +105,6 @@ def _by_ordinal(snapshot: Snapshot) -> npt.NDArray[Any]:
     keys.sort()
     keys &= (1 << num_bits) - 1
     return keys.astype(np.int32 if num_bits < 32 else np.int64, copy=False)
-
-
-def stored_bytes(directory: Path) -> int:
-    """Return the total size of the files in the directory, in bytes."""
-    return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
 
 
 def _rewrite(store: EmbeddedStore, on_progress: CountCallback) -> None:

@@ -35,6 +35,7 @@ from mvindex.store.shard_layout import (
     read_shards,
     write_shards,
 )
+from mvindex.store.sizes import size_of
 
 
 def verify_shards(index: Path, on_progress: CountCallback) -> VerifyReport:
@@ -113,15 +114,17 @@ def snapshot_shards(
         reports = [snapshot_store(store, building / store.directory.name, on_progress) for store in stores]
         for file in index.glob(trained_name("*")):
             check_regular(file)
-            with audit_step("write", building / file.name):
-                shutil.copyfile(file, building / file.name)
-            flush_to_disk(building / file.name)
+            # Another build removes what no shard needs; a later build here trains anew.
+            with suppress(FileNotFoundError):
+                with audit_step("write", building / file.name):
+                    shutil.copyfile(file, building / file.name)
+                flush_to_disk(building / file.name)
         write_shards(building, read_shards(index))
     return SnapshotReport(
         path=str(target),
         documents=sum(report.documents for report in reports),
         version=sum(report.version for report in reports),
-        size_bytes=sum(file.stat().st_size for file in target.rglob("*") if file.is_file()),
+        size_bytes=size_of(target),
     )
 
 

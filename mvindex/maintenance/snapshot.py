@@ -26,6 +26,7 @@ from mvindex.store.generation import generation_name
 from mvindex.store.reader import check_ids
 from mvindex.store.rows import FORMAT_VERSION
 from mvindex.store.segments import BLOCK_BYTES, MappedSegment, file_checksum
+from mvindex.store.sizes import size_of
 from mvindex.store.snapshot import Snapshot
 
 _PAGES = 4096
@@ -90,8 +91,7 @@ def _copy(store: EmbeddedStore, target: Path, on_progress: CountCallback) -> Sna
                 flush_to_disk(entry)
             current = Current(format_version=FORMAT_VERSION, generation=source.number, index_id=index_id)
             write_current(building, current, state.settings)
-    size_bytes = sum(file.stat().st_size for file in target.rglob("*") if file.is_file())
-    return SnapshotReport(path=str(target), documents=state.num_documents, version=version, size_bytes=size_bytes)
+    return SnapshotReport(path=str(target), documents=state.num_documents, version=version, size_bytes=size_of(target))
 
 
 def _copy_engine(state: Snapshot, directory: Path, on_progress: CountCallback) -> None:

@@ -6,7 +6,6 @@ Order of every write: bytes appended, file fsynced (its directory too, when new)
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -43,6 +42,7 @@ from mvindex.store.network_fs import refuse_network
 from mvindex.store.protocol import Capabilities, Operation, Sharding, Store, StorePart
 from mvindex.store.reader import SnapshotReader, StoredDocument, StoredRow, check_ids
 from mvindex.store.rows import FORMAT_VERSION, pack_spans
+from mvindex.store.sizes import file_bytes, size_of
 from mvindex.store.snapshot import Snapshot, read_snapshot
 from mvindex.store.transfer import stored_batches
 from mvindex.store.views import ViewType, pack_views
@@ -171,7 +171,7 @@ class EmbeddedStore:
             search=engine["settings"].get("search") if engine else None,
             fresh_documents=int(np.count_nonzero(snapshot.alive[built_rows:])),
             size_bytes=size_of(self.directory),
-            copies_file_bytes=_file_bytes(copies_path(snapshot.directory, snapshot.generation)),
+            copies_file_bytes=file_bytes(copies_path(snapshot.directory, snapshot.generation)),
             text_bytes=snapshot.source.recent.size_bytes,
             shard=_shard_of(settings),
             term_bytes=snapshot.source.postings.size_bytes,
@@ -449,19 +449,6 @@ def remove_untouched(store: Store, directory: Path, locked: Sequence[Path]) -> N
 def temperature_of(settings: Mapping[str, Any]) -> float:
     """Return the temperature of DRPQ scoring that an index has: its own, else its encoder's, else 1.0."""
     return float(settings.get("temperature") or (settings["encoder"] or {}).get("temperature", 1.0))
-
-
-def size_of(directory: Path) -> int:
-    """Return the bytes of all files under a directory, without those that are removed meanwhile."""
-    return sum(_file_bytes(Path(folder, name)) for folder, _, names in os.walk(directory) for name in names)
-
-
-def _file_bytes(path: Path) -> int:
-    """Return the size of a file; 0 where there is none."""
-    try:
-        return path.lstat().st_size
-    except (FileNotFoundError, NotADirectoryError):
-        return 0
 
 
 def _find(reader: SnapshotReader, ids: Sequence[str]) -> dict[str, int]:

@@ -21,11 +21,12 @@ from mvindex.errors import StaleReader, StoreError
 from mvindex.records import Floats, IndexInfo, Ints
 from mvindex.store.batch import Batch
 from mvindex.store.catalog import ExistingDocument
-from mvindex.store.embedded import CAPABILITIES, EmbeddedStore, remove_untouched, size_of
+from mvindex.store.embedded import CAPABILITIES, EmbeddedStore, remove_untouched
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities, Sharding, StorePart
 from mvindex.store.reader import StoredDocument
 from mvindex.store.shard_layout import ShardPlace, check_place, open_shard, read_shards, shard_error_context, shard_of
+from mvindex.store.sizes import size_of
 from mvindex.store.views import ViewType
 
 logger = logging.getLogger(__name__)

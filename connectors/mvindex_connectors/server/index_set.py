@@ -15,7 +15,7 @@ from grpc_health.v1.health_pb2 import HealthCheckResponse
 
 from mvindex.errors import ConfigError, IndexLocked, Unsupported
 from mvindex.index.factory import create, open_index
-from mvindex.store.fsync import make_directories, rename
+from mvindex.store.fsync import make_directories, remove_entry, rename
 from mvindex.store.locks import served_lock, writer_lock
 from mvindex_connectors.server.config import ServerConfig, check_name
 from mvindex_connectors.server.follow import FollowedIndex
@@ -139,7 +139,7 @@ class IndexSet:
             if not path.name.startswith("."):
                 yield path
             elif path.name.startswith((_NEW, _DROPPED)) and not self._config.is_read_only:
-                shutil.rmtree(path)
+                remove_entry(path)
 
     def _follow(self, source: str, name: str, local: Path) -> Path:
         """Return the newest snapshot of an index, restored to a local folder, which stays locked."""

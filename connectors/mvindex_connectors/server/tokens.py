@@ -12,6 +12,7 @@ import hmac
 import json
 import logging
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -152,8 +153,9 @@ def _read(path: Path) -> dict[bytes, Caller]:
         known[caller.digest] = caller
     if not known:
         raise ConfigError(f"{path}: expected at least one token, got no token")
-    if path.stat().st_mode & 0o007:
-        logger.warning("%s can be read by every user of this machine", path)
+    with suppress(FileNotFoundError):  # it was replaced since
+        if path.stat().st_mode & 0o007:
+            logger.warning("%s can be read by every user of this machine", path)
     return known
 
 
