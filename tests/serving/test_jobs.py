@@ -250,6 +250,8 @@ def test_a_malformed_job_is_refused_or_fails(serving, body):
 
 def test_created_indexes_are_served_again_and_jobs_of_the_past_have_ended(folder, tmp_path):
     (tmp_path / "indexes" / ".new-half.mvx").mkdir(parents=True)
+    # As a killed snapshot job leaves it.
+    (tmp_path / "snapshots" / ".half.123.0a1b2c3d.new" / "generation-000001").mkdir(parents=True)
     arguments = [f"--index=a={folder / 'none.mvx'}", "--admin-folder", tmp_path]
     fill(folder / "none.mvx", count=3)
     with served(*arguments) as serving, admin(serving, "kept", None) as one:
@@ -259,6 +261,7 @@ def test_created_indexes_are_served_again_and_jobs_of_the_past_have_ended(folder
         past = one.jobs()[0].id
     with served(*arguments) as serving, client(serving, "kept", None) as kept:
         assert len(kept) == 1 and os.listdir(tmp_path / "indexes") == ["kept.mvx"]
+        assert os.listdir(tmp_path / "snapshots") == []
         assert kept.admin.job_status(past).state is JobState.ENDED
         for unknown in (past.split("-")[0] + "-x", "nope", f"{'0' * 12}-1x"):
             with pytest.raises(QueryError):

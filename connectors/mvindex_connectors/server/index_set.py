@@ -15,6 +15,7 @@ from grpc_health.v1.health_pb2 import HealthCheckResponse
 
 from mvindex.errors import ConfigError, IndexLocked, Unsupported
 from mvindex.index.factory import create, open_index
+from mvindex.store.create import remove_leftovers
 from mvindex.store.fsync import make_directories, remove_entry, rename
 from mvindex.store.locks import served_lock, writer_lock
 from mvindex_connectors.server.config import ServerConfig, check_name
@@ -132,9 +133,11 @@ class IndexSet:
         return path
 
     def _created_before(self) -> Iterator[Path]:
-        """Yield the indexes in the folder, after removing what is unfinished."""
+        """Yield the indexes in the folder, after removing what is unfinished, of snapshots too."""
         if self._config.admin_folder is None:
             return
+        if not self._config.is_read_only:
+            remove_leftovers(self._config.admin_folder / "snapshots", "*")
         for path in sorted((self._config.admin_folder / "indexes").glob(f"*{_SUFFIX}")):
             if not path.name.startswith("."):
                 yield path
