@@ -48,7 +48,8 @@ def open_csv(lines: Lines, options: CorpusOptions) -> tuple[Source, Iterator[Row
     _check_header(lines.path, names, sample, options)
     # A table of pandas begins with such a column: the index, which has no name.
     unnamed = tuple(name for cell, name in zip(cells, names, strict=True) if not cell and _holds_no_texts(sample, name))
-    known = tuple(name for name in names if name not in unnamed)
+    left_out = frozenset(unnamed)
+    known = tuple(name for name in names if name not in left_out)
     roles = find_roles(Columns(place=lines.path, kind="column", names=known, sample=lambda: sample), options)
     source = Source(
         path=lines.path,

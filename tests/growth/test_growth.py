@@ -61,6 +61,6 @@ def test_a_scanner_that_takes_the_square_is_found(tmp_path):
 
     from tests.growth.paths import TextPath
 
-    squared = TextPath("squared", lambda text, _: re.findall(r"\s*\n\s*x", text))
+    squared = TextPath("squared", lambda text, _: re.findall(r"\s+x", text))
     with pytest.raises(AssertionError, match="spaces, bare"):
         check_growth(squared, 8_000, tmp_path, is_timed=False)
