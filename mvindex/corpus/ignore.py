@@ -137,7 +137,7 @@ def _matches(pattern: Sequence[_Part], parts: Sequence[str]) -> bool:
     last_any = begin = -1
     while number < len(parts):
         part = pattern[at] if at < len(pattern) else _is_never
-        if part is _ANY_PARTS:
+        if part is None:
             last_any, begin = at, number
             at += 1
         elif part(parts[number]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,8 @@ class Reconnecting:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return what connects again elsewhere. ConfigError where that would hold a token."""
-        return partial(type(self), access=self._pickled_access(), **self._options), (self._url,)
+        client: Callable[..., Any] = type(self)
+        return partial(client, access=self._pickled_access(), **self._options), (self._url,)
 
     def __copy__(self) -> Any:
         return type(self)(self._url, access=self._access, **self._options)  # type: ignore[call-arg]  # the subclass's

@@ -22,7 +22,7 @@ _PEOPLE = ("from", "to", "cc")
 
 def _read(file: Input, options: CorpusOptions) -> Iterator[Outline]:
     # Of the parts of a message the policy makes EmailMessage, too.
-    message = cast(EmailMessage, message_from_bytes(read_whole(file, options), policy=policy.default))
+    message = message_from_bytes(read_whole(file, options), policy=policy.default)
     if not any(name in message for name in ("from", "subject", "date", "received")):
         raise CorpusError(f"{file.name}: expected an e-mail, which begins with lines such as From: and Subject:")
     subject = " ".join(_header(message, "subject").split())
