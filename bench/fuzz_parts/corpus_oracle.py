@@ -39,15 +39,15 @@ class Unsure(Exception):
     """This reader cannot tell either, as where Python's own limit on nesting is near."""
 
 
-def check_lines(content: bytes, items: list[Item], source, is_whole: bool) -> None:
+def check_lines(content: bytes, items: list[Item], source, max_bytes: int, *, is_whole: bool) -> None:
     """Check that each byte of the content is in one item, or in a line that may be left out.
 
     Left out may be: a byte order mark, the header and its repeats, blank lines of JSON, and of TSV those that begin or
     end the file. is_whole: the reader came to the end.
     """
     begin = 0
-    if b"\n" not in content.lstrip() and any(b"\r" not in item.raw.rstrip(b"\r\n") for item in items):
-        content = content.replace(b"\r", b"\n")  # lines of an old Mac
+    if _ends_at_returns(content, max_bytes):
+        content = content.replace(b"\r", b"\n")
     while content.startswith(BOM, begin):  # as joined files have them
         begin += len(BOM)
     starts = [0, *(found.end() for found in _LINE_END.finditer(content))]
@@ -61,6 +61,18 @@ def check_lines(content: bytes, items: list[Item], source, is_whole: bool) -> No
         require(item.raw.endswith(b"\n") or done == len(content), "item", item, "ends in a line")
     if is_whole:
         _check_skipped(content[done:], source, is_first=not items, is_last=True)
+
+
+def _ends_at_returns(content: bytes, max_bytes: int) -> bool:
+    """Return whether a lone carriage return ends a line, as on an old Mac; a line that is too long does not tell."""
+    first = next((line for line in io.BytesIO(content.removeprefix(BOM)) if not line.isspace()), b"")
+    begin, *rest = first.rstrip(b"\r").split(b"\r")
+    return (
+        len(first) <= max_bytes
+        and b"\n" not in first
+        and bool(rest)
+        and (b"\t" not in begin or all(b"\t" in part for part in rest))
+    )
 
 
 def _check_skipped(skipped: bytes, source, *, is_first: bool, is_last: bool) -> None:

@@ -111,7 +111,7 @@ class CorpusText(Limits):
         items, source, error = self._read(options)
         if source is not None:
             if source.format != "json":  # its records are numbered, and written as lines
-                check_lines(content, items, source, is_whole=error is None)
+                check_lines(content, items, source, options.max_row_bytes, is_whole=error is None)
             for item in items:
                 check_row(item, source, options.max_row_bytes)
         if way & 16:

@@ -81,7 +81,7 @@ class Lines:
 
         In a line without a header, such as MS MARCO's, a \r may be part of the text: its parts have no tab then.
         """
-        if b"\n" in first or b"\r" not in first.rstrip(b"\r"):
+        if self.is_cut or b"\n" in first or b"\r" not in first.rstrip(b"\r"):
             return False
         begin, *rest = first.rstrip(b"\r").split(b"\r")
         return b"\t" not in begin or all(b"\t" in part for part in rest)

@@ -21,7 +21,6 @@ _PEOPLE = ("from", "to", "cc")
 
 
 def _read(file: Input, options: CorpusOptions) -> Iterator[Outline]:
-    # Of the parts of a message the policy makes EmailMessage, too.
     message = message_from_bytes(read_whole(file, options), policy=policy.default)
     if not any(name in message for name in ("from", "subject", "date", "received")):
         raise CorpusError(f"{file.name}: expected an e-mail, which begins with lines such as From: and Subject:")
