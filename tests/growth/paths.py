@@ -59,7 +59,7 @@ def cite_with_views(text: str, folder: Path) -> object:
 
 
 PATHS = [
-    TextPath("split_units", lambda text, _: split_units(text)),
+    TextPath("split_units", lambda text, _: split_units(text), 2.5),
     TextPath("split_parts", lambda text, _: split_parts(text), 16.0),
     TextPath("split_sentences", lambda text, _: split_sentences(text), 10.0),
     TextPath("split_snippets", lambda text, _: split_snippets(text, 8), 12.0),
