@@ -75,7 +75,7 @@ class ViewSource(Protocol):
 
     @property
     def copied_by(self) -> str:
-        """What makes an index of mvindex from it, which does what this one cannot."""
+        """The command or page that makes an index of mvindex from it, which does what this one cannot."""
 
     @property
     def kind(self) -> str:
