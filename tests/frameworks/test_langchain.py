@@ -268,6 +268,18 @@ def test_a_store_can_be_copied_and_sent_to_another_process(store):
     sent.store.close()
 
 
+def all_word_counts(texts):
+    return np.array([word_counts(text) for text in texts], dtype=np.float32)
+
+
+def test_a_store_of_an_open_index_takes_the_function_that_encodes_along(tmp_path):
+    with mvindex.create(tmp_path / "a.mvx", encoder=all_word_counts) as made:
+        made.add([mvindex.Document("oil", OIL), mvindex.Document("plague", PLAGUE)])
+        sent = ForkingPickler.loads(ForkingPickler.dumps(MVIndexVectorStore(made)))
+        assert [document.id for document in sent.similarity_search("plague", k=1)] == ["plague"]
+        sent._handle._given.close()
+
+
 @pytest.mark.needs("minilm")
 def test_a_document_that_was_found_keeps_its_title_when_it_is_added_again(tmp_path):
     with mvindex.create(tmp_path / "a.mvx", encoder="minilm") as made:

@@ -142,8 +142,9 @@ class IndexHandle:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Another process opens it by its address, also where it was given open.
-        settings = (self.path, self._encoder, self._dim, self._lexical)
+        # Another process opens it by its address; an index that was given open says itself how it opens again.
+        index = self.path if self._given is None else self._given
+        settings = (index, self._encoder, self._dim, self._lexical)
         return partial(IndexHandle, accepts_both=self._accepts_both), settings
 
     @property
