@@ -14,7 +14,7 @@ from mvindex.corpus.roles import METADATA, VIEW_TEXTS, Roles, list_names
 from mvindex.corpus.row_texts import cell_text, place_row, row_text
 from mvindex.corpus.rows import Reject
 from mvindex.errors import DocumentError
-from mvindex.records import MAX_ID_CHARS, Document, ViewText, require_text, shown
+from mvindex.records import MAX_ID_CHARS, Document, ViewText, require_text, short_repr, shown
 
 _JSON_NAMES = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
 
@@ -69,6 +69,11 @@ def json_name(value: object) -> str:
     return "a number" if type(value) in (int, float) else _JSON_NAMES.get(type(value), type(value).__name__)
 
 
+def _wrong(name: str, value: object, expected: str) -> DocumentError:
+    got = "" if value is None else f", got {short_repr(value)}"
+    return DocumentError(f'"{name}" is {json_name(value)}; expected {expected}{got}')
+
+
 def _read_id(fields: Mapping[str, Any], name: str) -> str:
     if name not in fields:
         raise DocumentError(f'no field "{name}"; the row has {list_names(tuple(fields)) or "none"}')
@@ -78,7 +83,7 @@ def _read_id(fields: Mapping[str, Any], name: str) -> str:
     # Python refuses to write integers far longer than an id.
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= 4 * MAX_ID_CHARS:
         return str(value)
-    raise DocumentError(f'"{name}" is {json_name(value)}; expected a string or an integer, got {shown(value)}')
+    raise _wrong(name, value, "a string or an integer")
 
 
 def _read_text(fields: Mapping[str, Any], name: str) -> str:
@@ -87,7 +92,7 @@ def _read_text(fields: Mapping[str, Any], name: str) -> str:
         return ""
     if isinstance(value, str):
         return value
-    raise DocumentError(f'"{name}" is {json_name(value)}; expected a string, got {shown(value)}')
+    raise _wrong(name, value, "a string")
 
 
 def _read_view_texts(value: object) -> tuple[str | ViewText, ...]:
@@ -112,7 +117,7 @@ def _merge_metadata(metadata: object, extra: dict[str, Any]) -> dict[str, Any]:
     if metadata is None:
         return extra
     if not isinstance(metadata, Mapping):
-        raise DocumentError(f'"{METADATA}" is {json_name(metadata)}; expected an object, got {shown(metadata)}')
+        raise _wrong(METADATA, metadata, "an object")
     for name in extra:
         if name in metadata:
             raise DocumentError(f'"{name:.60}" occurs both beside "{METADATA}" and in it; keep one')

@@ -33,7 +33,7 @@ _NUMBER = re.compile(r"(?:\d{1,3}(?:\.\d{1,3}){0,5}[.)]?|[A-Z][a-z]+ (?:\d{1,3}|
 
 
 class Headed(NamedTuple):
-    """What stands above the parts of a text.
+    """The headings and headers above the parts of a text.
 
     Attributes:
         heads: Whether a part stands above others, of each part.

@@ -82,7 +82,7 @@ class TestShapes:
         good, bad, source = split(path)
         assert str(source).endswith("records.json: json (detected): id = docid, text = body, title = heading")
         assert good == [Document(f"x{number}", "a b", "H") for number in range(20)]
-        assert bad == [(21, '"docid" is a number; expected a string or an integer', b'{"docid": 1.5}\n')]
+        assert bad == [(21, '"docid" is a number; expected a string or an integer, got 1.5', b'{"docid": 1.5}\n')]
 
     @pytest.mark.parametrize(
         ("content", "told"),
@@ -131,7 +131,7 @@ class TestJsonLines:
         rows = b'{"id": 1, "a": "x", "b": null, "c": "y"}\n{"id": 2, "a": "x", "b": 7}\n'
         good, bad, _ = split(write(tmp_path, rows), text_field="a,b,c")
         assert [one.text for one in good] == ["x\n\ny"]
-        assert bad[0][1] == '"b" is a number; expected a string'
+        assert bad[0][1] == '"b" is a number; expected a string, got 7'
 
 
 class TestBadRecords:

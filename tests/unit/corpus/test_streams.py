@@ -134,7 +134,7 @@ def test_a_very_compressible_zstd_file_passes_in_pieces(tmp_path):
     assert peak < 160 << 20
 
 
-@pytest.mark.parametrize(("name", "reason"), [("missing", "No such file"), (".", "Is a directory"), ("a\0b", "null")])
+@pytest.mark.parametrize(("name", "reason"), [("missing", "No such file"), (".", "Is a directory")])
 def test_a_path_that_cannot_be_opened_is_named_with_the_reason(tmp_path, name, reason):
     with pytest.raises(CorpusError, match=f"cannot be (opened|read): .*{reason}"):
         read_all(f"{tmp_path}/{name}")

@@ -41,7 +41,7 @@ def report(evaluation):
 
 
 def test_further_measures_over_judgements_are_added():
-    """Of two questions, the relevant document of one is second, that of the other is not found."""
+    """The relevant document of one question is second, that of the other is not found."""
     evaluation = Evaluation(qrels={"1": {"b": 1}, "2": {"z": 1}}, measures=["R@1", "P@2", "AP", "R@100"])
     for question_id in ("1", "2"):
         evaluation.add(Question(question_id, "?"), result("a", "b"))

@@ -50,7 +50,7 @@ def test_other_view_texts_make_a_changed_document(tmp_path, encoder):
 @pytest.mark.parametrize(
     ("view_texts", "message"),
     [
-        ("price", "expected a list of texts, got a string"),
+        ("price", "expected a list of texts, got str 'price'"),
         ([" "], "expected one that says something"),
         (["a\0"], "NUL"),
         ([3], "view text: expected a string, got int"),

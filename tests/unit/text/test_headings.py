@@ -1,4 +1,4 @@
-"""What stands above an answer is never cited: headings, questions of a FAQ, headers of tables."""
+"""A line that stands above an answer is never cited: headings, questions of a FAQ, headers of tables."""
 
 import pytest
 

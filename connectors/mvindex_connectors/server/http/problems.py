@@ -1,4 +1,4 @@
-"""What is wrong with a request's JSON: messages of msgspec as ours, with the place and the value that is there."""
+"""Messages of msgspec about a request's JSON as ours, with the place and the value that is there."""
 
 from __future__ import annotations
 
