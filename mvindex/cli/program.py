@@ -163,6 +163,12 @@ def main() -> None:
     except BrokenPipeError:
         _discard_output()
         sys.exit(1)
+    except UnicodeEncodeError as err:
+        missing = err.object[err.start : err.end]
+        _fail(
+            err,
+            f"output: expected an encoding that has {missing!a:.20}, got {err.encoding}. Set PYTHONIOENCODING=utf-8",
+        )
     except OSError as err:
         _discard_output()
         _fail(err, f"{err.filename or 'cannot write the output'}: {err.strerror or err}")

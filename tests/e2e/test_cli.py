@@ -206,6 +206,17 @@ def test_an_index_that_is_not_named_or_not_there_is_an_error_that_says_what_to_d
     assert "--index: expected one of a.mvx, b.mvx, as there are several" in mvindex("info", cwd=tmp_path).stderr
 
 
+def test_output_that_an_encoding_lacks_is_escaped_in_json_and_an_error_elsewhere(tmp_path):
+    with package.create(tmp_path / "a.mvx", dim=2) as index:
+        index.add_views([package.Document("größer", "text")], [[1.0, 0.0]])
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "1"}
+    found = mvindex("get", "größer", "--json", cwd=tmp_path, env=ascii_only)
+    assert found.stdout.isascii() and json.loads(found.stdout)["id"] == "größer"
+    told = mvindex("get", "größer", cwd=tmp_path, env=ascii_only)
+    assert told.returncode == 1 and "got ascii. Set PYTHONIOENCODING=utf-8" in told.stderr
+    assert "Traceback" not in told.stderr
+
+
 def test_a_file_in_place_of_an_index_names_the_commands_for_files(tmp_path):
     (tmp_path / "a.txt").write_text("a text")
     told = mvindex("info", "--index", "a.txt", cwd=tmp_path)
