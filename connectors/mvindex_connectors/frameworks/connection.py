@@ -122,9 +122,7 @@ class IndexHandle:
             parse_lexical(lexical)
         self._given = None if isinstance(index, str | os.PathLike) else index
         if not isinstance(index, str | os.PathLike) and not hasattr(index, "where"):
-            raise ConfigError(
-                f"index: expected a directory, an address or an open index, got {type(index).__name__} {index!r:.60}"
-            )
+            raise ConfigError(f"index: expected a directory, an address or an open index, got {index!r:.60}")
         if dim is not None:
             dim = checked_dim(dim)
         self.path = os.fspath(index) if isinstance(index, str | os.PathLike) else index.where
