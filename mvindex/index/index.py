@@ -131,11 +131,7 @@ class Index:
 
         spec = self._store.settings["encoder"] or {}
         encoder = self._encoder if spec.get("kind") in ("callable", "function") else None
-        chosen: dict[str, Any] = {
-            "encoder": encoder,
-            "device": self._device,
-            "query_precision": self._query_precision,
-        }
+        chosen: dict[str, Any] = {"encoder": encoder, "device": self._device, "query_precision": self._query_precision}
         return partial(open_index, **self._store.reopening(), **chosen), ()
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Messages of requests by HTTP that are not as described: the member, what was expected, and what is there."""
+"""Messages for malformed requests by HTTP: the member, what was expected, and what is there."""
 
 import re
 from typing import get_type_hints

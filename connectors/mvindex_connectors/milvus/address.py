@@ -51,7 +51,7 @@ class Address:
 
     @property
     def reopens(self) -> str:
-        """The address that parse_address() reads, for a copy elsewhere; ConfigError where it holds a secret."""
+        """The address for parse_address() elsewhere; ConfigError where it holds a secret."""
         if "@" in self.text.partition("?")[0]:
             raise ConfigError(
                 f"{self.shown}: expected a token from the environment (MVINDEX_MILVUS_TOKEN), got one in the address, "

@@ -21,11 +21,13 @@ class Reconnecting:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return what connects again elsewhere. ConfigError where that would hold a token."""
-        client: Callable[..., Any] = type(self)
-        return partial(client, access=self._pickled_access(), **self._options), (self._url,)
+        return partial(self._class(), access=self._pickled_access(), **self._options), (self._url,)
 
     def __copy__(self) -> Any:
-        return type(self)(self._url, access=self._access, **self._options)  # type: ignore[call-arg]  # the subclass's
+        return self._class()(self._url, access=self._access, **self._options)
+
+    def _class(self) -> Callable[..., Any]:
+        return type(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return self.__copy__()

@@ -1,4 +1,4 @@
-"""Messages of msgspec about a request's JSON as ours, with the place and the value that is there."""
+"""Problems of a request's JSON: messages of msgspec as ours, with the place and the value that is there."""
 
 from __future__ import annotations
 
