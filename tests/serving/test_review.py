@@ -116,7 +116,7 @@ def test_a_repeated_chunk_of_metadata_does_not_undo_later_updates(tmp_path, is_r
         await one.add("before", 1, *chunk(1))
         changed = one.add("run", 1, *chunk(2))
         await cancelled_in_progress(changed, lambda: one.index.get("d").metadata == {"v": 2})
-        await one.update("d", {"v": 3})
+        await one.update("d", {"v": 3}, key="")
 
     with held(tmp_path / "a.mvx") as one:
         asyncio.run(ask(one))
