@@ -14,7 +14,7 @@ from mvindex.corpus.roles import METADATA, VIEW_TEXTS, Roles, list_names
 from mvindex.corpus.row_texts import cell_text, place_row, row_text
 from mvindex.corpus.rows import Reject
 from mvindex.errors import DocumentError
-from mvindex.records import MAX_ID_CHARS, Document, ViewText, require_text, short_repr, shown
+from mvindex.records import MAX_ID_CHARS, Document, ViewText, require_text, short_repr
 
 _JSON_NAMES = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
 
@@ -110,7 +110,7 @@ def _read_view_text(item: object) -> str | ViewText:
         span = item.get("span")
         if span is None or isinstance(span, list | np.ndarray):
             return ViewText(item["text"], None if span is None else tuple(span))
-    raise DocumentError(f'"{VIEW_TEXTS}": expected strings, or objects of text and span, got {shown(item)}')
+    raise DocumentError(f'"{VIEW_TEXTS}": expected strings, or objects of text and span, got {short_repr(item)}')
 
 
 def _merge_metadata(metadata: object, extra: dict[str, Any]) -> dict[str, Any]:
