@@ -74,7 +74,7 @@ class EncodingMachine(WritingRules, ReadingRules, KeepingRules):
         return [
             (DocumentError, lambda good, bad: good[0] if good else other(text=" \u200b", title="")(good, bad)),
             (DocumentError, other(text=" \u200b", title="")),
-            (EncoderError, lambda good, bad: bad._replace(document="no document")),
+            (DocumentError, lambda good, bad: bad._replace(document=7)),
             (ConnectionError, other(text="boom")),
             (EncoderError, other(text="not a number")),
         ]
