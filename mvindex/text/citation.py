@@ -46,6 +46,7 @@ _MARKS = re.compile(
     "\u0711-\u1cff\u1dc0-\u1dff\u200b-\u200f\u202a-\u202e\u2060-\u206f\u20d0-\u20ff\u302a-\u302f\u3099\u309a"
     "\ua66f-\uabff\ufb1e\ufe00-\ufe2f\ufeff\U00010000-\U0010ffff]"
 )
+_SPECIAL = re.compile(f"[{_MARKS.pattern[1:-1]}{PAIRED.pattern[1:-1]}]")
 # Of longer texts nothing is kept: 256 of this length take some 50 MB.
 _KEPT_CHARS = 8_000
 # Views whose scores differ by less say nothing.
@@ -358,17 +359,23 @@ def _word_with_marks() -> Any:
 
 def _terms_of(text: str) -> tuple[list[str], list[str]]:
     """Return the words of a text, and the term of each; of scripts searched by pairs of letters both are these."""
-    has_marks = not text.isascii() and _MARKS.search(text)
-    words = (_word_with_marks() if has_marks else _WORD).findall(text)
-    if not text.isascii() and PAIRED.search(text):
-        words = [part for word in words for part in (pairs_of(normal_form(word)) if PAIRED.search(word) else [word])]
-    return words, [_stem(word) for word in words]
+    if text.isascii() or not _SPECIAL.search(text):
+        words = _WORD.findall(text)
+    else:
+        words = [
+            part
+            for word in (_word_with_marks() if _MARKS.search(text) else _WORD).findall(text)
+            for part in (pairs_of(normal_form(word)) if PAIRED.search(word) else [word])
+        ]
+    # All at once, which is quicker than word by word.
+    forms = words if text.isascii() or not words else normal_form("\n".join(words)).split("\n")
+    return words, [_stem(form) for form in forms]
 
 
 @lru_cache(1 << 16)
 def _stem(word: str) -> str:
-    """Return a word in its normal form, in lower case, without plural and common English suffixes."""
-    term = normal_form(word).lower()
+    """Return a word in lower case without plural and common English suffixes."""
+    term = word.lower()
     if term.endswith(("'s", "’s")):
         term = term[:-2]
     if len(term) > 3 and term.endswith("s") and not term.endswith(("ss", "us", "is")):
