@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from mvindex.text.normal import unset
+
 # Of the files of a folder.
 _FOLDER_FIELDS = ("file", "folder", "folder_path")
 
@@ -21,7 +23,7 @@ def cell_text(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
-        return " ".join(value.split())
+        return " ".join(unset(value).split())
     if isinstance(value, list | tuple):
         return "" if any(isinstance(one, float) for one in value) else ", ".join(filter(None, map(cell_text, value)))
     return json.dumps(value, ensure_ascii=False, default=str)

@@ -211,6 +211,13 @@ class TestRowsOfAllColumns:
         assert (second.id, second.text) == (f"{path}#row-3", "part: PX-2; stock: 97; note: recalled in May")
         assert third.text == "part: PX-3; maker: Haldor; stock: 0; note: recalled in May"
 
+    def test_the_text_of_a_row_has_no_soft_hyphens_and_ligatures(self, tmp_path):
+        content = "part,note\nPX-1,re\u00adfriger\u00adator\nPX-2,\ufb01xed\n".encode()
+        assert [one.text for one in documents(tmp_path, content)] == [
+            "part: PX-1; note: refrigerator",
+            "part: PX-2; note: fixed",
+        ]
+
     def test_equal_rows_are_documents_of_their_own(self, tmp_path):
         found = documents(tmp_path, b"a,b\nx,y\nx,y\n")
         assert [one.id.rpartition("#")[2] for one in found] == ["row-2", "row-3"]
