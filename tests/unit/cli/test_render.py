@@ -34,7 +34,7 @@ CITED = Citation("The price rose in 1973.", 15, 38, {})
 
 def test_a_cited_sentence_is_marked_in_text_with_and_without_style_and_never_in_json(monkeypatch, capsys):
     text = "Oil was cheap. The price rose in 1973. Later it fell."
-    hit = Hit("oil", 0.5, 0, None, None, text, "Oil", {}, citation=CITED)
+    hit = Hit("oil", 0.5, 0, None, CITED.text, text, "Oil", {}, citation=CITED)
     result = SearchResult((hit,), exact=True, short_by=0, rounds=1)
     monkeypatch.setenv("COLUMNS", "40")
     for variable, expected in (
