@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.metadata
+import importlib.util
 import json
 import shlex
 import sys
@@ -29,6 +30,12 @@ def require(module: str, extra: str, purpose: str) -> ModuleType:
         if err.name is None or err.name.split(".")[0] != module.split(".")[0]:
             raise
         raise ExtraMissing(f"{purpose} needs the package {module!r}: {install_command(extra)}") from err
+
+
+def require_installed(module: str, extra: str, purpose: str) -> None:
+    """Raise ExtraMissing, with the install command, when a module is missing; do not import it."""
+    if importlib.util.find_spec(module) is None:
+        raise ExtraMissing(f"{purpose} needs the package {module!r}: {install_command(extra)}")
 
 
 def install_command(extra: str) -> str:

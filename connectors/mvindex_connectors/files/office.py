@@ -10,7 +10,7 @@ from mvindex.corpus.options import CorpusOptions
 from mvindex.corpus.passages import Outline, passage_format
 from mvindex.corpus.passages.markdown import outline_markdown
 from mvindex.text.normal import unset
-from mvindex_connectors.files.parsing import parser_errors, read_archive, require_parser
+from mvindex_connectors.files.parsing import parse_file
 
 _SLIDE = re.compile(r"^<!-- Slide number: (\d+) -->$", re.MULTILINE)
 # Before the chapters MarkItDown writes title, authors and more, a line each.
@@ -20,12 +20,12 @@ _EPUB_TITLE = re.compile(r"\*\*Title:\*\* (.+)")
 
 def read_docx(file: Input, options: CorpusOptions) -> Iterator[Outline]:
     """Yield the outline of a Word file."""
-    yield outline_markdown(_convert(file, options, "DocxConverter"))
+    yield outline_markdown(_convert(file, options, "docx"))
 
 
 def read_epub(file: Input, options: CorpusOptions) -> Iterator[Outline]:
     """Yield the outline of a book."""
-    text = _convert(file, options, "EpubConverter")
+    text = _convert(file, options, "epub")
     head = _EPUB_HEAD.match(text)
     title = _EPUB_TITLE.search(head[0]) if head else None
     yield outline_markdown(text[head.end() :] if head else text, title=title[1].strip() if title else "")
@@ -33,7 +33,7 @@ def read_epub(file: Input, options: CorpusOptions) -> Iterator[Outline]:
 
 def read_pptx(file: Input, options: CorpusOptions) -> Iterator[Outline]:
     """Yield the outline of each slide."""
-    text = _convert(file, options, "PptxConverter")
+    text = _convert(file, options, "pptx")
     _, *parts = _SLIDE.split(text)
     title = ""
     for number, slide in zip(parts[::2], parts[1::2], strict=True):
@@ -42,14 +42,9 @@ def read_pptx(file: Input, options: CorpusOptions) -> Iterator[Outline]:
         yield outline_markdown(slide, page=int(number), title=title)
 
 
-def _convert(file: Input, options: CorpusOptions, converter: str) -> str:
-    """Return a file as Markdown. The converter is named, so that none is chosen by guessing."""
-    archive = read_archive(file, options)
-    markitdown = require_parser("markitdown", file)
-    converters = require_parser("markitdown.converters", file)
-    with parser_errors(file):
-        found = getattr(converters, converter)().convert(archive, markitdown.StreamInfo())
-        return unset(str(found.markdown).replace("\0", ""))
+def _convert(file: Input, options: CorpusOptions, form: str) -> str:
+    """Return a file as Markdown."""
+    return unset("".join(parse_file(file, options, form)).replace("\0", ""))
 
 
 DOCX = passage_format("docx", (".docx",), read_docx)

@@ -1,54 +1,220 @@
-"""Packages, limits and errors of the parsers."""
+"""Parsing in worker processes with limits of memory, CPU time and output: no file harms the reading of others."""
 
 from __future__ import annotations
 
-import io
-import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import ModuleType
+import atexit
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO, cast
 
 from mvindex.corpus.inputs import Input
 from mvindex.corpus.options import CorpusOptions
 from mvindex.corpus.passages.documents import read_whole
-from mvindex.errors import CorpusError, MvindexError
-from mvindex.plugins import require
+from mvindex.errors import CorpusError
+from mvindex.plugins import require_installed
+from mvindex_connectors.files.parsers import LARGEST_RATIO, LEAST_BYTES, PARSERS
 
-# A file of Office before 2007, or an encrypted one of today.
-_OLE_MAGIC = b"\xd0\xcf\x11\xe0"
-# Office files are zip archives of text, which shrinks to a tenth; more is a trap.
-_LARGEST_RATIO = 20
-
-
-def require_parser(module: str, file: Input) -> ModuleType:
-    """Import and return a parser; ExtraMissing, with the install command, names the file."""
-    return require(module, "files", f"reading {file.name}")
+# Isolated from the folder in which it runs and from variables of the environment, with the packages of this process.
+_BOOT = "import sys; sys.path[:] = sys.argv[1:]; from mvindex_connectors.files.worker import main; main()"
+_PIECE_BYTES = 2**16
 
 
-@contextmanager
-def parser_errors(file: Input) -> Iterator[None]:
-    """Turn whatever a parser raises on a damaged file into a CorpusError that names the file."""
-    try:
-        yield
-    except MvindexError:
-        raise
-    except Exception as err:  # noqa: BLE001 - parsers raise errors of many kinds on damaged files
-        reason = str(err).strip().splitlines()[:1] or [type(err).__name__]
-        raise CorpusError(f"{file.name}: is damaged, or not of the kind that its name says: {reason[0]:.200}") from err
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the parsing of a file may take.
+
+    Attributes:
+        cpu_s: CPU time of an empty file.
+        cpu_s_per_mb: Further CPU time for each megabyte; an ordinary file takes a tenth of it.
+        most_cpu_s: CPU time of the largest file.
+        memory_bytes: Memory beyond that of the idle worker.
+        output_ratio: Output, in sizes of the file; at least LEAST_BYTES are allowed.
+        silence_s: Wall time until the next piece of output, the last resort.
+
+    """
+
+    cpu_s: int = 5
+    cpu_s_per_mb: int = 20
+    most_cpu_s: int = 60
+    memory_bytes: int = 2**30
+    output_ratio: int = LARGEST_RATIO
+    silence_s: int = 600
 
 
-def read_archive(file: Input, options: CorpusOptions) -> io.BytesIO:
-    """Return the bytes of an Office or EPUB file, checked to be an archive that does not swell."""
+LIMITS = Limits()
+# A worker starts in a second or two, so that it waits a while for the next file.
+_IDLE_S = 30.0
+
+
+def parse_file(file: Input, options: CorpusOptions, form: str) -> Iterator[Any]:
+    """Yield the parts of a file as its parser gives them; CorpusError where it cannot be read within the limits.
+
+    Args:
+        file: The file.
+        options: The options of the corpus.
+        form: The name of one of PARSERS.
+
+    """
+    require_installed(PARSERS[form].module.partition(".")[0], "files", f"reading {file.name}")
     data = read_whole(file, options)
-    if data.startswith(_OLE_MAGIC):
-        raise CorpusError(
-            f"{file.name}: is encrypted, or of an Office before 2007; save it without a password in today's format"
+    worker = _WORKERS.take()
+    try:
+        error = yield from worker.parse(form, data)
+    except CorpusError as err:
+        worker.close()
+        raise CorpusError(f"{file.name}: {err}") from err
+    except BaseException:  # the caller reads no further
+        worker.close()
+        raise
+    _WORKERS.give(worker)
+    if error:
+        raise CorpusError(f"{file.name}: {error}")
+
+
+class _Worker:
+    """A process of worker.py."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-I", "-c", _BOOT, *filter(None, sys.path)]
+        # Without our environment, which may hold secrets; in a session of its own, where Ctrl-C does not reach it.
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={"OMP_NUM_THREADS": "1"},
+            start_new_session=True,
         )
-    stream = io.BytesIO(data)
-    with parser_errors(file), zipfile.ZipFile(stream) as archive:
-        size_bytes = sum(member.file_size for member in archive.infolist())
-    limit = _LARGEST_RATIO * options.max_file_bytes
-    if size_bytes > limit:
-        raise CorpusError(f"{file.name}: unpacks to {size_bytes:,} bytes; expected at most {limit:,}")
-    stream.seek(0)
-    return stream
+        self._timer: threading.Timer | None = None
+        self.may_go_on = True
+
+    def parse(self, form: str, data: bytes) -> Generator[Any, None, str | None]:
+        """Yield the parts of a file; return why it cannot be read, or None. CorpusError where the process is lost."""
+        limits = LIMITS
+        cpu_s = min(limits.most_cpu_s, limits.cpu_s + limits.cpu_s_per_mb * len(data) // 10**6)
+        self._send({"format": form, "cpu_s": cpu_s, "memory_bytes": limits.memory_bytes}, data)
+        for line in self._lines(max(LEAST_BYTES, limits.output_ratio * len(data)), limits.silence_s):
+            kind, *values = json.loads(line)
+            if kind == "part":
+                yield values[0]
+                continue
+            self.may_go_on = values[-1]
+            return values[0] if kind == "error" else None
+        raise CorpusError(_describe_end(self._process.wait(), cpu_s, limits.memory_bytes))
+
+    def _send(self, request: dict[str, Any], data: bytes) -> None:
+        # Where the process is gone, the end of its output says so.
+        with contextlib.suppress(BrokenPipeError):
+            stdin = cast(BinaryIO, self._process.stdin)
+            stdin.write(json.dumps({**request, "size_bytes": len(data)}).encode() + b"\n")
+            stdin.write(data)
+            stdin.flush()
+
+    def _lines(self, most_bytes: int, silence_s: int) -> Iterator[bytearray]:
+        """Yield the lines of the output; CorpusError where there are too many bytes, or none for too long."""
+        fd, rest, num_bytes = cast(BinaryIO, self._process.stdout).fileno(), bytearray(), 0
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        while poll.poll(silence_s * 1000):
+            piece = os.read(fd, _PIECE_BYTES)
+            if not piece:
+                return
+            num_bytes += len(piece)
+            if num_bytes > most_bytes:
+                raise CorpusError(f"gives over {most_bytes:,} bytes of text; split it, or save its text as a file")
+            rest += piece
+            if b"\n" in piece:
+                *lines, rest = rest.split(b"\n")
+                yield from lines
+        raise CorpusError(f"its parser gave nothing for {silence_s} seconds")
+
+    def close_later(self) -> None:
+        """End the process in a while, unless keep() is called before."""
+        self._timer = threading.Timer(_IDLE_S, _WORKERS.end, [self])
+        self._timer.daemon = True
+        self._timer.start()
+
+    def keep(self) -> None:
+        """Leave the process as it is."""
+        if self._timer:
+            self._timer.cancel()
+
+    @property
+    def is_alive(self) -> bool:
+        """Return whether the process can read a file."""
+        return self.may_go_on and self._process.poll() is None
+
+    def close(self) -> None:
+        """End the process."""
+        self.keep()
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(OSError):  # what was not sent
+                cast(BinaryIO, pipe).close()
+
+
+class _Workers:
+    """The workers that wait for a file."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: list[_Worker] = []
+
+    def take(self) -> _Worker:
+        """Return a worker that nobody else has; a new one where none waits."""
+        with self._lock:
+            while self._idle:
+                worker = self._idle.pop()
+                worker.keep()
+                if worker.is_alive:
+                    return worker
+                worker.close()
+        return _Worker()
+
+    def give(self, worker: _Worker) -> None:
+        """Take back a worker whose file is read."""
+        if not worker.may_go_on:
+            worker.close()
+            return
+        with self._lock:
+            worker.close_later()
+            self._idle.append(worker)
+
+    def end(self, worker: _Worker) -> None:
+        """End a worker, if it still waits."""
+        with self._lock:
+            if worker in self._idle:
+                self._idle.remove(worker)
+                worker.close()
+
+    def close(self) -> None:
+        """End all workers that wait."""
+        with self._lock:
+            while self._idle:
+                self._idle.pop().close()
+
+    def forget(self) -> None:
+        """Leave all workers to the process from which this one was forked."""
+        self.__init__()  # type: ignore[misc]  # the lock may be held by a thread that was not forked
+
+
+_WORKERS = _Workers()
+atexit.register(_WORKERS.close)
+os.register_at_fork(after_in_child=_WORKERS.forget)
+
+
+def _describe_end(status: int, cpu_s: int, memory_bytes: int) -> str:
+    if status == -signal.SIGXCPU:
+        return f"took over {cpu_s} CPU seconds; split it, or save its text as a file"
+    known = -status in set(signal.Signals)
+    end = f"was ended by {signal.Signals(-status).name}" if known else f"ended with status {status}"
+    return f"its parser crashed, or needs more than {memory_bytes / 2**30:g} GiB of memory: the process {end}"
