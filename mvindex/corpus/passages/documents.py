@@ -13,7 +13,7 @@ from mvindex.corpus.formats import BinaryFormat
 from mvindex.corpus.ids import MAX_PLACE_CHARS, short_label
 from mvindex.corpus.inputs import Input
 from mvindex.corpus.options import CorpusOptions
-from mvindex.corpus.passages.outline import SEPARATOR, Outline, Section
+from mvindex.corpus.passages.outline import SEPARATOR, Outline, Section, shorten
 from mvindex.corpus.passages.split import split_outline
 from mvindex.corpus.rows import Reject, Row, Source, SourceLocation
 from mvindex.errors import CorpusError
@@ -128,7 +128,7 @@ def _row(file: Input, outline: Outline, section: Section, passage: _Passage) -> 
 
 
 def _title(file: Input, outline: Outline, section: Section) -> str:
-    own = outline.title if has_visible(outline.title) else PurePath(file.relative_path).name
+    own = shorten(outline.title) if has_visible(outline.title) else PurePath(file.relative_path).name
     below = section.headings[1:] if section.headings[:1] == (own,) else section.headings
     return SEPARATOR.join((own, *below))
 

@@ -13,7 +13,7 @@ from mvindex.corpus.options import CorpusOptions
 from mvindex.corpus.passages.decode import decode_text
 from mvindex.corpus.passages.documents import passage_format, read_whole
 from mvindex.corpus.passages.html import outline_html
-from mvindex.corpus.passages.outline import Outline
+from mvindex.corpus.passages.outline import Outline, fit_fields
 from mvindex.corpus.passages.plain import outline_text
 from mvindex.errors import CorpusError
 
@@ -29,7 +29,9 @@ def _read(file: Input, options: CorpusOptions) -> Iterator[Outline]:
     outline = _outline(message, file.name)
     if not outline.text.strip():
         outline = outline_text(subject)
-    yield replace(outline, title=subject, metadata=metadata, first_line=None)
+    yield replace(
+        outline, title=subject, metadata=fit_fields(metadata, lambda message: file.warn(1, message)), first_line=None
+    )
 
 
 def _outline(message: EmailMessage, name: str) -> Outline:

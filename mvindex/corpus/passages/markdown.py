@@ -12,12 +12,17 @@ from mvindex.corpus.inputs import Input
 from mvindex.corpus.options import CorpusOptions
 from mvindex.corpus.passages.decode import decode_text
 from mvindex.corpus.passages.documents import passage_format, read_whole
-from mvindex.corpus.passages.outline import Block, Outline, SectionBuilder, line_spans, with_encoding
+from mvindex.corpus.passages.outline import Block, Outline, SectionBuilder, fit_fields, line_spans, with_encoding
 
 Warn: TypeAlias = "Callable[[int, str], None]"
 
 _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 _MAX_FRONT_MATTER = 64 * 1024
+# Deeper than any front matter; YAML's scanner looks at every open bracket for each token.
+_MAX_DEPTH = 50
+# Of YAML that is wrong somewhere; all of them fit into no passage.
+_MAX_ENTRIES = 500
+_DASHES = re.compile(rf"[ \t]*(?:[-?:][ \t]+){{{_MAX_DEPTH}}}")
 # A field at the margin.
 _ENTRY = re.compile(r"[^\s#:\-][^:]{0,100}:(?:\s|\Z)")
 # Patterns without parts that could share the same characters: each reads a line once.
@@ -46,8 +51,11 @@ def outline_markdown_file(text: str, warn: Warn) -> Outline:
         warn: Called with a line, and what is wrong there in the front matter.
 
     """
-    metadata, begin = _front_matter(text, warn)
+    fields, begin = _front_matter(text, warn)
+    metadata = fit_fields(fields, lambda message: warn(1, f"front matter: {message}; it is a text too"))
     builder = SectionBuilder()
+    if len(metadata) < len(fields):
+        builder.add_block(Block(0, begin, is_lines=True))
     _Scanner(text, line_spans(text, begin), builder).scan()
     title = metadata.pop("title", None)
     return Outline(
@@ -150,10 +158,20 @@ def _front_matter(text: str, warn: Warn) -> tuple[dict[str, Any], int]:
 def _load_yaml(source: str) -> Any:
     import yaml
 
+    if _is_deep(source):
+        raise ValueError(f"expected at most {_MAX_DEPTH} levels")
+    # libyaml is ten times as fast, and not everywhere.
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     # References would let a small text stand for a huge value.
-    if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(source, yaml.SafeLoader)):
+    if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(source, loader)):
         raise ValueError("expected no references")
-    return yaml.safe_load(source)
+    return yaml.load(source, loader)  # noqa: S506 - it is a safe one
+
+
+def _is_deep(source: str) -> bool:
+    """Return whether lists or maps may be nested too deeply; brackets in quotes count as well."""
+    depths = itertools.accumulate((1 if char in "[{" else -1) for char in source if char in "[]{}")
+    return max(depths, default=0) > _MAX_DEPTH or any(map(_DASHES.match, source.split("\n")))
 
 
 def _yaml_errors() -> tuple[type[Exception], ...]:
@@ -165,11 +183,12 @@ def _yaml_errors() -> tuple[type[Exception], ...]:
 def _read_entries(source: str, warn: Warn) -> dict[str, Any] | None:
     """Return the fields of YAML that is wrong somewhere, each read alone; what is wrong is text of its first line.
 
-    None where it does not begin with a field, so that it is no front matter.
+    None where it does not begin with a field, or has very many, so that it is no front matter.
     """
     lines = source.split("\n")
     begins = [at for at, line in enumerate(lines) if _ENTRY.match(line)]
-    if any(line.strip() and not line.startswith("#") for line in lines[: begins[0] if begins else None]):
+    is_other = any(line.strip() and not line.startswith("#") for line in lines[: begins[0] if begins else None])
+    if is_other or len(begins) > _MAX_ENTRIES:
         return None
     fields: dict[str, Any] = {}
     for begin, end in itertools.pairwise([*begins, len(lines)]):

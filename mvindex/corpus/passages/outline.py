@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 SEPARATOR = " > "
+# What is stored with every passage of a file is bounded, so that an index does not outgrow its files by far.
+MAX_NAME_CHARS = 200
+MAX_FIELDS_CHARS = 2_000
+_NAMES_SHOWN = 5
 
 
 class Block(NamedTuple):
@@ -68,6 +73,7 @@ class SectionBuilder:
 
     def add_heading(self, level: int, name: str, block: Block) -> None:
         """Begin a section; a heading directly above a deeper one becomes part of that one's section."""
+        name = shorten(name)
         above = self.sections.pop() if not self._has_body and self._levels[-1][0] < level else None
         self._levels = [one for one in self._levels if one[0] < level]
         self._levels.append((level, name))
@@ -88,6 +94,42 @@ class SectionBuilder:
     def finish(self) -> list[Section]:
         """Return the sections that have any text."""
         return [section for section in self.sections if section.blocks]
+
+
+def shorten(name: str) -> str:
+    """Return a heading or title, cut where it is very long."""
+    return name if len(name) <= MAX_NAME_CHARS else f"{name[: MAX_NAME_CHARS - 1]}…"
+
+
+def fit_fields(fields: Mapping[str, Any], warn: Callable[[str], None]) -> dict[str, Any]:
+    """Return the fields that go with every passage: in order, those that fit into MAX_FIELDS_CHARS of JSON.
+
+    Args:
+        fields: The fields of a file.
+        warn: Called with a message that names those that are left out, if any.
+
+    """
+    fitting: dict[str, Any] = {}
+    left_out = []
+    rest = MAX_FIELDS_CHARS
+    for name, value in fields.items():
+        try:
+            num_chars = len(json.dumps({name: value}, ensure_ascii=False))
+        except ValueError:  # Python refuses to write integers of thousands of digits
+            num_chars = MAX_FIELDS_CHARS + 1
+        if num_chars > rest:
+            left_out.append(name)
+        else:
+            rest -= num_chars
+            fitting[name] = value
+    if left_out:
+        names = ", ".join(f"{name!r:.60}" for name in left_out[:_NAMES_SHOWN])
+        more = f" and {len(left_out) - _NAMES_SHOWN:,} more" if len(left_out) > _NAMES_SHOWN else ""
+        warn(
+            f"expected at most {MAX_FIELDS_CHARS:,} characters of fields, which go with every passage, got more; "
+            f"left out: {names}{more}"
+        )
+    return fitting
 
 
 def paragraphs(text: str, lines: Iterable[tuple[int, int]], *, is_lines: bool = False) -> Iterable[Block]:

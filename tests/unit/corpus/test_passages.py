@@ -3,6 +3,7 @@
 import codecs
 import json
 import re
+import time
 
 import pytest
 from hypothesis import given
@@ -140,6 +141,42 @@ class TestMarkdown:
         assert found == fields and [line for line, _ in warnings] == lines
         assert "front matter: expected YAML, got" in warnings[0][1]
         assert headings_and_texts(outline) == [((), "body")]
+
+    def test_front_matter_that_does_not_fit_is_left_out_by_name_and_stays_text(self):
+        warnings = []
+        long = "x" * 1_990
+        front = f"a: 1\nabstract: {long}x\nb: {long[20:]}\nc: 2"
+        outline = outline_markdown_file(f"---\n{front}\n---\n# body\n", lambda *warning: warnings.append(warning))
+        # {"a": 1} has 8 characters, {"b": "xxx"} 9 and the letters: 8 + 1,979 + 8 is under 2,000.
+        assert outline.metadata == {"a": 1, "b": long[20:], "c": 2}
+        assert warnings == [
+            (
+                1,
+                "front matter: expected at most 2,000 characters of fields, which go with every passage, got more; "
+                "left out: 'abstract'; it is a text too",
+            )
+        ]
+        assert [(path, text[:4]) for path, text in headings_and_texts(outline)] == [((), "---\n"), (("body",), "# bo")]
+
+    def test_what_goes_with_every_passage_is_bounded(self, tmp_path):
+        fields = "".join(f"field_{number}: {'x' * 40}\n" for number in range(1_000))
+        sections = "".join(f"## part {number}\ntext\n" for number in range(500))
+        text = f"---\n{fields}---\n# {'long ' * 2_000}\n{sections}"
+        found = read(tmp_path, "a.md", text)
+        assert len(found) > 500
+        assert sum(len(str(one.metadata)) + len(one.title) for one in found) < 5_000 * len(found)
+
+    @pytest.mark.parametrize(
+        "front",
+        ["[" * 60_000, "a: " + "{" * 60_000, "- " * 30_000, "a:\n" + "- " * 30_000, "&a " * 20_000, "a: " * 20_000,
+         "a: " + "x" * 60_000, "a: x" + " " * 60_000 + "y", "? " * 30_000, "a: b: c\n" + "a:\n" * 15_000,
+         "a: 0x" + "f" * 60_000],
+    )  # fmt: skip
+    def test_hostile_front_matter_is_read_at_once(self, front):
+        begun = time.process_time()
+        outline = outline_markdown_file(f"---\n{front}\n---\nbody\n", lambda *_: None)
+        assert time.process_time() - begun < 0.5
+        assert outline.metadata == {} and outline.text.endswith("body\n")
 
     def test_marks_are_removed_from_headings(self):
         outline = outline_markdown("# The `x` of *[y](http://z)* {#id}\n")
