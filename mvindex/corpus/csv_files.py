@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mvindex.corpus.delimited import Layout, check_names, is_number, read_rows, sample_cells, split_header
+from mvindex.corpus.delimited import (
+    MAX_HEADER_CELLS,
+    Layout,
+    check_names,
+    is_number,
+    read_rows,
+    sample_cells,
+    split_header,
+)
 from mvindex.corpus.fields import decode_utf8
 from mvindex.corpus.formats import TextFormat
 from mvindex.corpus.lines import Lines, take_first_line, take_probe, without_line_end
@@ -107,6 +115,11 @@ def _header_cells(lines: Lines, first: bytes, delimiter: bytes) -> list[str]:
     cells = split_header(first, delimiter)
     if cells is None:
         raise CorpusError(f"{lines.location}: the header has a quote that is not closed in its line; close it there")
+    if len(cells) > MAX_HEADER_CELLS:
+        raise CorpusError(
+            f"{lines.location}: expected a header of at most {MAX_HEADER_CELLS:,} columns, got more; "
+            "remove columns, or give the table as JSON Lines"
+        )
     try:
         return [decode_utf8(cell).strip() for cell in cells]
     except DocumentError as err:

@@ -57,12 +57,15 @@ def read_rows(lines: Lines, source: Source, layout: Layout) -> Iterator[Row | Re
 
 
 def split_header(line: bytes, delimiter: bytes) -> list[bytes] | None:
-    """Return the cells of a line that holds whole rows only; None where its quotes make no sense or stay open."""
-    row = QuotedCells(MAX_HEADER_CELLS, delimiter)
+    """Return the cells of a line that holds whole rows only; None where its quotes make no sense or stay open.
+
+    Of more than MAX_HEADER_CELLS one more is returned.
+    """
+    row = QuotedCells(MAX_HEADER_CELLS + 1, delimiter)
     try:
         row.feed(line)
     except DocumentError:
-        return None
+        return row.cells if len(row.cells) > MAX_HEADER_CELLS else None
     return None if row.is_open else row.cells
 
 

@@ -419,3 +419,22 @@ class TestRejects:
         large = b"2," + b"x" * 500 + b"\n"
         ((line, reason, raw),) = rejects_of(tmp_path, b"id,text\n1,a\n" + large + b"3,b\n", max_row_bytes=100)
         assert (line, raw) == (3, large) and "over 100 bytes" in reason
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "|"])
+@pytest.mark.parametrize("name", ["c", '"c"', ""])
+def test_a_header_of_too_many_columns_is_named_as_that(tmp_path, delimiter, name):
+    path = tmp_path / "a.csv"
+    path.write_text(delimiter.join([name] * 100_000) + "\n" + delimiter.join("1" * 100_000) + "\n")
+    with pytest.raises(CorpusError, match=r"a.csv:1: expected a header of at most 10,000 columns, got more"):
+        list(read_documents(path))
+
+
+@pytest.mark.parametrize("cells", ["x" + ",y" * 100_000, '"x"' + ',"y"' * 100_000])
+def test_a_row_of_too_many_cells_is_a_reject(tmp_path, cells):
+    path = tmp_path / "a.csv"
+    path.write_text(f"id,text\n1,{cells}\n2,z\n")
+    with open_corpus(path) as corpus:
+        reject, row = corpus
+    assert reject.reason == "expected 2 columns (id, text), got 100002"
+    assert row.document.text == "z"
