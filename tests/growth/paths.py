@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from mvindex.text.citation import Citer, ScoredViews
 from mvindex.text.parts import split_parts
 from mvindex.text.snippets import split_sentences, split_snippets
 from mvindex.text.units import split_units
-from mvindex.text.unspaced import split_unspaced
+from mvindex.text.unspaced import pairs_and_letters, replace_runs
 
 _NUMBERS = itertools.count()
 QUESTION = "when did the embargo on oil begin, and who asked for it?"
@@ -51,6 +52,32 @@ def reader(suffix: str) -> TextPath:
     return TextPath(f"read {suffix}", run, 4.0)
 
 
+def mail_reader() -> TextPath:
+    """Return the path of the body of an e-mail."""
+    path = reader(".eml")
+    return path._replace(run=lambda text, folder: path.run(f"From: a@b.c\nSubject: oil\n\n{text}", folder))
+
+
+def notebook_reader() -> TextPath:
+    """Return the path of a cell of Markdown and one of code."""
+    path = reader(".ipynb")
+
+    def run(text: str, folder: Path) -> object:
+        cells = [{"cell_type": kind, "source": text, "metadata": {}} for kind in ("markdown", "code")]
+        book = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+        return path.run(json.dumps(book), folder)
+
+    return path._replace(run=run)
+
+
+def front_matter_reader() -> TextPath:
+    """Return the path of the value of a field of front matter."""
+    path = reader(".md")
+    return TextPath(
+        "read front matter", lambda text, folder: path.run(f"---\na: {text}\n---\nbody\n", folder), path.seconds_per_mb
+    )
+
+
 def cite_with_views(text: str, folder: Path) -> object:
     """Cite a text that has views of eight equal parts, as the first to ask: what is kept of a text is by its title."""
     borders = np.linspace(0, len(text), 9).astype(np.int64)
@@ -63,7 +90,7 @@ PATHS = [
     TextPath("split_parts", lambda text, _: split_parts(text), 16.0),
     TextPath("split_sentences", lambda text, _: split_sentences(text), 10.0),
     TextPath("split_snippets", lambda text, _: split_snippets(text, 8), 12.0),
-    TextPath("split_unspaced", lambda text, _: split_unspaced(text)),
+    TextPath("replace_runs", lambda text, _: replace_runs(text, pairs_and_letters)),
     TextPath("cite", cite_with_views, 6.0),
     TextPath("ask", lambda text, _: Citer(text).cite("The embargo began in 1973. Nobody asked."), 2.0),
     *(TextPath(f"tokenize {each.value}", lambda text, _, each=each: tokenize([text], each), 2.0) for each in Lexical),
@@ -72,7 +99,10 @@ PATHS = [
     TextPath("filter by a text", lambda text, _: parse_filter({"name": text})),
     TextPath("filter by a name", lambda text, _: parse_filter({text: 1})),
     TextPath("conditions", lambda text, _: parse_conditions(text)),
-    *map(reader, (".txt", ".rst", ".py", ".csv", ".tsv", ".jsonl", ".json")),
+    front_matter_reader(),
+    mail_reader(),
+    notebook_reader(),
+    *map(reader, (".txt", ".md", ".html", ".rst", ".py", ".csv", ".tsv", ".jsonl", ".json")),
 ]
 
 
