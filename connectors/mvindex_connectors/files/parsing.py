@@ -29,7 +29,7 @@ _PIECE_BYTES = 2**16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the parsing of a file may take.
+    """Limits of the parsing of one file.
 
     Attributes:
         cpu_s: CPU time of an empty file.
