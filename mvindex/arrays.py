@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mvindex.records import short_repr
+
 Numbers = npt.NDArray[Any]
 _SCALARS = (float, int, np.floating, np.integer)
 # More than any shape that is expected: deeper lists are not numbers.
@@ -103,4 +105,4 @@ def _named(value: object) -> str:
     """Return the type of a value, and what is there of it."""
     kind = type(value)
     module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-    return "None" if value is None else f"{module}{kind.__qualname__} {' '.join(repr(value).split()):.40}"
+    return "None" if value is None else f"{module}{kind.__qualname__} {' '.join(short_repr(value).split()):.40}"

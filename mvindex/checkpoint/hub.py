@@ -53,7 +53,7 @@ def find_source(source: str | os.PathLike[str]) -> Source:
 
     Raises ExtraMissing when the packaged weights are not installed, CheckpointError when nothing is found.
     """
-    name = expand_home(source)
+    name = expand_home(source) if os.fspath(source) else ""
     if name == PACKAGED:
         return _find_packaged()
     if name in PACKAGED_ADAPTERS:
