@@ -15,6 +15,7 @@ pytest.importorskip("onnx")
 QUERIES = ["was the cat on the mat?", "a", "the old river ran under it"]
 
 
+@pytest.mark.needs("vnni")
 def test_a_server_encodes_in_int8_where_asked(tmp_path, monkeypatch):
     monkeypatch.setenv("MVINDEX_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "a.mvx"

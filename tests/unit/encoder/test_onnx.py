@@ -84,6 +84,7 @@ def check_same(source, **chosen):
     return found
 
 
+@pytest.mark.needs("vnni")
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_any_number_of_threads_gives_the_same_vectors(folder, monkeypatch, usual_threads, precision):
     several = [f"the {word} of the old house near river {n}" for n in range(60) for word in ("cat", "mat")]
