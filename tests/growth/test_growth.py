@@ -53,6 +53,7 @@ def test_four_times_the_text_is_at_most_seven_times_the_work(path, tmp_path):
 
 
 @pytest.mark.full
+@pytest.mark.long
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
 def test_long_texts_take_seconds_a_megabyte(path, tmp_path):
     check_growth(path, 200_000, tmp_path, is_timed=True)
