@@ -69,7 +69,8 @@ def check_result(result, state, settings, query, *, top_k, filter=None, exact=Fa
     for hit in result.hits:
         document = state.rows[hit.id].document
         assert _words(hit) == _words(document)
-        assert (hit.span, hit.snippet) == (None, None if document.text.strip() else document.title)
+        won = None if document.text.strip() else document.title
+        assert (hit.span, hit.snippet) == (None, won if hit.citation is None else hit.citation.text)
 
 
 def check_parts(parts, row, settings, query, scoring="max", temperature=None):
