@@ -1,5 +1,7 @@
 """A collection of others in Milvus, opened as it is: distinct documents, scored from the stored vectors."""
 
+import ast
+
 import numpy as np
 import pytest
 
@@ -120,11 +122,11 @@ def test_a_collection_of_others_names_the_call_that_adopts_it(place):
     fill(place)
     with pytest.raises(StoreError, match=r"expected a collection that mvindex made") as failure:
         mvindex.open(place)
-    call = str(failure.value).partition("as it is: mvindex_connectors.adopted.")[2]
-    arguments = {"id_field=...": "id_field='owner'", "text_field=...": "text_field='body'"}
-    for given, chosen in arguments.items():
-        call = call.replace(given, chosen)
-    with eval(call, {"adopt_milvus": adopt_milvus}) as index:  # noqa: S307 - the call that the message tells
+    call = ast.parse(str(failure.value).partition("as it is: mvindex_connectors.adopted.")[2], mode="eval").body
+    told = {each.arg: ast.literal_eval(each.value) for each in call.keywords}
+    assert call.func.id == "adopt_milvus" and (told["id_field"], told["text_field"]) == (..., ...)
+    arguments = map(ast.literal_eval, call.args)
+    with adopt_milvus(*arguments, **{**told, "id_field": "owner", "text_field": "body"}) as index:
         assert len(index) == len(set(NUMBERS))
 
 
