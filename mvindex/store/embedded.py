@@ -322,7 +322,8 @@ class EmbeddedStore:
         writer, rows = self._current_writer(), list(doc_rows)
         if (deleted := result_of(writer.settings, mark)) is not None:
             return deleted
-        if rows:
+        # A mark is stored also where nothing is deleted: sent again, the write must not find what came since.
+        if rows or mark:
             writer.commit(Transaction(deleted=rows, settings=with_mark(writer.settings, mark, len(rows))))
         return len(rows)
 

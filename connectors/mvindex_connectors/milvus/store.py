@@ -444,9 +444,9 @@ class MilvusStore:
         if (deleted := result_of(self.settings, mark)) is not None:
             return deleted
         numbers = sorted(documents)
-        if not numbers:
+        if not numbers and not mark:
             return 0
-        rows = self._writing_reader().records(numbers, LIGHT_FIELDS)
+        rows = self._writing_reader().records(numbers, LIGHT_FIELDS) if numbers else {}
         self._looked_up = frozenset(), {}
         for part in chunks(sorted(rows), _KEYS_AT_ONCE):
             self._delete(self.connection.address.collection, part, "deleting documents")
