@@ -84,6 +84,11 @@ class CorpusParquet(Limits):
 
 
 def _as_json(value):
+    """Return a value as JSON has it: dates are texts, and a key of a struct without a value is not there."""
+    if isinstance(value, list):
+        return [_as_json(own) for own in value]
+    if isinstance(value, dict):
+        return {key: _as_json(own) for key, own in value.items() if own is not None}
     return value.isoformat() if isinstance(value, datetime.date) else value
 
 

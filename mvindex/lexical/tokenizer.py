@@ -285,8 +285,11 @@ def _split_chunks(chunks: Sequence[bytes], lexical: Lexical) -> list[tuple[int, 
         with _split_texts([chunks[number].decode() for number in others], lexical) as connection:
             connection.execute("CREATE VIRTUAL TABLE terms USING fts5vocab(t, instance)")
             # Of accents without a letter FTS5 makes a term without a character.
+            split: list[list[int]] = [[] for _ in others]
             for term, place in connection.execute("SELECT term, doc FROM terms WHERE term IS NOT NULL"):
-                found[others[place]] += (digest(term),)
+                split[place].append(digest(term))
+        for number, own in zip(others, split, strict=True):
+            found[number] = tuple(own)
     return found
 
 

@@ -65,7 +65,7 @@ def _answer(request: dict[str, Any], data: bytes, answers: BinaryIO) -> bool:
         too_large = f"needs more than {request['memory_bytes'] / 2**30:g} GiB of memory"
         _write(answers, "error", too_large if is_out_of_memory else damaged, not is_out_of_memory)
         return not is_out_of_memory
-    is_small = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < _LARGEST_IDLE_KIB
+    is_small = _most_kib("VmHWM") < _LARGEST_IDLE_KIB
     _write(answers, "end", is_small)
     return is_small
 
@@ -92,10 +92,18 @@ def _set_limits(cpu_s: int, memory_bytes: int) -> None:
 
 def _is_at_limit() -> bool:
     """Return whether nearly all of the memory was used that is allowed, for which parsers raise errors of any kind."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return limit != resource.RLIM_INFINITY and _most_kib("VmPeak") * 2**10 + _SPARE_BYTES > limit
+
+
+def _most_kib(field: str) -> int:
+    """Return the most memory that the process has had, by a field of Linux's status; 0 on other systems.
+
+    What getrusage() tells is also that of the process which started this one, which may be large.
+    """
     with contextlib.suppress(OSError), open("/proc/self/status", encoding="ascii") as file:
-        most_kib = next(int(line.split()[1]) for line in file if line.startswith("VmPeak:"))
-        return most_kib * 2**10 + _SPARE_BYTES > resource.getrlimit(resource.RLIMIT_AS)[0] > 0
-    return False
+        return next(int(line.split()[1]) for line in file if line.startswith(f"{field}:"))
+    return 0
 
 
 def _limit(kind: int, limit: int) -> None:

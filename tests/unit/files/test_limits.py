@@ -143,12 +143,14 @@ class TestWorkers:
         write_pptx(tmp_path / "b.pptx", [("Oil", "It began.")])
         write_xlsx(tmp_path / "c.xlsx", {"S": [["It began."]]})
         write_pdf(tmp_path / "d.pdf", [["It began."]])
-        processes = set()
-        with open_corpus(tmp_path) as corpus:
-            for _ in corpus:
-                processes |= {worker._process.pid for worker in parsing._WORKERS._idle}
-        assert len(processes) == 1
-        assert len(parsing._WORKERS._idle) == 1
+        taken = []
+        take = parsing._WORKERS.take
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(parsing._WORKERS, "take", lambda: taken.append(take()) or taken[-1])
+            with open_corpus(tmp_path) as corpus:
+                assert len(list(corpus)) == 4
+        assert len(taken) == 4
+        assert len(set(taken)) == 1
 
     def test_a_parser_that_crashes_costs_its_file_only(self, tmp_path):
         for name in ("a.pdf", "b.pdf"):
