@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import cache, cached_property, lru_cache
+from itertools import compress, count, islice, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -146,7 +148,7 @@ class Citer:
         if self._cue is not None:
             name, cue = self._cue
             asked = self._all_terms
-            found[name] = [cue(part.new_words(asked)) for part in parted.parts]
+            found[name] = list(map(cue, parted.new_words(asked)))
         return found
 
     @cached_property
@@ -172,11 +174,13 @@ class Citer:
 
     def _add_term_features(self, parted: PartedText, features: dict[str, Sequence[float]]) -> None:
         """Add the features of terms in common, of this part and of the one before."""
-        found, count = parted.found, len(parted.parts)
-        present = [found[term] for term in self._terms if term in found]
+        count = len(parted.units)
+        present = [parted.find(term) for term in self._terms if term in parted.terms]
         lines = parted.lines
         near = [
-            parted.parts_with_stem(stem) for term, stem in self._stems if term not in found and f"\n{stem}" in lines
+            parted.parts_with_stem(stem)
+            for term, stem in self._stems
+            if term not in parted.terms and f"\n{stem}" in lines
         ]
         if present:
             common, total = [0.0] * count, 0.0
@@ -190,17 +194,6 @@ class Citer:
             features["stems"] = [value / len(self._terms) for value in _counts(near, count)]
 
 
-class _Part(NamedTuple):
-    """A part of a text: its words and their terms, in order."""
-
-    words: list[str]
-    terms: list[str]
-
-    def new_words(self, asked: frozenset[str]) -> list[str]:
-        """Return the words that the question does not have."""
-        return [word for word, term in zip(self.words, self.terms, strict=True) if term not in asked]
-
-
 class _Found(NamedTuple):
     """Where a term is: its rarity, the numbers of the parts that have it, and of those after them that have it not."""
 
@@ -212,11 +205,13 @@ class _Found(NamedTuple):
 class PartedText:
     """The parts of a document's text and the terms in them, which are the same for every question.
 
+    Words and terms are one list each: lists of each part's own would hold up a server, whose collector of garbage
+    looks at every list.
+
     Attributes:
         units: The character range of each part.
-        parts: The words of each.
-        found: Where each term is, by term.
-        lines: The terms, each after a line break: one search tells whether any begins so; most often none does.
+        terms: The distinct terms.
+        lines: The same, each after a line break: one search tells whether any begins so; most often none does.
         titled: The share of the title's terms that each part has; empty for a title without terms.
 
     """
@@ -224,25 +219,48 @@ class PartedText:
     def __init__(self, text: str, title: str) -> None:
         self.units = split_units(text)
         self._headed = headed_parts(text, self.units, title)
-        self.parts = [_Part(*_terms_of(text[start:end])) for start, end in self.units]
-        places: dict[str, set[int]] = {}
-        for place, part in enumerate(self.parts):
-            for term in part.terms:
-                places.setdefault(term, set()).add(place)
-        count = len(self.parts)
-        self.found = {
-            term: _Found(
-                math.log1p((count - len(own) + 0.5) / (len(own) + 0.5)),
-                frozenset(own),
-                frozenset(place + 1 for place in own if place + 1 < count) - own,
-            )
-            for term, own in places.items()
-        }
+        self._words: list[str] = []
+        self._all_terms: list[str] = []
+        # Where the words of each part begin, and of the last one end.
+        self._starts = [0]
+        for start, end in self.units:
+            words, terms = _terms_of(text[start:end])
+            self._words += words
+            self._all_terms += terms
+            self._starts.append(len(words) + self._starts[-1])
+        self.terms = frozenset(self._all_terms)
+        self._found: dict[str, _Found] = {}
+        self.lines = "\n" + "\n".join(self.terms)
         titles = frozenset(_terms_of(title)[1])
-        self.titled = [len(titles.intersection(part.terms)) / len(titles) for part in self.parts] if titles else []
-        self.lines = "\n" + "\n".join(self.found)
+        shared = _counts([self.find(term).places for term in titles & self.terms], len(self.units))
+        self.titled = [number / len(titles) for number in shared] if titles else []
         # Threads share it: spans and what was made of them are one object.
         self._viewed: tuple[bytes, list[int]] | None = None
+
+    def find(self, term: str) -> _Found:
+        """Return where a term of the text is."""
+        found = self._found.get(term)
+        if found is None:
+            own, total = self._places({term}), len(self.units)
+            rarity = math.log1p((total - len(own) + 0.5) / (len(own) + 0.5))
+            after = frozenset(place + 1 for place in own if place + 1 < total) - own
+            found = self._found[term] = _Found(rarity, own, after)
+        return found
+
+    def parts_with_stem(self, stem: str) -> frozenset[int]:
+        """Return the numbers of the parts with a term that begins like this."""
+        return self._places({term for term in self.terms if term.startswith(stem)})
+
+    def new_words(self, asked: frozenset[str]) -> Iterator[list[str]]:
+        """Yield of each part the words that the question does not have."""
+        pairs = zip(self._words, self._all_terms, strict=True)
+        for begin, end in pairwise(self._starts):
+            yield [word for word, term in islice(pairs, end - begin) if term not in asked]
+
+    def _places(self, terms: set[str]) -> frozenset[int]:
+        """Return the numbers of the parts that have any of the terms."""
+        found = compress(count(), map(terms.__contains__, self._all_terms))
+        return frozenset(bisect_right(self._starts, number) - 1 for number in found)
 
     def answer(self, totals: Sequence[float]) -> int:
         """Return the number of the part with the highest total, the first of equals; below a heading where it is one.
@@ -268,10 +286,6 @@ class PartedText:
         if row[1] - row[0] <= LONGEST_CHARS:
             part = row
         return named_cells(text, self.units[header], row, part) or text[begin:end], *part
-
-    def parts_with_stem(self, stem: str) -> frozenset[int]:
-        """Return the numbers of the parts with a term that begins like this."""
-        return frozenset().union(*(where.places for term, where in self.found.items() if term.startswith(stem)))
 
     def views_of_parts(self, spans: Ints) -> list[int]:
         """Return the number of the view that stands for most of each part; -1 where none does.

@@ -7,6 +7,7 @@ Decision 013 says why it is this form.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from unicodedata import normalize
 
@@ -42,6 +43,8 @@ _UNSET: dict[int, str | None] = {0x00AD: None, 0x2060: None, 0xFEFF: None, **dic
 # Thai, Lao, Burmese and Khmer separate words by it.
 _NO_SPACE = re.compile("\u200b(?![\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff])")
 _OTHERS = re.compile(f"[{_PLAIN}]?[^{_PLAIN}]+")
+_PLAIN_CHAR = re.compile(f"[{_PLAIN}]")
+_PIECE_CHARS = 1 << 16
 
 
 def unset(text: str) -> str:
@@ -55,7 +58,19 @@ def normal_form(text: str) -> str:
     NFKC with full case folding, without characters that are not seen, without accents of Latin letters, Arabic and
     Hebrew vowel marks, tatweel and Indic nukta. ASCII letters keep their case, which the tokenizer folds.
     """
-    return text if text.isascii() else _OTHERS.sub(_normalise_match, text)
+    return text if text.isascii() else "".join(_OTHERS.sub(_normalise_match, piece) for piece in _pieces(text))
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Yield the text in pieces whose forms together are that of the text: one substitution lets no other thread run."""
+    begin = 0
+    while len(text) - begin > _PIECE_CHARS:
+        found = _PLAIN_CHAR.search(text, begin + _PIECE_CHARS)
+        if found is None:
+            break
+        yield text[begin : found.start()]
+        begin = found.start()
+    yield text[begin:]
 
 
 def _normalise_match(part: re.Match[str]) -> str:

@@ -37,7 +37,10 @@ def pairs_of(run: str) -> Sequence[str]:
 def pairs_and_letters(run: str) -> Sequence[str]:
     """Return each two letters that follow each other in a run, and each letter, with its marks and without."""
     letters = letters_of(run)
-    return [*map(add, letters, letters[1:]), *letters, *(letter[0] for letter in letters if len(letter) > 1)]
+    # In steps: of a long run each holds up other threads.
+    pairs = list(map(add, letters, letters[1:]))
+    marked = [letter[0] for letter in letters if len(letter) > 1]
+    return [*pairs, *letters, *marked]
 
 
 def replace_runs(text: str, split: Callable[[str], Sequence[str]]) -> str:

@@ -167,6 +167,14 @@ def test_only_what_differs_is_normalised_and_once_is_enough(text):
     assert normalise(unicodedata.normalize("NFD", text)) == whole
 
 
+@pytest.mark.parametrize("unit", ["e\u0301", "\u0301", "\u65e5\u672c", "a\u00e9 \u00bd ", "\ufb01x", "\u0e01\u0e33 "])
+def test_a_long_text_has_the_form_of_its_pieces(unit, monkeypatch):
+    text = unit * 300
+    whole = normal_form(text)
+    monkeypatch.setattr("mvindex.text.normal._PIECE_CHARS", 7)
+    assert normal_form(text) == whole
+
+
 def test_plain_characters_are_their_own_normal_form():
     plain = re.compile(f"[{normal._PLAIN}]")
     chars = [chr(code) for code in range(0x80, sys.maxunicode + 1) if plain.match(chr(code))]
