@@ -31,6 +31,8 @@ MAX_ID_CHARS = 1024
 # Of a document's metadata: values in it, at all depths, and objects and lists inside one another. JSON is decoded by
 # recursion, so that deeper ones could not be read where the caller's own stack is deep.
 MAX_METADATA_VALUES, MAX_METADATA_DEPTH = 100_000, 64
+# Of title, text and view texts together, unless a caller allows more: the work of a search grows with what it cites.
+MAX_DOCUMENT_CHARS = 1 << 20
 
 
 def no_progress(*_: object) -> None:
@@ -104,6 +106,15 @@ class Document:
     def own_view_texts(self) -> tuple[ViewText, ...]:
         """The view_texts, each as a ViewText."""
         return tuple(each if isinstance(each, ViewText) else ViewText(each) for each in self.view_texts)
+
+    def check_length(self, most_chars: int) -> None:
+        """Raise DocumentError where title, text and view texts have more characters together."""
+        num_chars = len(self.title) + len(self.text) + sum(len(each.text) for each in self.own_view_texts)
+        if num_chars > most_chars:
+            raise DocumentError(
+                f"document {self.id!r}: expected at most {most_chars:,} characters, got {num_chars:,}; split it, or "
+                "raise --max-document-chars (in Python: max_document_chars)"
+            )
 
     def _check_view_texts(self) -> None:
         if isinstance(self.view_texts, str) or not isinstance(self.view_texts, Sequence | np.ndarray):
@@ -583,8 +594,9 @@ class IndexInfo:
 
 def check_count(name: str, value: object) -> None:
     """Raise QueryError unless the value is a whole number from 1 on."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise QueryError(f"{name}: expected a whole number from 1 on, got {shown(value)}")
+    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not is_whole or value < 1:  # type: ignore[operator]  # a number
+        raise QueryError(f"{name}: expected a whole number from 1 on, got {value if is_whole else shown(value)}")
 
 
 def check_flag(name: str, value: object) -> None:

@@ -25,6 +25,7 @@ from mvindex.cli.options import (
     GitignoreOption,
     IncludeOption,
     IndexOption,
+    MaxDocumentCharsOption,
     MaxFileOption,
     PassageWordsOption,
     ThreadsOption,
@@ -41,6 +42,7 @@ from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
 from mvindex.cli.terminal import escape_controls
 from mvindex.errors import ConfigError
 from mvindex.paths import expand_home
+from mvindex.records import MAX_DOCUMENT_CHARS
 
 if TYPE_CHECKING:
     from mvindex.corpus import CorpusOptions, Source
@@ -105,6 +107,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     gitignore: GitignoreOption = True,
     follow_links: FollowLinksOption = False,
     max_file_mb: MaxFileOption = MAX_FILE_MB,
+    max_document_chars: MaxDocumentCharsOption = MAX_DOCUMENT_CHARS,
     encoder: Annotated[
         str | None,
         typer.Option(
@@ -219,6 +222,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
         title_field=title_field,
         passage_words=passage_words,
         max_file_bytes=max_file_mb * 2**20,
+        max_document_chars=max_document_chars,
     )
     corpus = open_corpus(
         files,

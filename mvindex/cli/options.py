@@ -247,6 +247,13 @@ MaxFileOption = Annotated[
     ),
 ]
 
+MaxDocumentCharsOption = Annotated[
+    int,
+    typer.Option(
+        min=1, help="Reject rows whose title and text have more characters than this.", rich_help_panel=CORPUS
+    ),
+]
+
 QUESTION_BATCH = 256
 
 

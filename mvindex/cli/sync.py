@@ -18,6 +18,7 @@ from mvindex.cli.options import (
     GitignoreOption,
     IncludeOption,
     IndexOption,
+    MaxDocumentCharsOption,
     MaxFileOption,
     PassageWordsOption,
     ThreadsOption,
@@ -28,6 +29,7 @@ from mvindex.cli.options import (
 from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
 from mvindex.cli.terminal import escape_controls
 from mvindex.paths import expand_home
+from mvindex.records import MAX_DOCUMENT_CHARS
 
 if TYPE_CHECKING:
     from mvindex.index import IndexProtocol
@@ -47,6 +49,7 @@ def sync(  # noqa: PLR0913 - each option is a flag of the command
     follow_links: FollowLinksOption = False,
     passage_words: PassageWordsOption = PASSAGE_WORDS,
     max_file_mb: MaxFileOption = MAX_FILE_MB,
+    max_document_chars: MaxDocumentCharsOption = MAX_DOCUMENT_CHARS,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what would change.")] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Change nothing; read all files, and exit 1 unless the index equals them.")
@@ -86,6 +89,7 @@ def sync(  # noqa: PLR0913 - each option is a flag of the command
         follow_links=follow_links,
         passage_words=passage_words,
         max_file_bytes=max_file_mb * 2**20,
+        max_document_chars=max_document_chars,
         dry_run=dry_run,
         check=check,
         force=force,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mvindex.errors import ConfigError
+from mvindex.records import MAX_DOCUMENT_CHARS
 
 MAX_ROW_BYTES = 64 * 2**20
 MAX_FILE_BYTES = 100 * 2**20
@@ -27,6 +28,7 @@ class CorpusOptions:
         max_row_bytes: A longer row, without its newline, is rejected, and never held in memory whole.
         passage_words: Files of prose are split into passages of at most so many words.
         max_file_bytes: A larger file is rejected if its format is read as a whole.
+        max_document_chars: A row whose title and text have more characters is rejected.
 
     """
 
@@ -37,9 +39,10 @@ class CorpusOptions:
     max_row_bytes: int = MAX_ROW_BYTES
     passage_words: int = PASSAGE_WORDS
     max_file_bytes: int = MAX_FILE_BYTES
+    max_document_chars: int = MAX_DOCUMENT_CHARS
 
     def __post_init__(self) -> None:
-        for name in ("max_row_bytes", "passage_words", "max_file_bytes"):
+        for name in ("max_row_bytes", "passage_words", "max_file_bytes", "max_document_chars"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected 1 or more")
         if self.text_field is not None and not self.text_field.strip(" ,"):

@@ -18,7 +18,7 @@ from mvindex.corpus.options import CorpusOptions
 from mvindex.corpus.paths import Paths, expand_paths, is_table, names_of, refuse_repeats, total_bytes
 from mvindex.corpus.registry import find_format, has_reader, open_rows
 from mvindex.corpus.rows import Reject, Row, Source, SourceLocation
-from mvindex.errors import CorpusError, ExtraMissing
+from mvindex.errors import CorpusError, DocumentError, ExtraMissing
 from mvindex.records import Document
 
 logger = logging.getLogger(__name__)
@@ -62,6 +62,11 @@ class Corpus:
         self._rows = self._read_all()
 
     @property
+    def max_document_chars(self) -> int:
+        """Return how many characters a document may have."""
+        return self._options.max_document_chars
+
+    @property
     def bytes_read(self) -> int:
         """Return the stored bytes read so far, of all files."""
         return self._done_bytes + (self._file.bytes_read if self._file else 0)
@@ -95,9 +100,18 @@ class Corpus:
             for path, reason in self._unreadable.items():
                 yield Reject(SourceLocation(path, 1), reason, (), is_file=True)
             for file in self.files:
-                yield from self._read_or_reject(file)
+                yield from map(self._of_allowed_length, self._read_or_reject(file))
         finally:
             self._is_closed = True
+
+    def _of_allowed_length(self, row: Row | Reject) -> Row | Reject:
+        """Return a row, or its reject where its document is too long."""
+        if isinstance(row, Row):
+            try:
+                row.document.check_length(self._options.max_document_chars)
+            except DocumentError as err:
+                return Reject(row.location, str(err), (row.raw,))
+        return row
 
     def _read_or_reject(self, file: str | FolderFile) -> Iterator[Row | Reject]:
         rows: Iterator[Row | Reject]

@@ -57,7 +57,12 @@ class CorpusIngest:
 
     def run(self, on_progress: CountCallback, should_stop: Callable[[], bool]) -> CorpusIngestReport:
         """Ingest the corpus and return the counts; raise CorpusError at the first bad row unless they are skipped."""
-        hooks = IngestHooks(on_progress=on_progress, on_duplicate=self._on_duplicate, should_stop=should_stop)
+        hooks = IngestHooks(
+            on_progress=on_progress,
+            on_duplicate=self._on_duplicate,
+            should_stop=should_stop,
+            max_document_chars=self.corpus.max_document_chars,
+        )
         self.corpus.rejects_files = self.on_error is OnError.SKIP
         self.corpus.on_warning = self.on_warning
         with ExitStack() as stack:

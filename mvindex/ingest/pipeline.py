@@ -18,7 +18,7 @@ import numpy as np
 from mvindex.errors import ConfigError, DocumentError, EncoderError
 from mvindex.ingest.prune import remove_near_duplicates
 from mvindex.ingest.view_texts import encode_with_view_texts
-from mvindex.records import CountCallback, Document, Floats, Ints, Views, dump_metadata, no_progress
+from mvindex.records import MAX_DOCUMENT_CHARS, CountCallback, Document, Floats, Ints, Views, dump_metadata, no_progress
 from mvindex.store.batch import Batch, content_hash
 from mvindex.store.catalog import ExistingDocument
 from mvindex.store.protocol import Store
@@ -93,6 +93,7 @@ class IngestHooks:
 
     note: returns settings that are set in the transaction of a chunk that stores documents; not for shards.
     mark: names a run of one chunk, and is stored with it: what was stored already stays as it is.
+    max_document_chars: of title, text and view texts together; a longer document is refused.
     """
 
     on_progress: CountCallback = no_progress
@@ -100,6 +101,7 @@ class IngestHooks:
     should_stop: Callable[[], bool] = field(default=lambda: False)
     note: Note = _no_settings
     mark: str = ""
+    max_document_chars: int = MAX_DOCUMENT_CHARS
 
 
 def ingest_store(
@@ -116,12 +118,22 @@ def ingest_store(
             f"{store.where} is a shard of an index: add to the whole index, or ingest a corpus with --shard"
         )
     with store.writing(), SeenIds() as seen:
-        for chunk in read_chunks(entries):
+        for chunk in read_chunks(within_length(entries, hooks.max_document_chars)):
             if hooks.should_stop():
                 report.stopped = True
                 break
             ingest_chunk(store, seen.drop_repeats(chunk, hooks.on_duplicate, report), encode, report, hooks)
     return report
+
+
+def within_length(entries: Iterable[Entry], most_chars: int) -> Iterator[Entry]:
+    """Yield the entries; DocumentError with the location of one whose document has more characters."""
+    for entry in entries:
+        try:
+            entry.document.check_length(most_chars)
+        except DocumentError as err:
+            raise DocumentError(f"{entry.source_location}: {err}") from err
+        yield entry
 
 
 class Chunk:

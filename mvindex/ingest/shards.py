@@ -12,7 +12,16 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from mvindex.errors import StoreError
-from mvindex.ingest.pipeline import Chunk, Encode, Entry, IngestHooks, IngestReport, SeenIds, ingest_chunk
+from mvindex.ingest.pipeline import (
+    Chunk,
+    Encode,
+    Entry,
+    IngestHooks,
+    IngestReport,
+    SeenIds,
+    ingest_chunk,
+    within_length,
+)
 from mvindex.ingest.shard_runs import CorpusDigest, Numbering, Run, runs_of
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.shard_layout import ShardPlace, shard_error_context, shard_of
@@ -53,7 +62,8 @@ def ingest_shards(target: Target, entries: Iterable[Entry], hooks: IngestHooks |
             with shard_error_context(store.directory, ShardPlace(number, target.count)):
                 stack.enter_context(store.writing())
         seen = stack.enter_context(SeenIds())
-        return _Ingest(target, seen, hooks or IngestHooks()).run(entries)
+        hooks = hooks or IngestHooks()
+        return _Ingest(target, seen, hooks).run(within_length(entries, hooks.max_document_chars))
 
 
 class _Ingest:

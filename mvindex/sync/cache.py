@@ -32,7 +32,17 @@ class FileCache:
 
     def __init__(self, folder: str, name: str, options: SyncOptions) -> None:
         # What decides how a file is read: another value of it is another cache.
-        key = json.dumps([folder, name, options.passage_words, options.max_file_bytes, SPLIT_VERSION, _versions()])
+        key = json.dumps(
+            [
+                folder,
+                name,
+                options.passage_words,
+                options.max_file_bytes,
+                options.max_document_chars,
+                SPLIT_VERSION,
+                _versions(),
+            ]
+        )
         self._path = _folder() / f"{xxhash.xxh3_128_hexdigest(key.encode())}.jsonl"
         self._known = {} if options.check else _load(self._path)
         self._kept: dict[str, tuple[list[int], Digest]] = {}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from mvindex.corpus import CorpusOptions, FolderOptions
 from mvindex.corpus.options import MAX_FILE_BYTES, PASSAGE_WORDS
 from mvindex.errors import ConfigError
+from mvindex.records import MAX_DOCUMENT_CHARS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +24,7 @@ class SyncOptions:
         follow_links: Whether links to files outside the folder are read.
         passage_words: Maximum number of words of a passage.
         max_file_bytes: A larger file is rejected if its format is read as a whole.
+        max_document_chars: A row whose title and text have more characters is rejected.
         dry_run: Change nothing; the report says what would change.
         check: The same, and read every file again, whatever its time and size.
         force: Delete all documents of the folder, should none of their files be there.
@@ -36,6 +38,7 @@ class SyncOptions:
     follow_links: bool = False
     passage_words: int = PASSAGE_WORDS
     max_file_bytes: int = MAX_FILE_BYTES
+    max_document_chars: int = MAX_DOCUMENT_CHARS
     dry_run: bool = False
     check: bool = False
     force: bool = False
@@ -53,7 +56,11 @@ class SyncOptions:
     @property
     def corpus(self) -> CorpusOptions:
         """Return how files are read."""
-        return CorpusOptions(passage_words=self.passage_words, max_file_bytes=self.max_file_bytes)
+        return CorpusOptions(
+            passage_words=self.passage_words,
+            max_file_bytes=self.max_file_bytes,
+            max_document_chars=self.max_document_chars,
+        )
 
     @property
     def folders(self) -> FolderOptions:

@@ -18,7 +18,7 @@ from mvindex.corpus.reader import Corpus
 from mvindex.corpus.registry import has_reader
 from mvindex.errors import ConfigError
 from mvindex.index.protocol import IndexProtocol
-from mvindex.ingest.pipeline import CHUNK_CHARS, CHUNK_DOCUMENTS
+from mvindex.ingest.pipeline import CHUNK_CHARS, CHUNK_DOCUMENTS, IngestHooks
 from mvindex.records import Document, dump_metadata
 from mvindex.sync.cache import FileCache
 from mvindex.sync.digest import Digest, add_to_digests
@@ -256,7 +256,8 @@ class _Sync:
             self._count(batch.documents.values(), before)
         elif batch.documents:
             self._has_written = True
-            done = self._index.add(list(batch.documents.values()))
+            hooks = IngestHooks(max_document_chars=self._options.max_document_chars)
+            done = self._index.add(list(batch.documents.values()), hooks=hooks)
             self._report.encoded += done.added + done.replaced
             self._report.updated += done.updated
             self._hooks.on_progress(len(batch.documents), 0)

@@ -197,7 +197,7 @@ def test_questions_one_a_line_need_their_format(folder):
         ("eval --questions questions.jsonl --candidates 7", 2, "--candidates 7: belongs to --scoring drpq"),
         ("query x --scoring drpq --temperature 0", 1, "temperature: expected a finite number above 0, got float 0.0"),
         ("query x --scoring drpq --temperature nan", 1, "temperature: expected a finite number above 0, got float nan"),
-        ("query x --scoring drpq --candidates 0", 1, "candidates: expected a whole number from 1 on, got int 0"),
+        ("query x --scoring drpq --candidates 0", 1, "candidates: expected a whole number from 1 on, got 0"),
         (
             "eval --questions questions.jsonl --scoring drpq --temperature -1",
             1,

@@ -266,7 +266,7 @@ def test_one_who_gives_what_does_not_go_together_is_told(store):
         MVIndexTextRetriever(store).run("oil")
     with pytest.raises(TypeError, match="expected MVIndexDocumentStore, got str"):
         MVIndexTextRetriever("a.mvx")
-    with pytest.raises(ValueError, match="top_k: expected a whole number from 1 on, got int 0"):
+    with pytest.raises(ValueError, match="top_k: expected a whole number from 1 on, got 0"):
         MVIndexTextRetriever(store, top_k=0)
     with pytest.raises(ValueError, match="metadata key 'mvindex'"):
         store.write_documents([Document(meta={"mvindex": "mine"})])
