@@ -13,6 +13,7 @@ with this one's.
 import argparse
 import gzip
 import http.client
+import itertools
 import json
 import os
 import resource
@@ -36,13 +37,17 @@ from mvindex import Document
 from mvindex.v1 import documents_pb2, search_pb2
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "serving"))
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "serving")]
 from certificates import Authority  # noqa: E402 - makes certificates as the tests do
 from serving_tools import Serving  # noqa: E402 - the tests' server, in a process of its own
 
+from tests.growth.alphabets import texts  # noqa: E402 - the texts that the tests of growth read
+
 SERVICE = "/mvindex.v1.MvindexService/"
 SOCKETS = ("h2", "h2-tls", "tcp-https", "slow-body", "slow-head")
-ATTACKS = ("busy", "response", "response-http", "terms", "objects", "vectors", "gzip-bomb", *SOCKETS)
+ATTACKS = (
+    "busy", "response", "response-http", "terms", "objects", "vectors", "gzip-bomb", "texts", "storm", *SOCKETS
+)  # fmt: skip
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 DIM, WORDS = 8, 3000
 _MAX_FAILED = 10
@@ -223,7 +228,7 @@ def apart_of(folder):
 
 def attack_server(server, attack, folder, options):
     """Attack a server by a process of its own, and return what it was answered."""
-    is_http = attack in ("response-http", "objects", "tcp-https", "slow-body", "slow-head")
+    is_http = attack in ("response-http", "objects", "texts", "storm", "tcp-https", "slow-body", "slow-head")
     command = [sys.executable, __file__, "--attack", attack, "--address", server.http if is_http else server.target]
     command += ["--folder", str(folder), "--seconds", str(options.seconds)]
     command += ["--sockets", str(options.sockets), "--mb", str(options.mb), "--nice", str(options.nice)]
@@ -254,6 +259,14 @@ def attack(options):
     if name == "busy":
         while time.monotonic() < ends:
             sum(range(1000))
+    elif name == "texts":
+        answers = write_hostile_texts(options.address, ends)
+    elif name == "storm":
+        while time.monotonic() < ends:
+            send_and_leave(options.address, 400)
+            sent += 400
+            time.sleep(0.5)
+        answers = {"left": sent}
     elif name in SOCKETS:
         opened = open_sockets(name, options.address, options.sockets)
         time.sleep(max(options.seconds, ends - time.monotonic()))
@@ -338,6 +351,41 @@ def ask_http(name, options, body):
         return type(err).__name__
     finally:
         connection.close()
+
+
+def write_hostile_texts(address, ends):
+    """Store texts of the most characters that are allowed, each of one alphabet, and search them as fast as it goes."""
+    most, answers = (1 << 20) - 100, {}
+    rng = np.random.default_rng(3)
+    for number, text in enumerate(itertools.cycle(texts(most).values())):
+        if time.monotonic() > ends and number:
+            return answers
+        document = {"id": f"x{number}", "text": f"a {text}"[:most], "metadata": {"x": number}}
+        added = {"documents": [document], "views": [unit(rng, 1).tolist()]}
+        asked = {"vector": unit(rng, 1)[0].tolist(), "text": "when did it begin", "filter": {"x": number}, "top_k": 1}
+        for path, body in (("documents", added), ("search", asked), ("search", asked | {"mode": "lexical"})):
+            connection = http_of(address, 120)
+            connection.request(
+                "POST", f"/v1/indexes/many/{path}", json.dumps(body), {"content-type": "application/json"}
+            )
+            answer = connection.getresponse()
+            answer.read()
+            connection.close()
+            key = f"{path} {answer.status}"
+            answers[key] = answers.get(key, 0) + 1
+    return answers
+
+
+def send_and_leave(address, count):
+    """Send so many searches, and close each connection before it is answered."""
+    host, port = address.rpartition("://")[2].rsplit(":", 1)
+    body = json.dumps({"query": "w1 w2 w3 " * 50, "mode": "lexical", "top_k": 10}).encode()
+    head = f"POST /v1/indexes/many/search HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"
+    opened = [socket.create_connection((host, int(port)), timeout=10) for _ in range(count)]
+    for sock in opened:
+        sock.sendall(head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body)
+    for sock in opened:
+        sock.close()
 
 
 def open_sockets(name, address, count):

@@ -27,10 +27,13 @@ class FilterMatcher:
 
     def matching(self, documents: Mapping[str, Mapping[str, Any]]) -> set[str]:
         """Return the ids that match, of documents given as metadata by id."""
+        return self.matching_stored({doc_id: dump_metadata(own, doc_id) for doc_id, own in documents.items()})
+
+    def matching_stored(self, documents: Mapping[str, str]) -> set[str]:
+        """Return the ids that match, of documents given as metadata in JSON by id."""
         with closing(sqlite3.connect(":memory:")) as connection:
             dates.register(connection)
-            return {doc_id for doc_id, metadata in documents.items() if self._holds(connection, doc_id, metadata)}
+            return {doc_id for doc_id, stored in documents.items() if self._holds(connection, doc_id, stored)}
 
-    def _holds(self, connection: sqlite3.Connection, doc_id: str, metadata: Mapping[str, Any]) -> bool:
-        parameters = (*self._parameters, doc_id, dump_metadata(metadata, doc_id))
-        return bool(connection.execute(self._query, parameters).fetchone()[0])
+    def _holds(self, connection: sqlite3.Connection, doc_id: str, stored: str) -> bool:
+        return bool(connection.execute(self._query, (*self._parameters, doc_id, stored)).fetchone()[0])

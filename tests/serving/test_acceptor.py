@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import sys
 
 import pytest
 
@@ -32,8 +33,11 @@ class Recorded(asyncio.Protocol):
         self.on_lost()
 
 
-def begun_of(first_bytes, caps):
-    """Return what was read of connections that had sent these bytes before any was accepted, as they were begun."""
+def begun_of(first_bytes, caps, leaving=0):
+    """Return what was read of connections that had sent these bytes before any was accepted, as they were begun.
+
+    leaving: how many clients, the last ones, are gone by then.
+    """
     begun = []
 
     async def serve(listener):
@@ -50,6 +54,8 @@ def begun_of(first_bytes, caps):
         try:
             for client, content in zip(clients, first_bytes, strict=True):
                 client.sendall(content)
+            for client in clients[len(clients) - leaving :]:
+                client.close()
             asyncio.run(serve(listener))
         finally:
             for client in clients:
@@ -71,3 +77,10 @@ def test_above_the_cap_the_oldest_give_way_unread_and_those_with_a_request_are_s
 
 def test_all_are_begun_where_there_is_room():
     assert begun_of([GET] * 30, ConnectionCaps(of_port=30, of_address=30)) == [GET] * 30
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="NOT RUN: needs Linux, which tells who is gone")
+def test_a_client_that_is_gone_waits_for_all_others():
+    kept = GET.replace(b"livez", b"kept")
+    begun = begun_of([kept, GET, GET, GET], ConnectionCaps(10, 10), leaving=3)
+    assert begun[0] == kept and begun.count(GET) == 3

@@ -38,6 +38,8 @@ from mvindex_connectors.server.response_budget import ResponseMeter, too_large_b
 # before anything is converted. While nobody sends small requests, parts are searched together.
 _MAX_SMALL = 32
 _PART, _FIRST_PART, _PARTS_AT_ONCE = 8, 64, 64
+# Citations of results with more characters are chosen behind the search, one request at a time: .03 s for so many.
+_LONG_CHARS = 64 << 10
 # How long a small request waits for its lane before the lane of large ones may take it.
 _MAX_WAIT_S = 0.1
 
@@ -72,6 +74,20 @@ class _Batch:
         return time.monotonic() - self.begun
 
 
+@dataclass(slots=True, eq=False)
+class _Uncited:
+    """The results of a request whose citations take long; it waits for them in turns of callers."""
+
+    job: Job
+    results: list[SearchResult]
+    cost: int
+
+    @property
+    def caller(self) -> str:
+        """The caller that sent it."""
+        return self.job.caller
+
+
 class Batcher:
     """Batches the searches of one index; all calls come from one event loop."""
 
@@ -99,6 +115,9 @@ class Batcher:
         # The encoder takes all cores without the interpreter, the rest of a search takes the interpreter: two batches.
         self._small, self._large = Lane("small", 2), Lane("large", 1)
         self._has_helped = False  # whether the lane of large requests took small ones at its last turn
+        self._uncited: FairQueue[_Uncited] = FairQueue()
+        self._citing = ThreadPoolExecutor(1, thread_name_prefix="cite")
+        self._is_citing = False
 
     @property
     def waiting(self) -> int:
@@ -109,6 +128,7 @@ class Batcher:
         """Finish searches in progress, then stop the threads."""
         self._small.close()
         self._large.close()
+        self._citing.shutdown(wait=True)
 
     def is_large(self, queries: list[str] | Floats, options: SearchOptions, texts: list[str] | None) -> bool:
         """Return whether the request is searched in parts, in the lane of large ones."""
@@ -161,6 +181,7 @@ class Batcher:
     def _search_here(self, job: Job, kind: Hashable) -> list[Any]:
         """Return what a job is answered, searched in the event loop."""
         batch = _Batch([job], kind, time.monotonic())
+        answer: list[Any] | Exception
         (answer,) = self._search_jobs(batch, _nothing, is_large=False)
         # After the response is on its way.
         asyncio.get_running_loop().call_soon(partial(self._note, batch, batch.age_s, has_thread=False))
@@ -258,18 +279,36 @@ class Batcher:
         failed = done.exception()
         answers = [failed] * len(jobs) if failed is not None else done.result()
         for job, answer in zip(jobs, answers, strict=True):
-            if job.future.done():
-                continue
-            if isinstance(answer, BaseException):
-                job.future.set_exception(answer)
+            if isinstance(answer, _Uncited):
+                self._uncited.append(answer)
             else:
-                job.future.set_result(answer)
+                _resolve(job, answer)
+        self._cite_next()
         self._pump()
         asyncio.get_running_loop().call_soon(note)
 
-    def _search_jobs(
-        self, batch: _Batch, encoded: Callable[[], None], is_large: bool
-    ) -> list[list[SearchResult] | Exception]:
+    def _cite_next(self) -> None:
+        """Let the citations of the next request be chosen whose results are long."""
+        while self._uncited and not self._is_citing:
+            waiting = self._uncited.popleft()
+            if not waiting.job.future.done():
+                self._is_citing = True
+                self._start_citing(waiting)
+
+    def _start_citing(self, waiting: _Uncited) -> None:
+        loop = asyncio.get_running_loop()
+
+        def ended(done: Future[Any]) -> None:
+            loop.call_soon_threadsafe(self._end_citing, waiting, done)
+
+        self._citing.submit(_cite_long, waiting).add_done_callback(ended)
+
+    def _end_citing(self, waiting: _Uncited, done: Future[Any]) -> None:
+        self._is_citing = False
+        _resolve(waiting.job, done.exception() or done.result())
+        self._cite_next()
+
+    def _search_jobs(self, batch: _Batch, encoded: Callable[[], None], is_large: bool) -> list[Any]:
         """Return the results of each job of a batch, or its error. Runs in a thread, unless it is quick.
 
         Args:
@@ -290,7 +329,7 @@ class Batcher:
             begun = time.perf_counter()
             answers = [_metered(*each) for each in zip(jobs, self._search(jobs, vectors), strict=True)]
             stages["search"] = time.perf_counter() - begun - stages.get("rescore", 0.0)
-            return [_converted(*each) for each in zip(jobs, answers, strict=True)]
+            return [_completed(job, answer, can_wait=not is_large) for job, answer in zip(jobs, answers, strict=True)]
 
     def _encode(self, jobs: list[Job], stages: dict[str, float]) -> list[Any]:
         """Return the vectors of each job's queries, all texts encoded at once; the texts for a lexical search."""
@@ -343,7 +382,6 @@ class Batcher:
                 )
         except (MvindexError, ValueError) as err:
             return without_frames(err)
-        _choose_citations([found], job.meter)
         return [found]
 
     def _search_together(self, jobs: list[Job], vectors: list[Any], members: list[int], answers: list[Any]) -> None:
@@ -358,7 +396,6 @@ class Batcher:
                 queries = np.concatenate([vectors[number] for number in members])
             with too_large_beyond(self._response_bytes):
                 found = self._index.search_with_options(queries, options, text=texts)
-            _choose_citations(found, jobs[members[0]].meter)
         except (MvindexError, ValueError) as err:
             if len(members) == 1:
                 answers[members[0]] = without_frames(err)
@@ -398,13 +435,43 @@ def _metered(job: Job, answer: list[SearchResult] | Exception) -> list[SearchRes
     return answer
 
 
-def _converted(job: Job, answer: list[SearchResult] | Exception) -> list[Any] | Exception:
+def _completed(job: Job, answer: list[SearchResult] | Exception, *, can_wait: bool) -> list[Any] | Exception | _Uncited:
+    """Return a job's answer with its citations, converted; or what waits for them, where they take long."""
+    if isinstance(answer, Exception):
+        return answer
+    if can_wait and (job.texts is not None or isinstance(job.queries, list)):
+        chars = sum(len(hit.text) for result in answer for hit in result.hits)
+        if chars > _LONG_CHARS:
+            return _Uncited(job, answer, 1 + chars // _LONG_CHARS)
+    _choose_citations(answer, job.meter)
+    return _converted(job, answer)
+
+
+def _cite_long(waiting: _Uncited) -> list[Any] | Exception:
+    """Return what waited for its citations, converted."""
+    waiting.job.meter.is_in_thread = True
+    with switch_interval.at_most(LONG_WORK_S):
+        _choose_citations(waiting.results, waiting.job.meter)
+        return _converted(waiting.job, waiting.results)
+
+
+def _resolve(job: Job, answer: Any) -> None:
+    """Give a job its answer, unless its caller is gone."""
+    if job.future.done():
+        return
+    if isinstance(answer, BaseException):
+        job.future.set_exception(answer)
+    else:
+        job.future.set_result(answer)
+
+
+def _converted(job: Job, answer: list[SearchResult]) -> list[Any] | Exception:
     """Return what a job's answer is converted to, or its error.
 
     At once, so that the hits of a large request are never all in memory: the collector of garbage would stop everyone
     while it looks at them.
     """
-    if job.convert is None or isinstance(answer, Exception):
+    if job.convert is None:
         return answer
     try:
         return job.convert(answer)
@@ -429,6 +496,6 @@ def _parts(costs: Sequence[int]) -> Iterator[slice]:
 def _choose_citations(results: Sequence[SearchResult], meter: ResponseMeter) -> None:
     """Choose the citations of all hits here, in the searching thread: the event loop has no time for it."""
     for result in results:
-        meter.give_way()
         for hit in result.hits:
+            meter.give_way()
             _ = hit.citation

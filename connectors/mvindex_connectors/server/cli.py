@@ -15,6 +15,7 @@ import typer
 
 from mvindex.cli.options import DeviceOption, QueryPrecisionOption, ThreadsOption
 from mvindex.paths import user_path
+from mvindex.records import MAX_DOCUMENT_CHARS
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -191,6 +192,12 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
     max_query_chars: Annotated[
         int, typer.Option(help="Accept queries of so many characters.", rich_help_panel=_LIMITS)
     ] = 32_768,
+    max_document_chars: Annotated[
+        int,
+        typer.Option(
+            help="Store documents whose title and text have up to so many characters.", rich_help_panel=_LIMITS
+        ),
+    ] = MAX_DOCUMENT_CHARS,
     max_calls: Annotated[int, typer.Option(help="Answer so many calls at once.", rich_help_panel=_LIMITS)] = 256,
     max_streams: Annotated[
         int, typer.Option(help="Run so many ingests and lists at once.", rich_help_panel=_LIMITS)
@@ -277,6 +284,7 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
             hits=max_hits,
             response_bytes=max_response_mb << 20,
             query_chars=max_query_chars,
+            document_chars=max_document_chars,
             calls=max_calls,
             streams=max_streams,
             idle_s=idle_s,

@@ -10,6 +10,7 @@ from pathlib import Path
 from mvindex.encoder.base import QueryPrecision
 from mvindex.errors import ConfigError
 from mvindex.paths import expand_home
+from mvindex.records import MAX_DOCUMENT_CHARS
 from mvindex_connectors.remote.address import is_loopback, read_file
 
 # What gRPC can send and receive.
@@ -28,6 +29,7 @@ class Limits:
         hits: Documents in all results of a request.
         response_bytes: Bytes of a response; all large ones in flight may have four times as many.
         query_chars: Characters of a query.
+        document_chars: Characters of a document: of title, text and view texts together.
         calls: Calls at once.
         streams: Ingests and lists at once.
         queued: Queries that may wait to be searched.
@@ -41,14 +43,15 @@ class Limits:
     hits: int = 500_000
     response_bytes: int = 64 << 20
     query_chars: int = 32_768
+    document_chars: int = MAX_DOCUMENT_CHARS
     calls: int = 256
     streams: int = 32
     queued: int = 4096
     idle_s: float = 300.0
 
     def __post_init__(self) -> None:
-        counts = ("message_bytes", "queries", "top_k", "hits", "response_bytes", "query_chars", "calls", "streams",
-                  "queued")  # fmt: skip
+        counts = ("message_bytes", "queries", "top_k", "hits", "response_bytes", "query_chars", "document_chars",
+                  "calls", "streams", "queued")  # fmt: skip
         for name in counts:
             if getattr(self, name) < 1:
                 raise ConfigError(f"limit {name}: expected a whole number >= 1, got {getattr(self, name)}")

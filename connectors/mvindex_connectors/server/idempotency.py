@@ -60,9 +60,15 @@ class RepeatableWrites:
     thread: a caller that is gone may already repeat what is being done for it.
     """
 
-    def __init__(self, index: IndexProtocol, store: Store | None, check_open: Callable[[int], None]) -> None:
-        """Take the index, its store unless that is behind another server, and what is called now and then."""
+    def __init__(
+        self, index: IndexProtocol, store: Store | None, check_open: Callable[[int], None], document_chars: int
+    ) -> None:
+        """Take the index, its store unless that is behind another server, and what is called now and then.
+
+        document_chars: of a document at most; another server has its own limit.
+        """
         self._index, self._store, self._check_open = index, store, check_open
+        self._document_chars = document_chars
         self._chunks: IdempotencyCache[IngestReport] = IdempotencyCache()
         self._changes: IdempotencyCache[int] = IdempotencyCache()
 
@@ -95,7 +101,8 @@ class RepeatableWrites:
         else:
             if check is not None:
                 check(given)
-            report = self._add(given, views, IngestHooks(on_progress=self._check_open, mark=mark))
+            hooks = IngestHooks(on_progress=self._check_open, mark=mark, max_document_chars=self._document_chars)
+            report = self._add(given, views, hooks)
         if key:
             self._chunks.put(f"{chunk} {key}", report)
         return report

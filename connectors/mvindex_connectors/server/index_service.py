@@ -16,7 +16,7 @@ from mvindex.ingest import IngestReport
 from mvindex.lexical.bm25 import TermCounts
 from mvindex.maintenance.backups import BackupReport, take_backup
 from mvindex.maintenance.compact import CompactReport
-from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore
+from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore, dump_metadata
 from mvindex.scoring.fusion import Mode
 from mvindex.search.local import LocalSearch
 from mvindex.search.options import ScoringName, SearchOptions
@@ -60,7 +60,8 @@ class IndexService:
         self._is_closing = False
         self._num_calls, self._unused = 0, asyncio.Event()
         self._unused.set()
-        self._writes = RepeatableWrites(index, None if self._local is None else store_of(self._local), self.check_open)
+        store = None if self._local is None else store_of(self._local)
+        self._writes = RepeatableWrites(index, store, self.check_open, self._limits.document_chars)
 
     @property
     def is_read_only(self) -> bool:
@@ -226,6 +227,12 @@ class IndexService:
             return documents
 
         return await self.read(found)
+
+    def metadata_of(self, ids: Sequence[str]) -> dict[str, str]:
+        """Return the metadata, in JSON, of the ids that exist; to be called in a thread."""
+        if self._local is None or not self._local.capabilities.supports(Operation.FILES):
+            return {found.id: dump_metadata(found.metadata, found.id) for found in self.index.get(ids)}
+        return {doc_id: known.metadata for doc_id, known in store_of(self._local).known(ids).items()}
 
     async def has(self, doc_id: str) -> bool:
         """Return whether there is a document of this id."""

@@ -73,6 +73,7 @@ class Lane:
         self.in_encoding: list[Job] | None = None
         self._threads = [ThreadPoolExecutor(1, thread_name_prefix=f"search-{name}") for _ in range(num_batches)]
         self._idle = list(self._threads)
+        self._will_drop = False
 
     @property
     def has_room(self) -> bool:
@@ -105,7 +106,13 @@ class Lane:
         self._idle.insert(0, thread)
 
     def drop_cancelled(self) -> None:
-        """Forget cancelled requests: they would hold their queries until a long search is done."""
+        """Forget cancelled requests, all of this turn of the loop at once: they would hold their queries for long."""
+        if not self._will_drop:
+            self._will_drop = True
+            asyncio.get_running_loop().call_soon(self._drop)
+
+    def _drop(self) -> None:
+        self._will_drop = False
         self.waiting.keep([job for job in self.waiting if not job.future.done()])
 
     def close(self) -> None:

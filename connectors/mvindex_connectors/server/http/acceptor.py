@@ -12,6 +12,7 @@ import logging
 import re
 import socket
 import ssl
+import sys
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ _AT_ONCE = 8
 _PAUSE_S = 0.1
 # Of what a connection has sent, before it is begun.
 _LOOK_BYTES = 4096
+# States of Linux: TCP_CLOSE, TCP_CLOSE_WAIT.
+_ENDED_STATES = (7, 8)
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d{1,12})", re.IGNORECASE)
 
 
@@ -58,6 +61,16 @@ class _Connection:
                 self.sock.shutdown(socket.SHUT_RDWR)
 
 
+def _is_ended(sock: socket.socket) -> bool:
+    """Return whether the client sends no more, where the system says so: most often it is gone."""
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] in _ENDED_STATES
+    except OSError:
+        return True
+
+
 class Acceptor:
     """Accepts the connections of a listening socket for protocols that it makes.
 
@@ -79,8 +92,9 @@ class Acceptor:
         # The one that was idle longest comes first.
         self._open: OrderedDict[_Connection, None] = OrderedDict()
         self._of_address: dict[str, OrderedDict[_Connection, None]] = {}
-        # Those of them that are not begun yet.
+        # Those of them that are not begun yet; those whose client sends no more.
         self._accepted: dict[_Connection, None] = {}
+        self._ended: dict[_Connection, None] = {}
         self._is_closed = False
         self._listen()
 
@@ -89,7 +103,7 @@ class Acceptor:
         self._is_closed = True
         self._loop.remove_reader(self._listener.fileno())
         self._listener.close()
-        for connection in [*self._accepted]:
+        for connection in [*self._accepted, *self._ended]:
             self._forget(connection)
             connection.close()
 
@@ -121,20 +135,29 @@ class Acceptor:
         connection = _Connection(sock, address)
         self._open[connection] = self._accepted[connection] = None
         self._of_address.setdefault(address, OrderedDict())[connection] = None
-        if len(self._accepted) == 1:
+        if len(self._accepted) + len(self._ended) == 1:
             self._loop.call_soon(self._begin)
 
     def _begin(self) -> None:
         """Begin with one of the accepted connections, and call again for the others."""
-        if not self._accepted:
+        connection = self._next()
+        if connection is None:
             return
-        newest = next(reversed(self._accepted))
-        connection = next((each for each in reversed(self._accepted) if self._has_request(each.sock)), newest)
-        del self._accepted[connection]
         connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.task = self._loop.create_task(self._connect(connection))
-        if self._accepted:
+        if self._accepted or self._ended:
             self._loop.call_soon(self._begin)
+
+    def _next(self) -> _Connection | None:
+        """Remove and return the one to begin with: one whose client is gone after all others."""
+        while self._accepted:
+            newest = next(reversed(self._accepted))
+            connection = next((each for each in reversed(self._accepted) if self._has_request(each.sock)), newest)
+            del self._accepted[connection]
+            if not _is_ended(connection.sock):
+                return connection
+            self._ended[connection] = None
+        return self._ended.popitem()[0] if self._ended else None
 
     def _has_request(self, sock: socket.socket) -> bool:
         """Return whether a request has arrived, as far as can be seen, or the beginning of a TLS handshake."""
@@ -187,5 +210,6 @@ class Acceptor:
         if connection in self._open:
             del self._open[connection], self._of_address[connection.address][connection]
             self._accepted.pop(connection, None)
+            self._ended.pop(connection, None)
             if not self._of_address[connection.address]:
                 del self._of_address[connection.address]

@@ -76,7 +76,6 @@ async def start_http(
         date_header=False,
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=int(config.drain_s) + 1,
-        h11_max_incomplete_event_size=32 << 10,
         ws="none",
         http=LimitedProtocol,
     )

@@ -1,4 +1,8 @@
-"""HTTP connections with limits that uvicorn lacks: a time for the head, the number of small chunks, unread bytes."""
+"""HTTP connections with limits that uvicorn lacks: a time for the head, the number of small chunks, unread bytes.
+
+And with rules that h11 leaves to its users: a head that a proxy may read in another way is refused (RFC 9112, 2.2, 5.2
+and 6.1).
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,33 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 _HEAD_TIMEOUT_S = 10.0
+_MAX_HEAD_BYTES = 32 << 10
 # The line before a chunk of less than 4 KiB. To parse it takes the event loop longer than to receive a kilobyte.
 _SMALL_CHUNK = re.compile(rb"\r\n0*[0-9A-Fa-f]{1,3}[ \t]*(?:;[^\r\n]*)?\r\n")
 _SMALL_CHUNKS, _BYTES_A_CHUNK = 1_000, 64
 # What a client may send of a body whose request was answered before its end, such as one that is too large.
 _MAX_UNREAD_BYTES = 64 << 20
+
+
+# An empty line, as h11 ends a head; and in a head a line that ends without CR, or goes on with the one before it.
+_END_OF_HEAD = re.compile(rb"\n\r?\n")
+_AMBIGUOUS = re.compile(rb"(?<!\r)\n|\n[ \t]")
+
+
+class StrictConnection(h11.Connection):
+    """A connection that takes only heads which everyone reads in the same way."""
+
+    def next_event(self) -> Any:
+        """Return the next event; h11.RemoteProtocolError for an ambiguous head."""
+        if self.their_state is h11.IDLE:
+            head = self.trailing_data[0].lstrip(b"\r\n")
+            end = _END_OF_HEAD.search(head)
+            if _AMBIGUOUS.search(head, 0, end.end() if end else len(head)):
+                raise h11.RemoteProtocolError("expected lines that end with CRLF, none of them folded")
+        event = super().next_event()
+        if isinstance(event, h11.Request) and {b"content-length", b"transfer-encoding"} <= dict(event.headers).keys():
+            raise h11.RemoteProtocolError("expected Content-Length or Transfer-Encoding, got both")
+        return event
 
 
 class LimitedProtocol(H11Protocol):
@@ -35,6 +61,7 @@ class LimitedProtocol(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         """Start the timer."""
         super().connection_made(transport)
+        self.conn = StrictConnection(h11.SERVER, _MAX_HEAD_BYTES)
         self._timer = self.loop.call_later(_HEAD_TIMEOUT_S, self._close)
 
     def data_received(self, data: bytes) -> None:

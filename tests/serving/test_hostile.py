@@ -1,0 +1,182 @@
+"""Hostile requests and texts: heads that proxies read differently, documents that are too long, callers that leave."""
+
+import asyncio
+import http.client
+import json
+import re
+import socket
+import threading
+import time
+from contextlib import closing
+
+import numpy as np
+import pytest
+from serving_tools import NoObserver, fill, served, vectors
+
+import mvindex
+from mvindex import Document
+from mvindex.errors import DocumentError
+from mvindex.search.options import SearchOptions
+from mvindex_connectors.remote import IndexClient
+from mvindex_connectors.server.batching import Batcher
+from mvindex_connectors.server.config import Limits, ServerConfig
+from mvindex_connectors.server.index_service import IndexService
+from mvindex_connectors.server.response_budget import ResponseBudget, ResponseMeter
+from mvindex_connectors.server.tenants import TenantIndex
+
+HOST = b"Host: localhost\r\n"
+BODY = b'{"vector":[1],"top_k":1}'
+POST = b"POST /v1/indexes/a/search HTTP/1.1\r\n" + HOST + b"content-type: application/json\r\n"
+LENGTH = b"Content-Length: %d\r\n" % len(BODY)
+CHUNKED = b"Transfer-Encoding: chunked\r\n"
+CHUNKS = b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
+GET = b"GET /livez HTTP/1.1\r\n" + HOST + b"\r\n"
+CHARS = 5000
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory):
+    path = tmp_path_factory.mktemp("hostile") / "a.mvx"
+    fill(path)
+    with served(f"--index=a={path}", "--http", "0", "--max-document-chars", str(CHARS)) as serving:
+        yield serving
+
+
+def exchange(serving, *pieces):
+    """Return the status of each response to these bytes, and whether the server ended the connection."""
+    host, _, port = serving.http.partition("://")[2].rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=20) as sock:
+        for piece in pieces:
+            sock.sendall(piece)
+            time.sleep(0.02)
+        received, is_closed = b"", False
+        sock.settimeout(1)
+        try:
+            while not is_closed:
+                part = sock.recv(1 << 16)
+                received, is_closed = received + part, not part
+        except TimeoutError:
+            pass
+    return list(map(int, re.findall(rb"HTTP/1\.1 (\d+)", received))), is_closed
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        POST + LENGTH + CHUNKED + b"\r\n" + CHUNKS,
+        POST + CHUNKED + LENGTH + b"\r\n" + CHUNKS,
+        POST + b"content-length: 4\r\ntransfer-encoding: Chunked\r\n\r\n" + CHUNKS,
+        b"GET /livez HTTP/1.1\nHost: localhost\n\n",
+        b"GET /livez HTTP/1.1\r\nHost: localhost\nX: a\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX: a\r\n b\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX: a\r\n\tb\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX: a\r\n\n",
+    ],
+)
+def test_a_head_that_others_may_read_differently_is_refused_and_the_connection_ended(serving, head):
+    assert exchange(serving, head) == ([400], True)
+    assert exchange(serving, GET + head) == ([200, 400], True)
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [GET],
+        [GET[:15], GET[15:21], GET[21:-3], GET[-3:-1], GET[-1:]],
+        [GET[: GET.index(b"\r") + 1], GET[GET.index(b"\r") + 1 :]],
+    ],
+)
+def test_a_plain_head_is_read_however_it_comes(serving, pieces):
+    assert exchange(serving, *pieces) == ([200], False)
+
+
+@pytest.mark.parametrize("body", [LENGTH + b"\r\n" + BODY, CHUNKED + b"\r\n" + CHUNKS])
+def test_a_body_has_either_a_length_or_chunks_and_another_request_may_follow(serving, body):
+    # The vector has another dimension than the index.
+    assert exchange(serving, POST + body + GET) == ([400, 200], False)
+
+
+def add_by_http(serving, text):
+    host = serving.http.partition("://")[2]
+    connection = http.client.HTTPConnection(host, timeout=30)
+    documents = {"documents": [{"id": "long", "text": text, "title": "t"}], "views": [vectors(1).tolist()]}
+    connection.request("POST", "/v1/indexes/a/documents", json.dumps(documents), {"content-type": "application/json"})
+    with closing(connection):
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+
+
+def test_a_document_is_refused_by_its_length_at_every_door_of_a_server(serving):
+    message = f"document 'long': expected at most {CHARS:,} characters, got {CHARS + 1:,}"
+    status, answer = add_by_http(serving, "x" * CHARS)
+    refused = answer["error"]["message"]
+    assert status == 400 and message in refused and "--max-document-chars" in refused
+    with IndexClient(serving.url()) as client:
+        with pytest.raises(DocumentError, match=message):
+            client.add_views([Document("long", "x" * CHARS, "t")], vectors(1)[:, None])
+        assert "long" not in client
+    assert add_by_http(serving, "x" * (CHARS - 1))[0] == 200
+
+
+def test_the_text_of_anothers_document_is_not_read_for_a_tenant(tmp_path, monkeypatch):
+    read = []
+    with mvindex.create(tmp_path / "a.mvx", dim=16) as index:
+        both = [Document("own", "x", "", {"tenant": "a"}), Document("other", "y" * 100_000, "", {"tenant": "b"})]
+        index.add_views(both, vectors(2)[:, None])
+        service = IndexService("a", index, ServerConfig(indexes=[("a", str(tmp_path / "a.mvx"))]), NoObserver())
+        found = index.get
+        monkeypatch.setattr(index, "get", lambda ids: read.extend(ids) or found(ids))
+        tenant = TenantIndex(service, {"tenant": "a"})
+        assert tenant._own(["other", "own", "nobody"]) == ["own"]
+        assert read == []
+        service.close()
+
+
+class LongTexts:
+    """An index whose documents are long where a query is above 0; its citations wait until they may be chosen."""
+
+    def __init__(self, may_cite):
+        self._may_cite = may_cite
+
+    def search_with_options(self, queries, options, *, text):
+        return [self._result(row[0] > 0) for row in np.asarray(queries)]
+
+    def _result(self, is_long):
+        may_cite = self._may_cite
+
+        class Found:
+            id, title, text = "d", "", "x" * (200_000 if is_long else 10)
+
+            @property
+            def citation(self):
+                assert not is_long or may_cite.wait(20)
+
+        class Result:
+            hits = (Found(),)
+
+        return Result()
+
+
+def test_a_search_does_not_wait_for_the_citations_of_long_texts():
+    may_cite = threading.Event()
+
+    async def run():
+        batcher = Batcher(LongTexts(may_cite), NoObserver(), Limits(), batch=64, state=lambda: None)
+        options = SearchOptions(top_k=1)
+
+        def search(value, caller):
+            meter = ResponseMeter(ResponseBudget(1 << 30))
+            meter.caller = caller
+            return asyncio.ensure_future(batcher.search(np.full((1, 4), value, "f4"), options, meter, ["when"]))
+
+        long = [search(1, "hostile") for _ in range(3)]
+        await asyncio.sleep(0.05)
+        (short,) = await asyncio.wait_for(search(-1, "other"), 20)
+        assert short.hits[0].id == "d" and not any(each.done() for each in long)
+        long[1].cancel()
+        may_cite.set()
+        answers = await asyncio.wait_for(asyncio.gather(*long, return_exceptions=True), 20)
+        assert [isinstance(answer, asyncio.CancelledError) for answer in answers] == [False, True, False]
+        batcher.close()
+
+    asyncio.run(run())
