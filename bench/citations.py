@@ -9,7 +9,7 @@ retrieval counts: the share of winning views' snippets, and of citations, that h
 with its mean length. `terms` chooses without the views, as lexical search does. Then all passages are searched, dense
 and hybrid: the same of the first hit, beside the share of its whole texts. `ms` is CPU time per citation.
 
---fit prints the weights of mvindex/text/citation.py: a softmax regression on squad's training questions, by the
+--fit prints the weights of mvindex/corpus/text/citation.py: a softmax regression on squad's training questions, by the
 features of each sentence of the gold passage. No test question is read for it.
 """
 
@@ -27,11 +27,11 @@ from quality import GOLD_SETS, batches, load
 
 import mvindex
 from mvindex.corpus import read_documents
+from mvindex.corpus.text.citation import WEIGHTS, Citer, ScoredViews, parted_text
 from mvindex.encoder import load_encoder
-from mvindex.eval.answers import AnswerMatcher
-from mvindex.eval.questions import read_questions
+from mvindex.measure.answers import AnswerMatcher
+from mvindex.measure.questions import read_questions
 from mvindex.records import winning_text
-from mvindex.text.citation import WEIGHTS, Citer, ScoredViews, parted_text
 
 MODES = ("dense", "hybrid")
 STEPS, RATE, MOMENTUM, PENALTY = 3000, 1.0, 0.9, 1e-4

@@ -26,7 +26,7 @@ import tiny
 from scale_parts.indexes import cached
 
 from mvindex.kernels import prefetch as pages_of
-from mvindex.scoring.aggregate import Scoring
+from mvindex.kernels.score import Scoring
 from mvindex.search.rescore import Pairs, score_pairs
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.segments import BLOCK_BYTES, MappedSegment

@@ -34,8 +34,8 @@ from vectors import cached_index, cached_squad  # noqa: E402
 import mvindex  # noqa: E402
 from mvindex.engines import open_scan  # noqa: E402
 from mvindex.engines.build import EngineCache  # noqa: E402
-from mvindex.eval.metrics import Evaluation  # noqa: E402
-from mvindex.scoring.aggregate import Aggregate, Scoring  # noqa: E402
+from mvindex.kernels.score import Aggregate, Scoring  # noqa: E402
+from mvindex.measure.metrics import Evaluation  # noqa: E402
 from mvindex.search import Engines, Request, rescore, search_documents  # noqa: E402
 from mvindex.store.embedded import EmbeddedStore  # noqa: E402
 

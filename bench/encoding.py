@@ -27,10 +27,10 @@ import torch
 from rounds import add_options, alternate, ratio_text, ratios, show
 
 import mvindex
-from mvindex.checkpoint import load_parts, load_tokenizer, read_checkpoint
 from mvindex.corpus import read_documents
 from mvindex.encoder import load_encoder
 from mvindex.encoder.batches import batches
+from mvindex.encoder.checkpoint import load_parts, load_tokenizer, read_checkpoint
 from mvindex.encoder.device import batch_shape, document_dtype
 from mvindex.encoder.forward import last_states
 from mvindex.encoder.inputs import Inputs

@@ -32,8 +32,8 @@ import tiny
 
 import mvindex
 from mvindex.index import embedded_store_of
-from mvindex.planning.layouts import Machine, PlanRequest, assumed_scan, make_plan
-from mvindex.planning.sizes import Collection
+from mvindex.measure.planning.layouts import Machine, PlanRequest, assumed_scan, make_plan
+from mvindex.measure.planning.sizes import Collection
 from mvindex.store.views import ViewType
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

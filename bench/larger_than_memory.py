@@ -20,7 +20,7 @@ import numpy as np
 import tiny
 
 import mvindex
-from mvindex.planning.units import parse_bytes
+from mvindex.measure.planning.units import parse_bytes
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 limits = importlib.import_module("tests.helpers.memory_limits")

@@ -35,8 +35,8 @@ from mvindex.encoder import load_encoder, prepare_queries
 from mvindex.engines import open_scan
 from mvindex.engines.build import EngineCache
 from mvindex.engines.protocol import ranks_documents
-from mvindex.eval.questions import Question
 from mvindex.index import Index, embedded_store_of
+from mvindex.measure.questions import Question
 from mvindex.search import local
 from mvindex.search.rescore import Best
 from mvindex.store.reader import SnapshotReader

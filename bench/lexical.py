@@ -25,10 +25,10 @@ import tiny
 
 import mvindex
 from mvindex.corpus import read_documents
-from mvindex.eval.questions import read_questions
 from mvindex.index import embedded_store_of
-from mvindex.lexical.tokenizer import Lexical, tokenize
-from mvindex.scoring.fusion import Fusion
+from mvindex.measure.questions import read_questions
+from mvindex.search.fusion import Fusion
+from mvindex.store.lexical.tokenizer import Lexical, tokenize
 
 FILES = ("squad/passages.tsv", "wiki_sample/passages.tsv.zst", "pubmedqa/corpus.jsonl.gz")
 BATCH, DIM, TOP_K = 10_000, 8, 10

@@ -26,7 +26,7 @@ from mcp import Client, StdioServerParameters  # noqa: E402
 
 import mvindex  # noqa: E402
 from mvindex.corpus import CorpusOptions, read_documents  # noqa: E402
-from mvindex.eval.questions import read_questions  # noqa: E402
+from mvindex.measure.questions import read_questions  # noqa: E402
 from tests.agents.mcp_serving import command, listening  # noqa: E402
 
 TURN = 20

@@ -24,7 +24,7 @@ from mvindex.engines.scan_torch import ScanConfig, TorchScan
 from mvindex.engines.scan_vnni import VnniScan
 from mvindex.engines.torch_blocks import Precision
 from mvindex.kernels import has_int8_products
-from mvindex.scoring.aggregate import Aggregate, Scoring
+from mvindex.kernels.score import Aggregate, Scoring
 from mvindex.search import Engines, Request, search_documents
 from mvindex.store.embedded import EmbeddedStore
 

@@ -21,8 +21,8 @@ import tiny
 from vectors import cached_squad
 
 import mvindex
+from mvindex.kernels.score import decode
 from mvindex.store.embedded import EmbeddedStore
-from mvindex.store.views import decode
 
 EPS = "0,0.05,0.1,0.2,0.3,0.4,0.5,0.6"
 CUTOFFS = (1, 5, 20)

@@ -26,8 +26,8 @@ import tiny
 import mvindex
 from mvindex.corpus import CorpusOptions, read_documents
 from mvindex.encoder import load_encoder
-from mvindex.eval.metrics import Evaluation
-from mvindex.eval.questions import read_qrels, read_questions
+from mvindex.measure.metrics import Evaluation
+from mvindex.measure.questions import read_qrels, read_questions
 
 # name -> (corpus, question files, options): titles of the two SQuADShifts sets mean nothing.
 NO_TITLE = CorpusOptions(title_field="")

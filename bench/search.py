@@ -34,10 +34,10 @@ from vectors import cached_index
 
 from mvindex import set_threads
 from mvindex.engines import open_scan
+from mvindex.kernels.score import decode
 from mvindex.kernels.threads import run_in_threads
 from mvindex.search import Engines, Request, search_documents
 from mvindex.store.embedded import EmbeddedStore
-from mvindex.store.views import decode
 
 STOCK_THRESHOLD = faiss.cvar.distance_compute_blas_threshold
 RUN_QUERIES = 16

@@ -13,7 +13,7 @@ import tiny
 
 import mvindex
 from mvindex.corpus import CorpusOptions, read_documents
-from mvindex.eval.questions import read_questions
+from mvindex.measure.questions import read_questions
 
 CACHE = tiny.FOLDER or Path(__file__).resolve().parent.parent / "build" / "bench"
 CHUNK_DOCUMENTS = 8192

@@ -25,7 +25,7 @@ from quality import GOLD_SETS, batches, load
 import mvindex
 from mvindex.corpus import read_documents
 from mvindex.encoder import load_encoder
-from mvindex.eval.questions import read_qrels, read_questions
+from mvindex.measure.questions import read_qrels, read_questions
 
 SPLITTERS = ("sentences-1", "parts-1")
 MODES = {"dense": {"mode": "dense"}, "hybrid": {"mode": "hybrid"}}

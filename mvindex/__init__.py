@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from mvindex.index import Index, IndexProtocol
     from mvindex.index.factory import create
     from mvindex.index.factory import open_index as open
+    from mvindex.io.sync import SyncOptions, SyncReport, sync_folder
     from mvindex.kernels.threads import set_threads
     from mvindex.maintenance.backups import restore
     from mvindex.maintenance.dispatch import repair, salvage, verify
-    from mvindex.sync import SyncOptions, SyncReport, sync_folder
 
 __version__ = "0.2.0"
 __all__ = [
@@ -60,8 +60,8 @@ _LAZY_EXPORTS = {
     "CallableEncoder": ("mvindex.encoder", "CallableEncoder"),
     "Index": ("mvindex.index", "Index"),
     "IndexProtocol": ("mvindex.index", "IndexProtocol"),
-    "SyncOptions": ("mvindex.sync", "SyncOptions"),
-    "SyncReport": ("mvindex.sync", "SyncReport"),
+    "SyncOptions": ("mvindex.io.sync", "SyncOptions"),
+    "SyncReport": ("mvindex.io.sync", "SyncReport"),
     "create": ("mvindex.index.factory", "create"),
     "load_encoder": ("mvindex.encoder", "load_encoder"),
     "open": ("mvindex.index.factory", "open_index"),
@@ -71,7 +71,7 @@ _LAZY_EXPORTS = {
     "salvage": ("mvindex.maintenance.dispatch", "salvage"),
     "save_sentence_transformer": ("mvindex.encoder.sentence_transformers", "save_sentence_transformer"),
     "set_threads": ("mvindex.kernels.threads", "set_threads"),
-    "sync_folder": ("mvindex.sync", "sync_folder"),
+    "sync_folder": ("mvindex.io.sync", "sync_folder"),
     "verify": ("mvindex.maintenance.dispatch", "verify"),
 }
 

@@ -21,6 +21,7 @@ Floats: TypeAlias = npt.NDArray[np.float32]
 Doubles: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
+Hashes: TypeAlias = npt.NDArray[np.uint64]
 Span: TypeAlias = tuple[int, int]
 # Called with a step, how much of it is done, and how much there is (None: not known).
 ProgressCallback: TypeAlias = "Callable[[str, int, int | None], None]"

@@ -4,7 +4,7 @@ import shutil
 
 from playwright.sync_api import sync_playwright
 
-from mvindex.analysis.page import write_page
+from mvindex.measure.analysis.page import write_page
 
 FLAGS = (
     "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync", "--disable-background-networking",

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from mvindex.corpus import CorpusOptions, read_documents
-from mvindex.eval.questions import read_questions
+from mvindex.measure.questions import read_questions
 
 ROOT = Path(__file__).resolve().parents[2]
 SQUAD = ROOT / "examples/squad"

@@ -11,8 +11,8 @@ from pathlib import Path
 from fuzz_parts.checkpoint_layouts import LAYOUTS
 from fuzz_parts.opened_files import only_below
 from fuzz_parts.target import Limits, require
-from mvindex.checkpoint import read_checkpoint
-from mvindex.checkpoint.settings import Settings
+from mvindex.encoder.checkpoint import read_checkpoint
+from mvindex.encoder.checkpoint.settings import Settings
 from mvindex.errors import CheckpointError
 
 _KEYS = ("max_views", "normalise", "temperature", "residual", "own_snippet", "separate", "label")

@@ -14,7 +14,7 @@ import transformers
 
 from fuzz_parts.opened_files import only_below
 from fuzz_parts.target import Limits, require
-from mvindex.checkpoint import load_parts, load_tokenizer, read_checkpoint
+from mvindex.encoder.checkpoint import load_parts, load_tokenizer, read_checkpoint
 from mvindex.errors import CheckpointError
 
 _WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[VIE]", "[VIE_1]", "the", "cat", "sat", "##s", ".")

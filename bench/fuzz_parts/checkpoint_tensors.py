@@ -14,8 +14,8 @@ import torch
 
 from fuzz_parts.opened_files import only_below
 from fuzz_parts.target import Choices, Limits, require
-from mvindex.checkpoint.adapter import merge_adapter
-from mvindex.checkpoint.tensors import read_tensors
+from mvindex.encoder.checkpoint.adapter import merge_adapter
+from mvindex.encoder.checkpoint.tensors import read_tensors
 from mvindex.errors import CheckpointError
 
 _KINDS = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fuzz_parts.target import Limits, require
 from mvindex.errors import CorpusError
-from mvindex.eval.questions import read_qrels
+from mvindex.measure.questions import read_qrels
 
 _HEADER = ["query-id", "corpus-id", "score"]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fuzz_parts.target import Limits, require
 from mvindex.errors import CorpusError
-from mvindex.eval.questions import Question, QuestionFormat, read_questions
+from mvindex.measure.questions import Question, QuestionFormat, read_questions
 
 _FORMATS = (None, *QuestionFormat)
 _SEEDS = (

@@ -9,7 +9,7 @@ from vectors import CACHE
 
 import mvindex
 from mvindex.index import embedded_store_of
-from mvindex.store.views import decode
+from mvindex.kernels.score import decode
 
 ROWS = 16_384
 DOCUMENTS = 2048

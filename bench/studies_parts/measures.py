@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from mvindex.analysis.measures import local_variations, pair_scores, perplexities
-from mvindex.eval.answers import AnswerMatcher
+from mvindex.measure.analysis.measures import local_variations, pair_scores, perplexities
+from mvindex.measure.answers import AnswerMatcher
 from mvindex.records import Views
 from mvindex_train.evaluation import gold_ranks, view_cosine
 

@@ -4,8 +4,8 @@ import shutil
 
 import numpy as np
 
-from mvindex.analysis.measures import gradient_weights, pair_scores, variances
 from mvindex.encoder import load_encoder
+from mvindex.measure.analysis.measures import gradient_weights, pair_scores, variances
 from mvindex.records import Views
 from mvindex_train.checkpoints import save_checkpoint
 from mvindex_train.data import ExampleStore, read_examples

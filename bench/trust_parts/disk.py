@@ -12,8 +12,8 @@ import numpy as np
 from vectors import CACHE
 
 import mvindex
+from mvindex.durable import EVENT
 from mvindex.store.catalog import ReadConnection
-from mvindex.store.fsync import EVENT
 from trust_parts.data import documents_with_views
 from trust_parts.turns import now, paired, ratio_text, ratios
 

@@ -119,10 +119,10 @@ def analyze(  # noqa: PLR0913 - each option is a flag of the command
 
     Example: mvindex analyze corpus.mvx --questions questions.jsonl --html report.html
     """
-    from mvindex.analysis import AnalysisOptions, page
-    from mvindex.analysis import analyze as analyze_index
     from mvindex.cli.progress import show_step_progress
-    from mvindex.eval.questions import read_qrels, read_questions
+    from mvindex.measure.analysis import AnalysisOptions, page
+    from mvindex.measure.analysis import analyze as analyze_index
+    from mvindex.measure.questions import read_qrels, read_questions
 
     parse_search_options(scoring=scoring, temperature=temperature)
     options = AnalysisOptions(
@@ -157,8 +157,8 @@ def analyze(  # noqa: PLR0913 - each option is a flag of the command
 
 
 def _print(report: Mapping[str, Any]) -> None:
-    from mvindex.analysis.summary import facts, grids
     from mvindex.cli import render
+    from mvindex.measure.analysis.summary import facts, grids
 
     for title, rows in facts(report).items():
         render.print_table(title, rows)
@@ -172,7 +172,7 @@ def _print(report: Mapping[str, Any]) -> None:
 
 def _is_encoder(path: Path) -> bool:
     """Return whether this names an encoder rather than an index."""
-    from mvindex.checkpoint.hub import PACKAGED_NAMES
+    from mvindex.encoder.checkpoint.hub import PACKAGED_NAMES
 
     is_packaged = str(path) in PACKAGED_NAMES and not path.exists()
     return is_packaged or any((path / name).is_file() for name in ("mvindex.json", "config.json"))

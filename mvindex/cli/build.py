@@ -34,8 +34,8 @@ from mvindex.cli.options import (
 from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
 
 if TYPE_CHECKING:
-    from mvindex.eval.questions import Question
     from mvindex.index import Index
+    from mvindex.measure.questions import Question
 
 
 def build(  # noqa: PLR0913 - each option is a flag of the command
@@ -150,7 +150,7 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
 
 def _summary(row: Mapping[str, Any]) -> list[str]:
     """Return what was built and what to do next, in sentences."""
-    from mvindex.planning.units import format_bytes, format_seconds
+    from mvindex.measure.planning.units import format_bytes, format_seconds
 
     took, size = format_seconds(row["seconds"]), format_bytes(row["engine_bytes"])
     said = [
@@ -206,8 +206,8 @@ def _refuse_others(lexical: str | None, fields: Sequence[str] | None, others: Ma
 def _build_table(place: str | None, lexical: str | None, fields: Sequence[str], output: Output) -> None:
     """Enable lexical search with this tokenizer, or remove it (none); without one, declare the filter fields."""
     from mvindex.cli.progress import show_step_progress
-    from mvindex.lexical.language import AUTO, NONE
-    from mvindex.lexical.tokenizer import Lexical
+    from mvindex.store.lexical.language import AUTO, NONE
+    from mvindex.store.lexical.tokenizer import Lexical
 
     if lexical not in (NONE, AUTO, None):
         parse_choice("--lexical", lexical, Lexical)
@@ -229,7 +229,7 @@ def _build_table(place: str | None, lexical: str | None, fields: Sequence[str], 
 
 def _set_lexical(index: Index, lexical: str) -> None:
     from mvindex.cli.progress import show_count_progress
-    from mvindex.lexical.language import NONE
+    from mvindex.store.lexical.language import NONE
 
     with show_count_progress("indexing terms", None) as advance:
         if lexical == NONE:
@@ -256,7 +256,7 @@ def _open_for_build(place: str | None) -> Index:
 
 
 def _read_questions(file: str, format: str | None) -> list[Question]:
-    from mvindex.eval.questions import read_questions
+    from mvindex.measure.questions import read_questions
 
     return list(read_questions([file], parse_question_format(format)))
 
@@ -266,7 +266,7 @@ def _measure_recall(index: Index, questions: Sequence[Question], cutoffs: tuple[
 
     same_first is the share of questions for which both rank the same document first.
     """
-    from mvindex.eval.metrics import Evaluation
+    from mvindex.measure.metrics import Evaluation
 
     before, after = Evaluation(cutoffs), Evaluation(cutoffs)
     num_same = 0

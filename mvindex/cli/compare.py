@@ -20,7 +20,7 @@ from mvindex.cli.output import JsonOption, Output, OutputOption, print_rows
 from mvindex.cli.terminal import print_json
 
 if TYPE_CHECKING:
-    from mvindex.eval.compare import RunReport
+    from mvindex.measure.compare import RunReport
 
 MeasureOption = Annotated[
     list[str] | None,
@@ -59,8 +59,8 @@ def compare(  # noqa: PLR0913 - each option is a flag of the command
 
     Example: mvindex compare dense.run hybrid.run --qrels qrels/test.tsv --measure nDCG@10 --measure R@100
     """
-    from mvindex.eval.compare import DEFAULT_MEASURES, compare_runs, read_run
-    from mvindex.eval.questions import read_qrels
+    from mvindex.measure.compare import DEFAULT_MEASURES, compare_runs, read_run
+    from mvindex.measure.questions import read_qrels
 
     if (qrels is None) == (not questions):
         raise typer.BadParameter("expected judgements: either --qrels FILE or --questions FILE")
@@ -113,7 +113,7 @@ def print_comparison(report: RunReport, output: Output) -> None:
 def _gold(files: list[str], format: str | None) -> Mapping[str, Mapping[str, int]]:
     """Return judgements of which the gold document of each question is the only one."""
     from mvindex.errors import ConfigError
-    from mvindex.eval.questions import read_questions
+    from mvindex.measure.questions import read_questions
 
     found = read_questions(files, parse_question_format(format))
     judged = {question.id: {question.passage_id: 1} for question in found if question.passage_id is not None}

@@ -149,7 +149,7 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _summary(row: Mapping[str, Any]) -> list[str]:
     """Return what an index holds, how it searches, and what its owner may want to do, in sentences."""
-    from mvindex.planning.units import format_bytes
+    from mvindex.measure.planning.units import format_bytes
 
     documents, views, encoder = row["documents"], row["views"], row["encoder"]
     each = f" ({views / documents:.1f} per document)" if documents else ""

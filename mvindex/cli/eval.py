@@ -122,10 +122,10 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
     Example: mvindex eval --index corpus.mvx --questions queries.jsonl --qrels qrels.tsv --json
     """
     from mvindex.cli.progress import show_count_progress
-    from mvindex.eval.compare import read_run
-    from mvindex.eval.metrics import Evaluation
-    from mvindex.eval.questions import read_qrels, read_questions
-    from mvindex.eval.run_files import open_run
+    from mvindex.measure.compare import read_run
+    from mvindex.measure.metrics import Evaluation
+    from mvindex.measure.questions import read_qrels, read_questions
+    from mvindex.measure.run_files import open_run
 
     options = parse_search_options(
         filter_json=filter_json,
@@ -175,7 +175,7 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
     if not others or judged is None:
         _print_report(report, output)
         return
-    from mvindex.eval.compare import DEFAULT_MEASURES, compare_runs
+    from mvindex.measure.compare import DEFAULT_MEASURES, compare_runs
 
     compared = compare_runs({**others, "this": own}, judged, measure or DEFAULT_MEASURES)
     if output is not Output.TABLE:

@@ -280,7 +280,7 @@ def vectors(  # noqa: PLR0913 - each option is a flag of the command
 def _target(index: str, encoder: str | None, dtype: str | None, lexical: str | None) -> Target:
     from mvindex.encoder import load_encoder
     from mvindex.io.import_ import Target, check_target
-    from mvindex.lexical.tokenizer import Lexical
+    from mvindex.store.lexical.tokenizer import Lexical
     from mvindex.store.views import ViewType
 
     if dtype is not None:
@@ -306,7 +306,7 @@ def _texts(corpus: list[str] | None, missing: str, corpus_format: str | None) ->
 
 
 def _memory(text: str | None) -> int | None:
-    from mvindex.planning.units import parse_bytes
+    from mvindex.measure.planning.units import parse_bytes
 
     return None if text is None else parse_bytes("--memory-limit", text)
 

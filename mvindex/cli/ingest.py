@@ -196,15 +196,15 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
 
     Example: mvindex ingest notes/ --include '*.md'
     """
-    from mvindex.checkpoint.families import parse_family
     from mvindex.cli.progress import DocumentProgress
     from mvindex.corpus import FolderFile, FolderOptions, is_folder, open_corpus
     from mvindex.corpus.paths import names_of
+    from mvindex.encoder.checkpoint.families import parse_family
     from mvindex.index.factory import has_shard
     from mvindex.ingest.files import CorpusIngest, OnError
     from mvindex.ingest.prune import check_eps
-    from mvindex.lexical.language import AUTO, NONE
-    from mvindex.lexical.tokenizer import Lexical
+    from mvindex.store.lexical.language import AUTO, NONE
+    from mvindex.store.lexical.tokenizer import Lexical
     from mvindex.store.views import ViewType
 
     place = _parse_place(shards, shard)
@@ -276,7 +276,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
 def _lexical_of_shards(paths: Sequence[str], options: CorpusOptions) -> str:
     """Return the terms that suit the first texts of a whole corpus: all shards of an index have the same."""
     from mvindex.corpus import Row, open_corpus
-    from mvindex.lexical.language import detect_lexical
+    from mvindex.store.lexical.language import detect_lexical
 
     if "-" in paths:
         raise ConfigError(
@@ -347,8 +347,8 @@ def open_for_ingest(
 
 def _create(path: str, new: dict[str, Any], device: str | None, place: ShardPlace | None) -> Index:
     """Create an index, or a shard of one."""
-    from mvindex.checkpoint.hub import DEFAULT
     from mvindex.encoder import load_encoder
+    from mvindex.encoder.checkpoint.hub import DEFAULT
     from mvindex.index.factory import (
         check_temperature,
         create_index,
@@ -381,8 +381,8 @@ def _create(path: str, new: dict[str, Any], device: str | None, place: ShardPlac
 
 def _check_settings(index: IndexProtocol, new: dict[str, Any]) -> None:
     """Raise ConfigError when an option for a new index differs from this one; equal options are accepted."""
-    from mvindex.checkpoint.families import AUTO_VIEWS
-    from mvindex.lexical.language import AUTO, NONE
+    from mvindex.encoder.checkpoint.families import AUTO_VIEWS
+    from mvindex.store.lexical.language import AUTO, NONE
 
     info = index.info()
     encoder = info.encoder or {}
@@ -458,7 +458,7 @@ def _print_ingest(report: CorpusIngestReport, path: str, index: IndexProtocol, s
 
 def _summary(row: Mapping[str, Any]) -> list[str]:
     """Return what became of the documents, and what to do next, in sentences."""
-    from mvindex.planning.units import format_seconds
+    from mvindex.measure.planning.units import format_seconds
 
     kinds = ("added", "replaced", "updated", "unchanged", "rejected")
     done = [f"{row[kind]:,} {kind}" for kind in kinds if row[kind]]

@@ -20,9 +20,9 @@ from mvindex.errors import ConfigError, QueryError, Unsupported
 from mvindex.paths import user_path
 
 if TYPE_CHECKING:
-    from mvindex.eval.questions import QuestionFormat
     from mvindex.index import Index, IndexProtocol
-    from mvindex.scoring.fusion import Mode
+    from mvindex.measure.questions import QuestionFormat
+    from mvindex.search.fusion import Mode
     from mvindex.search.options import SearchOptions
 
 T = TypeVar("T")
@@ -387,7 +387,7 @@ def find_judged_files(questions: list[str], qrels: str | None, split: str | None
 
 def parse_question_format(name: str | None) -> QuestionFormat | None:
     """Return the format of this name; None stands for detection."""
-    from mvindex.eval.questions import QuestionFormat
+    from mvindex.measure.questions import QuestionFormat
 
     return None if name is None else parse_choice("--format", name, QuestionFormat)
 
@@ -424,8 +424,8 @@ def parse_search_options(  # noqa: PLR0913 - one parameter for each option of th
         QueryError: For numbers out of range, and a filter that is not JSON.
 
     """
-    from mvindex.scoring.aggregate import Aggregate
-    from mvindex.scoring.fusion import Method, Mode
+    from mvindex.kernels.score import Aggregate
+    from mvindex.search.fusion import Method, Mode
     from mvindex.search.options import SearchOptions
 
     aggregate = parse_choice("--scoring", scoring, Aggregate)
@@ -461,7 +461,7 @@ def parse_search_options(  # noqa: PLR0913 - one parameter for each option of th
 
 
 def _parse_mode(mode: str, hybrid: bool) -> Mode:
-    from mvindex.scoring.fusion import Mode
+    from mvindex.search.fusion import Mode
 
     chosen = parse_choice("--mode", mode, Mode)
     if hybrid and chosen not in (Mode.AUTO, Mode.HYBRID):

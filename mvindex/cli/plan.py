@@ -12,8 +12,8 @@ from mvindex.cli.output import JsonOption, Output, OutputOption, print_rows
 from mvindex.cli.terminal import print_json
 
 if TYPE_CHECKING:
-    from mvindex.planning import Collection, Plan
-    from mvindex.planning.rates import Rates
+    from mvindex.measure.planning import Collection, Plan
+    from mvindex.measure.planning.rates import Rates
 
 
 # Headings of options in the help.
@@ -99,10 +99,10 @@ def plan(  # noqa: PLR0913 - each option is a flag of the command
 
     Example: mvindex plan --documents 21M --views 8 --dim 768 --ram 64G --disk 2T
     """
-    from mvindex.planning import Collection, Machine, PlanRequest, make_plan
-    from mvindex.planning.layouts import assumed_scan
-    from mvindex.planning.report import plan_json
-    from mvindex.planning.units import parse_bytes, parse_count
+    from mvindex.measure.planning import Collection, Machine, PlanRequest, make_plan
+    from mvindex.measure.planning.layouts import assumed_scan
+    from mvindex.measure.planning.report import plan_json
+    from mvindex.measure.planning.units import parse_bytes, parse_count
     from mvindex.store.views import ViewType
 
     collection = Collection(
@@ -131,7 +131,7 @@ def plan(  # noqa: PLR0913 - each option is a flag of the command
 def _measure(collection: Collection, folder: Path) -> Rates:
     """Return the rates of this machine; progress goes to stderr."""
     from mvindex.cli.progress import show_step_progress
-    from mvindex.planning.calibrate import MAX_SECONDS, measure_rates
+    from mvindex.measure.planning.calibrate import MAX_SECONDS, measure_rates
 
     note(f"measuring this machine in {folder.absolute()}: at most {MAX_SECONDS:.0f} s; Ctrl-C stops it")
     with show_step_progress() as on_progress:
@@ -139,7 +139,7 @@ def _measure(collection: Collection, folder: Path) -> Rates:
 
 
 def _print_plan(made: Plan, output: Output) -> None:
-    from mvindex.planning.report import header, notes, plan_rows, summary
+    from mvindex.measure.planning.report import header, notes, plan_rows, summary
 
     if output is Output.TSV:
         print_rows("", header(made), plan_rows(made), output)

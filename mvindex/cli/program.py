@@ -115,7 +115,7 @@ def root(
     global _is_debug
     _is_debug = debug
     if allow_download:
-        from mvindex.checkpoint.hub import ALLOW_DOWNLOAD
+        from mvindex.encoder.checkpoint.hub import ALLOW_DOWNLOAD
 
         os.environ[ALLOW_DOWNLOAD] = "1"
 

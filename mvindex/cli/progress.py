@@ -19,7 +19,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from mvindex.planning.units import format_seconds
+from mvindex.measure.planning.units import format_seconds
 from mvindex.records import CountCallback, ProgressCallback
 
 _LINE_EVERY_S = 30.0

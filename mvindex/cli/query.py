@@ -46,7 +46,7 @@ from mvindex.cli.terminal import print_json, print_tsv
 
 if TYPE_CHECKING:
     from mvindex.cli.results import Explained
-    from mvindex.eval.run_files import RunWriter
+    from mvindex.measure.run_files import RunWriter
     from mvindex.records import SearchResult
     from mvindex.search.options import SearchOptions
 
@@ -208,7 +208,7 @@ def _encoded_texts(texts: list[str], options: SearchOptions) -> list[str]:
     """Return the texts as a search encodes them: without operators."""
     if not options.operators:
         return texts
-    from mvindex.lexical.operators import parse_operators
+    from mvindex.search.operators import parse_operators
 
     return [parse_operators(text).text for text in texts]
 
@@ -232,12 +232,12 @@ def _describe_group(also: list[str] | None, combine: str | None) -> dict[str, An
 
 
 def _read_queries(path: str, format: str | None) -> Iterator[_Query]:
-    from mvindex.eval.questions import read_questions
+    from mvindex.measure.questions import read_questions
 
     return (_Query(one.id, one.text) for one in read_questions([path], parse_question_format(format)))
 
 
 def _open_run(path: str, force: bool) -> AbstractContextManager[RunWriter]:
-    from mvindex.eval.run_files import open_run
+    from mvindex.measure.run_files import open_run
 
     return open_run(path, force=force)

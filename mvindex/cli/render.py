@@ -71,7 +71,7 @@ def in_words(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int) and (name.endswith("bytes") or "_bytes_" in name):
-        from mvindex.planning.units import format_bytes
+        from mvindex.measure.planning.units import format_bytes
 
         return format_bytes(value)
     if isinstance(value, int):

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, cast
 from mvindex.cli.options import RerankOptions
 from mvindex.index import IndexProtocol
 from mvindex.records import Floats, QueryGroup, SearchResult
-from mvindex.scoring.fusion import Fusion, Mode, parse_setting
+from mvindex.search.fusion import Fusion, Mode, parse_setting
 from mvindex.search.options import SearchOptions
 from mvindex.store.protocol import Operation
 
 if TYPE_CHECKING:
-    from mvindex.scoring.rerank import Rerank
+    from mvindex.search.rerank import Rerank
 
 
 def describe_search(index: IndexProtocol, options: SearchOptions, rerank: RerankOptions | None) -> dict[str, Any]:
@@ -49,7 +49,7 @@ class Searcher:
         self._index, self._options = index, options
         self._rerank: Rerank | None = None
         if rerank is not None:
-            from mvindex.scoring.rerank import parse_rerank
+            from mvindex.search.rerank import parse_rerank
 
             text = rerank.text.value
             self._rerank = parse_rerank(rerank.checkpoint, text, rerank.depth, options.top_k, device)

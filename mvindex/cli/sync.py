@@ -33,7 +33,7 @@ from mvindex.records import MAX_DOCUMENT_CHARS
 
 if TYPE_CHECKING:
     from mvindex.index import IndexProtocol
-    from mvindex.sync import SyncOptions, SyncReport
+    from mvindex.io.sync import SyncOptions, SyncReport
 
 
 def sync(  # noqa: PLR0913 - each option is a flag of the command
@@ -77,7 +77,7 @@ def sync(  # noqa: PLR0913 - each option is a flag of the command
 
     Example: mvindex sync notes/ --index notes.mvx
     """
-    from mvindex.sync import SyncOptions
+    from mvindex.io.sync import SyncOptions
 
     if watch and (dry_run or check):
         raise typer.BadParameter("--watch: expected without --dry-run and --check, which change nothing")
@@ -136,7 +136,7 @@ def _run(  # noqa: PLR0913 - what one sync takes
 ) -> SyncReport:
     """Sync once and print the report; is_quiet: only where something changed, or is wrong."""
     from mvindex.cli.progress import DocumentProgress
-    from mvindex.sync import SyncHooks, sync_folder
+    from mvindex.io.sync import SyncHooks, sync_folder
 
     with DocumentProgress(None) as progress:
         hooks = SyncHooks(
@@ -181,7 +181,7 @@ def _watch(
 ) -> None:
     import os
 
-    from mvindex.sync.watch import changes
+    from mvindex.io.sync.watch import changes
 
     path = os.path.realpath(folder)
     note(f"watching {escape_controls(path)}; press Ctrl-C to end")

@@ -23,7 +23,7 @@ from mvindex.cli.terminal import print_json
 
 if TYPE_CHECKING:
     from mvindex.index import IndexProtocol
-    from mvindex.tuning import FusionReport, TunePoint, TuneReport
+    from mvindex.search.tuning import FusionReport, TunePoint, TuneReport
 
 
 def tune(  # noqa: PLR0913 - each option is a flag of the command
@@ -117,7 +117,7 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
 def _tuned_by_job(place: str, queries: str | None, format: str | None, settings: Mapping[str, Any]) -> TuneReport:
     """Return the report of a job of the server; settings: those of Index.tune()."""
     from mvindex.index.factory import open_index
-    from mvindex.tuning import TunePoint, TuneReport
+    from mvindex.search.tuning import TunePoint, TuneReport
 
     vectors = None
     if queries is not None:
@@ -195,7 +195,7 @@ class _JudgedQuestions(NamedTuple):
 
 def _read_judged(file: str, format: str | None, qrels: str | None) -> _JudgedQuestions:
     """Read questions and their judgements."""
-    from mvindex.eval.questions import read_qrels, read_questions
+    from mvindex.measure.questions import read_qrels, read_questions
 
     questions = list(read_questions([file], parse_question_format(format)))
     judged = None if qrels is None else read_qrels(qrels)
@@ -243,7 +243,7 @@ def _query_vectors(index: IndexProtocol, file: str, format: str | None) -> Any:
     """Return the vectors of a .npy file, or of encoded questions."""
     if file.endswith(".npy"):
         return _read_vectors(Path(file))
-    from mvindex.eval.questions import read_questions
+    from mvindex.measure.questions import read_questions
 
     texts = [question.text for question in read_questions([file], parse_question_format(format))]
     return index.encode_queries(texts)

@@ -1,12 +1,17 @@
 """Reads corpus files as a stream of documents; each bad row is reported with its file, line and reason."""
 
-from mvindex.corpus.folder import Folder, FolderFile, FolderOptions, LeftOut
-from mvindex.corpus.formats import BinaryFormat, TextFormat
-from mvindex.corpus.options import MAX_ROW_BYTES, CorpusOptions
-from mvindex.corpus.reader import Corpus, is_folder, open_corpus, read_documents
-from mvindex.corpus.registry import find_format
-from mvindex.corpus.rejects import RejectsWriter
-from mvindex.corpus.rows import Reject, Row, Source, SourceLocation
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mvindex.corpus.folder import Folder, FolderFile, FolderOptions, LeftOut
+    from mvindex.corpus.formats import BinaryFormat, TextFormat
+    from mvindex.corpus.options import MAX_ROW_BYTES, CorpusOptions
+    from mvindex.corpus.reader import Corpus, is_folder, open_corpus, read_documents
+    from mvindex.corpus.registry import find_format
+    from mvindex.corpus.rejects import RejectsWriter
+    from mvindex.corpus.rows import Reject, Row, Source, SourceLocation
 
 __all__ = [
     "MAX_ROW_BYTES",
@@ -28,3 +33,37 @@ __all__ = [
     "open_corpus",
     "read_documents",
 ]
+
+# Loaded on first use: a search needs the texts below, and no reader.
+_LAZY_EXPORTS = {
+    "BinaryFormat": "formats",
+    "Corpus": "reader",
+    "CorpusOptions": "options",
+    "Folder": "folder",
+    "FolderFile": "folder",
+    "FolderOptions": "folder",
+    "LeftOut": "folder",
+    "MAX_ROW_BYTES": "options",
+    "Reject": "rows",
+    "RejectsWriter": "rejects",
+    "Row": "rows",
+    "Source": "rows",
+    "SourceLocation": "rows",
+    "TextFormat": "formats",
+    "find_format": "registry",
+    "is_folder": "reader",
+    "open_corpus": "reader",
+    "read_documents": "reader",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY_EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_LAZY_EXPORTS[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

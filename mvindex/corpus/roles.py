@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mvindex.corpus.options import ALL_FIELDS, CorpusOptions
+from mvindex.corpus.text.unspaced import UNSPACED
 from mvindex.errors import CorpusError
-from mvindex.text.unspaced import UNSPACED
 
 METADATA = "metadata"
 VIEW_TEXTS = "view_texts"

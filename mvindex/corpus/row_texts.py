@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from mvindex.text.normal import unset
+from mvindex.corpus.text.normal import unset
 
 # Of the files of a folder.
 _FOLDER_FIELDS = ("file", "folder", "folder_path")

@@ -3,7 +3,7 @@
 base.py has the protocol. embedding/ makes views with any model of one vector a text: a function, a SentenceTransformer,
 an embeddings endpoint; function.py takes a callable that makes the views itself. A checkpoint runs through text.py
 (tokens), families/ (which tokens make which view), batches.py (what runs together), pooling.py (states to rows),
-transformer.py (the encoder). A new family is one function and an entry in the table of mvindex/checkpoint/families.py,
+transformer.py (the encoder). A new family is one function and an entry in the table of checkpoint/families.py,
 or an entry point of another package. sentence_transformers.py writes a checkpoint for sentence-transformers.
 """
 

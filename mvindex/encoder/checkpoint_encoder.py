@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mvindex.checkpoint import Checkpoint
 from mvindex.encoder.batches import Batch, BatchShape, batches
+from mvindex.encoder.checkpoint import Checkpoint
 from mvindex.encoder.families import Arrangement
 from mvindex.encoder.inputs import Inputs
 from mvindex.encoder.pooling import RowMeans

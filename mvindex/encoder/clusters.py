@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from mvindex.checkpoint.settings import ClusterInit, Settings
+from mvindex.encoder.checkpoint.settings import ClusterInit, Settings
 from mvindex.encoder.families.windows import Arrangement
 from mvindex.records import Ints
 

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mvindex.checkpoint.growth import check_normalizer, check_tokenizer_file
-from mvindex.checkpoint.hub import find_source
-from mvindex.checkpoint.load import VOCABULARIES, quiet
-from mvindex.checkpoint.sizes import check_all_used
+from mvindex.durable import file_checksum
 from mvindex.encoder.base import join_text
+from mvindex.encoder.checkpoint.growth import check_normalizer, check_tokenizer_file
+from mvindex.encoder.checkpoint.hub import find_source
+from mvindex.encoder.checkpoint.load import VOCABULARIES, quiet
+from mvindex.encoder.checkpoint.sizes import check_all_used
 from mvindex.encoder.device import choose_device, torch_threads
 from mvindex.errors import CheckpointError, EncoderError
 from mvindex.plugins import require
 from mvindex.records import Document
-from mvindex.store.segments import file_checksum
 
 if TYPE_CHECKING:
     import torch

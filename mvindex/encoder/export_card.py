@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from mvindex.checkpoint import Checkpoint, Settings
-from mvindex.checkpoint.hub import PACKAGED, PACKAGED_HUB_ID
-from mvindex.checkpoint.settings import read_json_object
+from mvindex.encoder.checkpoint import Checkpoint, Settings
+from mvindex.encoder.checkpoint.hub import PACKAGED, PACKAGED_HUB_ID
+from mvindex.encoder.checkpoint.settings import read_json_object
 
 _LICENCE = re.compile(r"^license:[ \t]*['\"]?([\w.+-]+)['\"]?[ \t]*$", flags=re.MULTILINE)
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mvindex.checkpoint import Parts, Pooling, Settings, write_settings
-from mvindex.checkpoint.dense import DENSE_WEIGHTS, Dense
-from mvindex.checkpoint.load import quiet
-from mvindex.checkpoint.reader import QUERY_FOLDER
+from mvindex.encoder.checkpoint import Parts, Pooling, Settings, write_settings
+from mvindex.encoder.checkpoint.dense import DENSE_WEIGHTS, Dense
+from mvindex.encoder.checkpoint.load import quiet
+from mvindex.encoder.checkpoint.reader import QUERY_FOLDER
 
 _TYPE = "sentence_transformers.models."
 _POOLING = "1_Pooling"

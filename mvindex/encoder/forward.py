@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from mvindex.checkpoint.reader import POSITIONS_AFTER_PADDING
 from mvindex.encoder.batches import Batch
+from mvindex.encoder.checkpoint.reader import POSITIONS_AFTER_PADDING
 from mvindex.errors import CheckpointError
 
 if TYPE_CHECKING:

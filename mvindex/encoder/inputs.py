@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mvindex.checkpoint import Pooling, Settings, viewer_ids
+from mvindex.encoder.checkpoint import Pooling, Settings, viewer_ids
 from mvindex.encoder.families import Arrangement, Frame, arrange_single, load_arrange
 from mvindex.encoder.text import Ids, TextTokenizer
 from mvindex.errors import CheckpointError

@@ -29,7 +29,7 @@ from typing import Any, TypeAlias
 import xxhash
 
 from mvindex.cache import cache_folder
-from mvindex.store.fsync import flush_to_disk, make_directories, remove_entry, rename
+from mvindex.durable import flush_to_disk, make_directories, remove_entry, rename
 
 logger = logging.getLogger(__name__)
 

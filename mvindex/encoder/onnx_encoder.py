@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mvindex.checkpoint import Checkpoint
-from mvindex.checkpoint.load import check_can_load
 from mvindex.encoder.base import QueryPrecision
 from mvindex.encoder.batches import Batch, BatchShape, batches
+from mvindex.encoder.checkpoint import Checkpoint
+from mvindex.encoder.checkpoint.load import check_can_load
 from mvindex.encoder.checkpoint_encoder import CheckpointEncoder
 from mvindex.encoder.families import Arrangement
 from mvindex.encoder.inputs import Inputs

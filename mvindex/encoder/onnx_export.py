@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mvindex.cache import cache_folder
-from mvindex.checkpoint.settings import first_line
+from mvindex.encoder.checkpoint.settings import first_line
 from mvindex.encoder.onnx_cache import (
     HEAD,
     INT8_MODEL,

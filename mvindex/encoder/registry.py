@@ -8,11 +8,12 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from mvindex.checkpoint import parse_family, read_checkpoint
-from mvindex.checkpoint.families import AUTO_VIEWS, SENTENCES, SNIPPETS
-from mvindex.checkpoint.hub import DEFAULT, PACKAGED_NAMES
-from mvindex.checkpoint.load import check_can_load
+from mvindex.corpus.text.parts import Splitter, parse_splitter
 from mvindex.encoder.base import Encoder, QueryPrecision, parse_query_precision
+from mvindex.encoder.checkpoint import parse_family, read_checkpoint
+from mvindex.encoder.checkpoint.families import AUTO_VIEWS, SENTENCES, SNIPPETS
+from mvindex.encoder.checkpoint.hub import DEFAULT, PACKAGED_NAMES
+from mvindex.encoder.checkpoint.load import check_can_load
 from mvindex.encoder.embedding import openai
 from mvindex.encoder.embedding.embedder import Embedder
 from mvindex.encoder.embedding.encoder import EmbeddingEncoder, ViewPlan
@@ -29,7 +30,6 @@ from mvindex.encoder.function import CallableEncoder
 from mvindex.encoder.onnx_cache import FormState, OnnxForm, Refused, find_form, form_folder
 from mvindex.encoder.onnx_encoder import OnnxEncoder
 from mvindex.errors import CheckpointError, ConfigError, ExtraMissing, MvindexError
-from mvindex.text.parts import Splitter, parse_splitter
 
 if TYPE_CHECKING:
     from mvindex.encoder.transformer import TransformerEncoder

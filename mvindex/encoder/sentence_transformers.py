@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from mvindex.checkpoint import Checkpoint, Pooling, load_parts, parse_family, read_checkpoint
-from mvindex.checkpoint.load import check_can_load, load_wrapped_tokenizer
+from mvindex.durable import UNFINISHED, remove_entry, whole_folder
+from mvindex.encoder.checkpoint import Checkpoint, Pooling, load_parts, parse_family, read_checkpoint
+from mvindex.encoder.checkpoint.load import check_can_load, load_wrapped_tokenizer
 from mvindex.encoder.export_card import find_base, find_licence, write_card
 from mvindex.encoder.export_files import write_modules
 from mvindex.errors import ConfigError, StoreError
 from mvindex.plugins import require
-from mvindex.store.fsync import UNFINISHED, remove_entry, whole_folder
 
 LOADED_BY = "sentence_transformers.SentenceTransformer"
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from mvindex.corpus.text.parts import Splitter
 from mvindex.errors import CheckpointError
 from mvindex.records import Document, Ints, Span, has_visible
-from mvindex.text.parts import Splitter
 
 if TYPE_CHECKING:
     import tokenizers

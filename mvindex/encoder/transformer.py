@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from mvindex.checkpoint import Checkpoint, Parts, load_parts, load_tokenizer
 from mvindex.encoder.batches import Batch
+from mvindex.encoder.checkpoint import Checkpoint, Parts, load_parts, load_tokenizer
 from mvindex.encoder.checkpoint_encoder import CheckpointEncoder
 from mvindex.encoder.clusters import pad_tokens, token_views
 from mvindex.encoder.device import batch_shape, choose_device, document_dtype, torch_threads

@@ -11,6 +11,7 @@ from threading import Lock
 from typing import Any
 
 from mvindex import engines, kernels
+from mvindex.durable import DIRECTORY_MODE, audit_step, file_checksum, flush_to_disk, remove_entry
 from mvindex.engines.protocol import EXACT, BuildOptions, Engine, Search
 from mvindex.errors import (
     ConfigError,
@@ -26,8 +27,6 @@ from mvindex.records import ProgressCallback, no_progress
 from mvindex.store.copies_file import UNFINISHED, copies_faults, copies_path
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.files import check_directory, check_regular
-from mvindex.store.fsync import DIRECTORY_MODE, audit_step, flush_to_disk, remove_entry
-from mvindex.store.segments import file_checksum
 from mvindex.store.sizes import file_bytes, size_of
 from mvindex.store.snapshot import Snapshot
 

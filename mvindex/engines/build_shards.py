@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mvindex.durable import audit_step, file_checksum, flush_to_disk, rename
 from mvindex.engines import find_kind
 from mvindex.engines.build import (
     BuildReport,
@@ -27,8 +28,6 @@ from mvindex.errors import ConfigError
 from mvindex.records import ProgressCallback
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.files import check_regular
-from mvindex.store.fsync import audit_step, flush_to_disk, rename
-from mvindex.store.segments import file_checksum
 from mvindex.store.sharded import ShardedStore
 
 _NOTE = "trained.json"

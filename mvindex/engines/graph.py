@@ -23,10 +23,10 @@ from mvindex.engines.graph_codes import BITS, BUILT_BITS, WALKED_BITS, code_byte
 from mvindex.engines.protocol import BuildOptions, Capabilities, EngineKind, Parameter, Search, ViewBytes
 from mvindex.errors import EngineError
 from mvindex.kernels.loading import Loading
+from mvindex.kernels.score import Aggregate, Scoring
 from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
 from mvindex.plugins import require
 from mvindex.records import Bools, Floats, Ints
-from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex.store.files import MappedFile
 from mvindex.store.snapshot import Snapshot
 

@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from mvindex.durable import file_checksum, flush_to_disk, rename
 from mvindex.engines.graph_codes import BITS, BUILT_BITS, replace_by_packed, save, write_bytes
 from mvindex.engines.protocol import BuildOptions
 from mvindex.errors import ConfigError
 from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
 from mvindex.records import Ints, ProgressCallback
-from mvindex.store.fsync import flush_to_disk, rename
-from mvindex.store.segments import file_checksum
 from mvindex.store.snapshot import Snapshot
 
 if TYPE_CHECKING:

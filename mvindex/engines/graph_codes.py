@@ -9,8 +9,9 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from mvindex.kernels.score import decode
 from mvindex.records import Floats, ProgressCallback
-from mvindex.store.views import MappedViews, decode
+from mvindex.store.views import MappedViews
 
 # Bits a dimension: while a graph is built, those that it can be walked by, and the default.
 BUILT_BITS, WALKED_BITS, BITS = 8, (2, 4, 8), 4

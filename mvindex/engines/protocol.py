@@ -11,8 +11,8 @@ import numpy as np
 
 from mvindex.errors import ConfigError
 from mvindex.kernels.ram import memory_bytes
+from mvindex.kernels.score import Scoring, lipschitz_constant
 from mvindex.records import Bools, Doubles, Floats, Ints, ProgressCallback, no_progress
-from mvindex.scoring.aggregate import Scoring, lipschitz_constant
 from mvindex.store.snapshot import Snapshot
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from mvindex.engines.protocol import (
     sum_error,
     underflow_error,
 )
+from mvindex.kernels.score import Aggregate, Scoring, decode
 from mvindex.records import Bools, Doubles, Floats, Ints
-from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex.store.snapshot import Snapshot
-from mvindex.store.views import decode, row_norms
+from mvindex.store.views import row_norms
 
 # Queries scored at once against a block: bounds the score matrix at 64 x 8,192 float32.
 _QUERY_TILE = 64

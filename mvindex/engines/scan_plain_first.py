@@ -8,8 +8,8 @@ from mvindex.engines.protocol import Candidates, ScanEngine
 from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.kernels import pays_to_load, pays_to_wait
 from mvindex.kernels.loading import Loading
+from mvindex.kernels.score import Scoring
 from mvindex.records import Bools, Floats
-from mvindex.scoring.aggregate import Scoring
 from mvindex.store.snapshot import Snapshot
 
 

@@ -27,8 +27,8 @@ from mvindex.engines.torch_blocks import (
     view_products,
 )
 from mvindex.kernels.copies import MEMORY, watch
+from mvindex.kernels.score import Aggregate, Scoring
 from mvindex.records import Bools, Doubles, Floats, Ints
-from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex.store.snapshot import Snapshot
 
 # int8 products halve their rate above 64 queries (measured); the others gain up to 256.

@@ -38,9 +38,9 @@ from mvindex.kernels.scan import (
     gather_found,
     merge_found,
 )
+from mvindex.kernels.score import Aggregate, Scoring
 from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
 from mvindex.records import Bools, Doubles, Floats
-from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex.store.snapshot import Snapshot
 
 # Documents that one query may keep before it is repeated in a wider type: so many, and so many per document of top_k.

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from mvindex.engines.protocol import aggregate_error, rounding_slack, scaled_queries, sum_error, underflow_error
+from mvindex.kernels.score import lipschitz_constant
 from mvindex.records import Doubles, Floats, Ints
-from mvindex.scoring.aggregate import lipschitz_constant
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import row_norms
 

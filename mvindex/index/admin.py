@@ -9,22 +9,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from mvindex.errors import DamagedIndex, Unsupported
-from mvindex.lexical.tokenizer import TERMS_VERSION, StoredLexical, parse_lexical
 from mvindex.records import CountCallback, Floats, ProgressCallback
-from mvindex.scoring.fusion import Fusion
+from mvindex.search.fusion import Fusion
 from mvindex.search.hybrid import JudgedQuestion
 from mvindex.search.local import LocalSearch
 from mvindex.search.options import SearchOptions
 from mvindex.search.queries import TextQueries
 from mvindex.store import schema
 from mvindex.store.embedded import EmbeddedStore
+from mvindex.store.lexical.tokenizer import TERMS_VERSION, StoredLexical, parse_lexical
 from mvindex.store.protocol import LocalStore
 
 # The tools themselves are imported by what calls them: a process that only asks needs none.
 if TYPE_CHECKING:
     from mvindex.engines.build import BuildReport
     from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport
-    from mvindex.tuning import FusionReport, TuneGoal, TuneReport
+    from mvindex.search.tuning import FusionReport, TuneGoal, TuneReport
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class LocalAdmin:
         from mvindex import engines
         from mvindex.engines.build import EngineChoice, build_engine
         from mvindex.engines.build_shards import build_shards
-        from mvindex.tuning import checked_target
+        from mvindex.search.tuning import checked_target
 
         target = checked_target(target_recall)
         chosen, why = (engines.parse_kind(kind), "as given") if kind is not None else self._best_kind(target)
@@ -112,7 +112,7 @@ class LocalAdmin:
     def tune(self, queries: Floats | None, goal: TuneGoal, on_progress: ProgressCallback) -> TuneReport:
         """Measure the active engine's search parameters; see Index.tune()."""
         from mvindex.engines.build import save_search_params
-        from mvindex.tuning import tune_search
+        from mvindex.search.tuning import tune_search
 
         stores = self._stores()
         with self._search.opened(SearchOptions(top_k=goal.top_k), self._store.all_parts()) as parts:
@@ -131,7 +131,7 @@ class LocalAdmin:
         on_progress: ProgressCallback,
     ) -> FusionReport:
         """Measure fusion methods and weights; see Index.tune_fusion()."""
-        from mvindex.tuning import checked_judgements, tune_fusion
+        from mvindex.search.tuning import checked_judgements, tune_fusion
 
         checked_judgements(questions.texts, relevant)
 

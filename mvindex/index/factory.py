@@ -18,16 +18,16 @@ from mvindex.index.admin import LocalAdmin
 from mvindex.index.backends import find_backend
 from mvindex.index.index import Index, store_of
 from mvindex.index.protocol import IndexProtocol
-from mvindex.lexical.language import AUTO, NONE
-from mvindex.lexical.tokenizer import parse_lexical
+from mvindex.kernels.score import Aggregate, Scoring
 from mvindex.paths import expand_home, user_path
 from mvindex.records import plain_value
-from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex.search.local import LocalSearch
 from mvindex.store import catalog, schema
 from mvindex.store.create import create_store
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.fields import parse_filter_fields
+from mvindex.store.lexical.language import AUTO, NONE
+from mvindex.store.lexical.tokenizer import parse_lexical
 from mvindex.store.protocol import LocalStore, Operation
 from mvindex.store.settings import MAX_DIM
 from mvindex.store.shard_layout import ShardPlace, check_place, checked_count, create_shard, create_shards, is_sharded

@@ -22,8 +22,7 @@ from mvindex.encoder.registry import encoder_given_again, splitter_of
 from mvindex.errors import ConfigError, DamagedIndex, MvindexError, QueryError, Unsupported
 from mvindex.index.writes import delete_documents, replace_metadata
 from mvindex.kernels.loading import Loading
-from mvindex.lexical.language import AUTO, JUDGED_TEXTS, detect_lexical
-from mvindex.lexical.operators import parse_operators
+from mvindex.kernels.score import Aggregate, parse_scoring
 from mvindex.paths import expand_home
 from mvindex.records import (
     Combine,
@@ -41,8 +40,8 @@ from mvindex.records import (
     check_ids,
     no_progress,
 )
-from mvindex.scoring.aggregate import Aggregate, parse_scoring
-from mvindex.scoring.fusion import Fusion, Mode, make_fusion, parse_fusion, parse_setting
+from mvindex.search.fusion import Fusion, Mode, make_fusion, parse_fusion, parse_setting
+from mvindex.search.operators import parse_operators
 from mvindex.search.options import SearchOptions, check_reranked_fields
 from mvindex.search.protocol import SearchEngine
 from mvindex.search.queries import (
@@ -60,6 +59,7 @@ from mvindex.store import catalog
 from mvindex.store.embedded import EmbeddedStore, temperature_of
 from mvindex.store.fields import parse_filter_fields
 from mvindex.store.filters import Filter
+from mvindex.store.lexical.language import AUTO, JUDGED_TEXTS, detect_lexical
 from mvindex.store.protocol import Capabilities, Operation, Store
 
 if TYPE_CHECKING:
@@ -72,9 +72,9 @@ if TYPE_CHECKING:
     from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport
     from mvindex.ingest.items import Items
     from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport
-    from mvindex.scoring.rerank import Reranker
     from mvindex.search.options import FieldName, FusionName, ModeName, ScoringName, SearchKeywords
-    from mvindex.tuning import FusionReport, TuneReport
+    from mvindex.search.rerank import Reranker
+    from mvindex.search.tuning import FusionReport, TuneReport
 
 
 class Index:
@@ -401,7 +401,7 @@ class Index:
         """Return the best documents of a query, or of each of several; see IndexProtocol.search()."""
         plan = None
         if (rerank, rerank_on, rerank_depth) != (None, None, None):
-            from mvindex.scoring.rerank import parse_rerank
+            from mvindex.search.rerank import parse_rerank
 
             if as_groups(query) is not None:
                 raise QueryError("rerank= reads one text, a query group has several; rerank its hits, or search a text")
@@ -650,7 +650,7 @@ class Index:
             ConfigError: For kinds that have nothing to tune, and for a target or limit that is none.
 
         """
-        from mvindex.tuning import TuneGoal, check_time_limit, checked_target
+        from mvindex.search.tuning import TuneGoal, check_time_limit, checked_target
 
         self.capabilities.check(Operation.TUNE, self.where)
         check_count("top_k", top_k)

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from mvindex.ingest import Entry, IngestHooks, IngestReport
     from mvindex.ingest.items import Items
-    from mvindex.scoring.rerank import Reranker
     from mvindex.search.options import FieldName, FusionName, ModeName, ScoringName, SearchKeywords, SearchOptions
     from mvindex.search.queries import Vector
+    from mvindex.search.rerank import Reranker
     from mvindex.store.filters import Filter
     from mvindex.store.protocol import Capabilities
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mvindex.errors import ConfigError
+from mvindex.kernels.score import decode
 from mvindex.records import Bools, Doubles, Floats, Ints, Views
-from mvindex.store.views import decode
 
 # Differences of views in memory at once, in float64: 8 MiB, whatever the number of views of a document.
 _BLOCK_ELEMENTS = 1 << 20

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from mvindex.durable import flush_to_disk, make_directories, rename
 from mvindex.errors import ConfigError, StoreError
 from mvindex.index import Index, backends, store_of
 from mvindex.io.arrays import write_arrays
@@ -31,7 +32,6 @@ from mvindex.io.texts import write_jsonl, write_trec
 from mvindex.paths import user_path
 from mvindex.records import ProgressCallback, no_progress
 from mvindex.store.batch import Batch
-from mvindex.store.fsync import flush_to_disk, make_directories, rename
 from mvindex.store.views import ViewType
 
 logger = logging.getLogger(__name__)

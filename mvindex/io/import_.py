@@ -11,23 +11,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mvindex.durable import remove_entry, rename
 from mvindex.encoder import EncoderLike
 from mvindex.errors import ConfigError, CorpusError, EncoderError, StoreError
 from mvindex.index import Index, store_of
 from mvindex.index.backends import Backend, find_backend
 from mvindex.index.factory import index_exists, local_index, new_settings, open_local
+from mvindex.io.copy import store_batches
 from mvindex.io.manifest import Manifest
 from mvindex.io.validation import TargetSchema, VectorSource, make_batches
-from mvindex.lexical.language import NONE
-from mvindex.lexical.tokenizer import parse_lexical
 from mvindex.paths import user_path
 from mvindex.records import ProgressCallback
-from mvindex.scoring.fusion import is_fusion
+from mvindex.search.fusion import is_fusion
 from mvindex.store.create import create_store
 from mvindex.store.embedded import EmbeddedStore
-from mvindex.store.fsync import remove_entry, rename
+from mvindex.store.lexical.language import NONE
+from mvindex.store.lexical.tokenizer import parse_lexical
 from mvindex.store.locks import writer_lock
-from mvindex.store.transfer import store_batches
 from mvindex.store.views import ViewType
 
 _MARK = "imported_from"

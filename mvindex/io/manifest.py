@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mvindex.durable import audit_step, flush_to_disk, rename
 from mvindex.errors import CorpusError, DamagedIndex, StoreError
-from mvindex.store.fsync import audit_step, flush_to_disk, rename
 from mvindex.store.settings import check_kept
 
 MANIFEST = "manifest.json"

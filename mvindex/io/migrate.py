@@ -14,12 +14,12 @@ from mvindex.errors import ConfigError, StoreError
 from mvindex.index import Index, store_of
 from mvindex.index.backends import find_backend
 from mvindex.index.factory import index_exists, local_index, open_local
+from mvindex.io.copy import store_batches
 from mvindex.paths import user_path
 from mvindex.records import Floats, ProgressCallback, SearchResult, no_progress
 from mvindex.search.queries import as_vectors
 from mvindex.store.create import create_store
 from mvindex.store.embedded import EmbeddedStore
-from mvindex.store.transfer import store_batches
 
 _SEED = 7
 _TOP_K = 20

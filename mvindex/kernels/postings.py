@@ -1,4 +1,4 @@
-"""Postings packed into blocks, and read from them, as mvindex.lexical.postings describes them."""
+"""Postings packed into blocks, and read from them, as mvindex.store.lexical.postings describes them."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 import xxhash
 
 from mvindex.corpus.remote import failure_reason, is_remote, open_system, shown_address
+from mvindex.durable import DIRECTORY_MODE, file_checksum, flush_to_disk
 from mvindex.errors import ConfigError, DamagedIndex, MvindexError, StoreError
 from mvindex.maintenance.dispatch import verify
 from mvindex.maintenance.shards import snapshot_shards
@@ -27,9 +28,7 @@ from mvindex.records import CountCallback, no_progress
 from mvindex.store.create import atomic_directory, remove_leftovers, scratch_directory
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.files import CURRENT
-from mvindex.store.fsync import DIRECTORY_MODE, flush_to_disk
 from mvindex.store.network_fs import refuse_network
-from mvindex.store.segments import file_checksum
 from mvindex.store.shard_layout import SHARDS, is_sharded
 from mvindex.store.sharded import open_sharded_store
 

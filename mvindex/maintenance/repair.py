@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mvindex.durable import audit_step, flush_to_disk, remove_entry, rename
 from mvindex.errors import DamagedIndex, MvindexError, StoreError
 from mvindex.maintenance.read import CatalogRow, StoredViews, each_row, find_generation
 from mvindex.maintenance.verify import BlockCheck, agrees
@@ -29,7 +30,6 @@ from mvindex.store.files import (
     write_acknowledged,
     write_current,
 )
-from mvindex.store.fsync import audit_step, flush_to_disk, remove_entry, rename
 from mvindex.store.generation import Generation
 from mvindex.store.locks import writer_lock
 from mvindex.store.network_fs import refuse_network

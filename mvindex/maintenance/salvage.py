@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from mvindex.durable import DIRECTORY_MODE
 from mvindex.errors import ConfigError, DamagedIndex, MvindexError
 from mvindex.maintenance.read import CatalogRow, DeletedRows, Problem, StoredViews, each_row, find_generation
 from mvindex.paths import user_path
@@ -22,7 +23,6 @@ from mvindex.records import CountCallback, Ints, no_progress
 from mvindex.store import catalog, schema
 from mvindex.store.create import atomic_directory, start_generation
 from mvindex.store.files import KEPT_SETTINGS, Current, read_acknowledged, read_kept_settings, write_current
-from mvindex.store.fsync import DIRECTORY_MODE
 from mvindex.store.generation import Generation, generation_name, lock_generation
 from mvindex.store.rows import FORMAT_VERSION
 from mvindex.store.settings import check_kept, read_checked

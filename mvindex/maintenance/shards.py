@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
+from mvindex.durable import audit_step, file_checksum, flush_to_disk
 from mvindex.engines.build import trained_name
 from mvindex.errors import ConfigError, DamagedIndex, MvindexError, StoreError
 from mvindex.maintenance.read import Problem
@@ -22,9 +23,7 @@ from mvindex.records import CountCallback
 from mvindex.store.create import atomic_directory, create_store
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.files import KEPT_SETTINGS, check_regular
-from mvindex.store.fsync import audit_step, flush_to_disk
 from mvindex.store.rows import FORMAT_VERSION
-from mvindex.store.segments import file_checksum
 from mvindex.store.shard_layout import (
     SHARDS,
     ShardPlace,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import xxhash
 
+from mvindex.durable import DIRECTORY_MODE, audit_step, file_checksum, flush_to_disk
 from mvindex.errors import ConfigError, DamagedIndex, StaleReader, StoreError
-from mvindex.lexical.reader import check_lexical
 from mvindex.maintenance.read import CatalogRow, each_row
 from mvindex.records import CountCallback, no_progress
 from mvindex.store import catalog, schema
@@ -21,11 +21,11 @@ from mvindex.store.copies_file import copies_faults, copies_path
 from mvindex.store.create import atomic_directory
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.files import Current, check_regular, write_acknowledged, write_current
-from mvindex.store.fsync import DIRECTORY_MODE, audit_step, flush_to_disk
 from mvindex.store.generation import generation_name
+from mvindex.store.lexical.reader import check_lexical
 from mvindex.store.reader import check_ids
 from mvindex.store.rows import FORMAT_VERSION
-from mvindex.store.segments import BLOCK_BYTES, MappedSegment, file_checksum
+from mvindex.store.segments import BLOCK_BYTES, MappedSegment
 from mvindex.store.sizes import size_of
 from mvindex.store.snapshot import Snapshot
 

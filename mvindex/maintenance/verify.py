@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mvindex.durable import file_checksum
 from mvindex.errors import MvindexError, StoreError
-from mvindex.lexical.reader import check_lexical
 from mvindex.maintenance.read import CatalogRow, DeletedRows, Problem, StoredViews, each_row, find_generation
 from mvindex.records import CountCallback, no_progress
 from mvindex.store import catalog, schema
@@ -31,8 +31,9 @@ from mvindex.store.files import (
     read_kept_settings,
 )
 from mvindex.store.generation import Generation
+from mvindex.store.lexical.reader import check_lexical
 from mvindex.store.rows import FORMAT_VERSION
-from mvindex.store.segments import BLOCK_BYTES, CommittedSegment, block_checksum, file_checksum
+from mvindex.store.segments import BLOCK_BYTES, CommittedSegment, block_checksum
 from mvindex.store.settings import read_checked
 from mvindex.store.snapshot import Snapshot, read_snapshot, segment_names
 from mvindex.store.views import ROW_DTYPE, ViewType

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mvindex.engines.protocol import OneOfShards, ranks_documents
+from mvindex.kernels.score import Aggregate
 from mvindex.records import Bools, Doubles, Floats, Ints
-from mvindex.scoring.aggregate import Aggregate
 from mvindex.search.exact import add_tail, rankings_of, scanned
 from mvindex.search.request import Engines, Ranking, Request, ViewHits
 from mvindex.search.rescore import Best, Pairs

@@ -8,11 +8,11 @@ from functools import partial
 
 import numpy as np
 
+from mvindex.corpus.text.citation import Citer, ScoredViews
 from mvindex.records import Citation, Cite, Floats, Ints
 from mvindex.search.rescore import Pairs, scores_of_views
 from mvindex.store.reader import StoredDocument
 from mvindex.store.views import MappedViews
-from mvindex.text.citation import Citer, ScoredViews
 
 _NO_SCORES = np.empty(0, dtype=np.float32)
 

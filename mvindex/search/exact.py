@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from mvindex.engines.protocol import Candidates, ScanEngine
+from mvindex.kernels.score import Scoring
 from mvindex.records import Floats, Ints
-from mvindex.scoring.aggregate import Scoring
 from mvindex.search.request import Ranking, Request
 from mvindex.search.rescore import Best, Pairs, documents_of_best_views
 from mvindex.store.snapshot import Snapshot

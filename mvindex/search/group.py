@@ -10,8 +10,8 @@ from typing import Protocol
 
 import numpy as np
 
+from mvindex.kernels.score import DocumentScores, Scoring
 from mvindex.records import Combine, Floats, Ints
-from mvindex.scoring.aggregate import DocumentScores, Scoring
 from mvindex.search.request import Ranking
 from mvindex.search.rescore import Pairs, score_pairs
 from mvindex.search.shard_merge import Part, owners

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mvindex.lexical.bm25 import LexicalRanking, LexicalSearch
+from mvindex.kernels.score import Scoring
 from mvindex.records import Combine, Component, Doubles, Floats, Ints
-from mvindex.scoring.aggregate import Scoring
-from mvindex.scoring.fusion import Fusion, FusionResult, RankedList, fuse
+from mvindex.search.bm25 import LexicalRanking, LexicalSearch
+from mvindex.search.fusion import Fusion, FusionResult, RankedList, fuse
 from mvindex.search.group import score_group
 from mvindex.search.request import Ranking
 

@@ -16,11 +16,11 @@ from mvindex import engines
 from mvindex.engines.build import EngineCache
 from mvindex.engines.protocol import Engine, ScanEngine
 from mvindex.errors import QueryError, StaleReader
-from mvindex.lexical.bm25 import LexicalSearch, LexicalShard, TermCounts
 from mvindex.records import ALL_FIELDS, Bools, Cite, Combine, Doubles, Field, Floats, Hit, Ints, SearchResult
-from mvindex.scoring.fusion import Fusion, Mode
 from mvindex.search import Part, Ranking, owners, search_parts
+from mvindex.search.bm25 import LexicalSearch, LexicalShard, TermCounts
 from mvindex.search.citation import cites_of, view_scores_of_hits
+from mvindex.search.fusion import Fusion, Mode
 from mvindex.search.group import GroupSearch, PartsScorer
 from mvindex.search.hybrid import (
     Candidates,

@@ -9,15 +9,15 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 from mvindex.errors import QueryError
-from mvindex.lexical.operators import Operators
+from mvindex.kernels.score import Aggregate, Scoring, parse_scoring
 from mvindex.records import ALL_FIELDS, Combine, Field, check_count, check_flag
-from mvindex.scoring.aggregate import Aggregate, Scoring, parse_scoring
-from mvindex.scoring.fusion import Fusion, Method, Mode, parse_fusion, parse_mode
+from mvindex.search.fusion import Fusion, Method, Mode, parse_fusion, parse_mode
+from mvindex.search.operators import Operators
 from mvindex.store.filters import Filter, operand_as_json
 
 if TYPE_CHECKING:
-    from mvindex.lexical.bm25 import TermCounts
-    from mvindex.scoring.rerank import Reranker
+    from mvindex.search.bm25 import TermCounts
+    from mvindex.search.rerank import Reranker
 
 ModeName: TypeAlias = Literal["auto", "dense", "lexical", "hybrid"]
 ScoringName: TypeAlias = Literal["max", "drpq"]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from mvindex.arrays import as_numbers
 from mvindex.errors import QueryError
 from mvindex.records import Floats, QueryGroup
-from mvindex.scoring.fusion import Mode
+from mvindex.search.fusion import Mode
 from mvindex.store.views import MAX_NORM
 
 Vector: TypeAlias = npt.NDArray[np.floating[Any]]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from mvindex.engines.protocol import Engine, ScanEngine
+from mvindex.kernels.score import Scoring
 from mvindex.records import Bools, Floats, Ints
-from mvindex.scoring.aggregate import Scoring
 
 # A shard has more of the best than their mean and so many standard deviations once in 700 times.
 _DEVIATIONS = 3

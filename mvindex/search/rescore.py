@@ -10,9 +10,9 @@ import numpy as np
 
 from mvindex.kernels import SUM_LANES, has_numba, pays_to_load, pays_to_wait
 from mvindex.kernels.loading import Loading
+from mvindex.kernels.score import DocumentScores, Scoring, document_scores, view_sums
 from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
 from mvindex.records import Bools, Doubles, Floats, Ints
-from mvindex.scoring.aggregate import DocumentScores, Scoring, document_scores, view_sums
 from mvindex.search.profiling import stage
 from mvindex.store.views import MappedViews
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from mvindex.errors import StoreError
+from mvindex.kernels.score import Scoring
 from mvindex.records import Component, Hit, Ints, SearchResult
-from mvindex.scoring.aggregate import Scoring
-from mvindex.scoring.fusion import Fusion, Mode, RankedList, fuse
+from mvindex.search.fusion import Fusion, Mode, RankedList, fuse
 from mvindex.search.request import ViewHits
 from mvindex.search.shard_merge import is_cut_short
 

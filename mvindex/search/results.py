@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
+from mvindex.kernels.score import Aggregate, Scoring, view_scores, view_weights
 from mvindex.records import (
     ALL_FIELDS,
     Cite,
@@ -20,7 +21,6 @@ from mvindex.records import (
     undecoded_hit,
     undecoded_hit_without_text,
 )
-from mvindex.scoring.aggregate import Aggregate, Scoring, view_scores, view_weights
 from mvindex.search.request import Ranking
 from mvindex.store.reader import StoredDocument
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mvindex.kernels.score import Aggregate, Scoring
 from mvindex.records import Floats, Ints
-from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex.search.request import Engines, Ranking, Request, ViewHits
 from mvindex.store.snapshot import Snapshot
 

@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from mvindex.durable import audit_step, flush_to_disk
 from mvindex.errors import DamagedIndex, StaleReader, StoreError
-from mvindex.lexical.tokenizer import StoredLexical
 from mvindex.store import dates
 from mvindex.store.connections import IdleConnections, ReadConnection, connections_to
 from mvindex.store.files import check_regular, check_single_name
-from mvindex.store.fsync import audit_step, flush_to_disk
+from mvindex.store.lexical.tokenizer import StoredLexical
 from mvindex.store.rows import document_checksum
 from mvindex.store.schema import APPLICATION_ID, FILTER_FIELDS_KEY, LEXICAL_KEY, path_of, refuse_other_schema, schema_of
 from mvindex.store.segments import BLOCK_BYTES, CommittedSegment

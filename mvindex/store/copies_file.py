@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from mvindex.durable import audit_step, flush_to_disk, rename
 from mvindex.errors import DamagedIndex, MvindexError, StoreError
 from mvindex.kernels.aligned import ALIGNMENT
 from mvindex.store.files import MappedFile, check_regular
-from mvindex.store.fsync import audit_step, flush_to_disk, rename
 from mvindex.store.segments import block_checksum
 from mvindex.store.views import MappedViews
 

@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mvindex.errors import IndexLocked, MvindexError, QueryError, StoreError
-from mvindex.lexical.tokenizer import Lexical, StoredLexical
 from mvindex.records import CountCallback, Floats, IndexInfo, Ints, Views, dump_metadata
 from mvindex.store import catalog
 from mvindex.store.batch import Batch
@@ -36,6 +35,7 @@ from mvindex.store.generation import (
     remove_superseded,
     unfinished,
 )
+from mvindex.store.lexical.tokenizer import Lexical, StoredLexical
 from mvindex.store.locks import writer_lock
 from mvindex.store.marks import result_of, with_mark
 from mvindex.store.network_fs import refuse_network

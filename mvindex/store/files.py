@@ -17,8 +17,8 @@ from typing import Any
 
 import xxhash
 
+from mvindex.durable import audit_step, flush_to_disk, rename
 from mvindex.errors import DamagedIndex, MvindexError, StoreError
-from mvindex.store.fsync import audit_step, flush_to_disk, rename
 
 CURRENT = "current.json"
 ACKNOWLEDGED = "acknowledged"

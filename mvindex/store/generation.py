@@ -16,12 +16,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from mvindex.durable import DIRECTORY_MODE, audit_step, flush_to_disk, remove_entry, rename
 from mvindex.errors import DamagedIndex, StoreError
-from mvindex.lexical.cache import PostingsCache
 from mvindex.store import catalog, schema
 from mvindex.store.catalog import Catalog
 from mvindex.store.files import Current, read_current, write_current
-from mvindex.store.fsync import DIRECTORY_MODE, audit_step, flush_to_disk, remove_entry, rename
+from mvindex.store.lexical.cache import PostingsCache
 from mvindex.store.recent import RecentDocuments
 from mvindex.store.rows import FORMAT_VERSION
 from mvindex.store.verified import VerifiedRows

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mvindex.errors import DamagedIndex, QueryError, StoreError
-from mvindex.lexical.reader import LexicalReader
 from mvindex.records import ALL_FIELDS, Bools, Field, Ints, Span
 from mvindex.store.byte_limit import limited
 from mvindex.store.catalog import DOCUMENT_COLUMNS, FILE_NAME, check_document, read_settings
@@ -29,6 +28,7 @@ from mvindex.store.fields import FieldType
 from mvindex.store.filter_sql import Sql, to_sql
 from mvindex.store.filters import Condition, Filter, parse_filter
 from mvindex.store.generation import Generation
+from mvindex.store.lexical.reader import LexicalReader
 from mvindex.store.rows import (
     first_wrong_metadata,
     ids_checksum,

@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 
 from mvindex.errors import DamagedIndex, StoreError
-from mvindex.lexical import postings
 from mvindex.store import columns
+from mvindex.store.lexical import postings
 
 APPLICATION_ID = 0x6D766978  # "mvix", in the header of the database file
 # How texts are split into terms (see Lexical), of an index that has tables of terms.

@@ -16,12 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from mvindex.durable import audit_step, flush_to_disk, open_unshared
 from mvindex.errors import DamagedIndex, StoreError
 from mvindex.store.files import MappedFile, check_length, check_regular
-from mvindex.store.fsync import audit_step, flush_to_disk, open_unshared
 
 BLOCK_BYTES = 1 << 20
-_COPY_BYTES = 1 << 20
 # Blocks that are called for at once where they are verified: a disk has something to do meanwhile.
 _BLOCKS_AHEAD = 4
 
@@ -64,15 +63,6 @@ def append(directory: Path, before: CommittedSegment, parts: Iterable[npt.NDArra
             raise DamagedIndex(f"{path}: expected {before.size_bytes} committed bytes, got no file") from err
         raise StoreError(f"{path}: cannot append: {err.strerror or err}; nothing of this batch was stored") from err
     return CommittedSegment(before.name, size_bytes, _extended_checksums(path, before, size_bytes))
-
-
-def file_checksum(path: Path) -> str:
-    """Return the xxh3-128 of a whole file, as hex."""
-    digest = xxhash.xxh3_128()
-    with open(path, "rb") as file:
-        while chunk := file.read(_COPY_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def block_checksum(block: npt.NDArray[np.uint8]) -> int:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from mvindex.errors import ConfigError, DamagedIndex
-from mvindex.lexical.tokenizer import TERMS_VERSION, Lexical, StoredLexical
 from mvindex.store import catalog, schema
 from mvindex.store.fields import parse_filter_fields
 from mvindex.store.generation import Generation
+from mvindex.store.lexical.tokenizer import TERMS_VERSION, Lexical, StoredLexical
 from mvindex.store.rows import FORMAT_VERSION
 
 MAX_DIM = 65_536

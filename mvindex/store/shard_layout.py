@@ -17,12 +17,12 @@ from typing import Any
 
 import xxhash
 
+from mvindex.durable import audit_step, flush_to_disk, rename
 from mvindex.errors import ConfigError, DamagedIndex, MvindexError, StoreError
 from mvindex.records import plain_value
 from mvindex.store.create import atomic_directory, create_store
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.files import CURRENT, check_directory, check_regular, read_current
-from mvindex.store.fsync import audit_step, flush_to_disk, rename
 
 SHARDS = "shards.json"
 MAX_SHARDS = 1024

@@ -1,20 +1,19 @@
-"""Copy documents as they are stored from one store to another: ids, texts, views, ordinals and hashes stay."""
+"""Reads documents as they are stored: ids, texts, views, ordinals and hashes stay."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 import numpy as np
 
-from mvindex.records import Document, Ints, Views, dump_metadata
+from mvindex.kernels.score import decode
+from mvindex.records import Document, Ints, Views
 from mvindex.store.batch import Batch
-from mvindex.store.protocol import Store
 from mvindex.store.reader import SnapshotReader, StoredRow
 from mvindex.store.rows import unpack_spans
 from mvindex.store.snapshot import Snapshot
-from mvindex.store.views import decode
 
 
 def stored_batches(
@@ -44,39 +43,3 @@ def _spans(rows: list[StoredRow], starts: Ints) -> Ints:
             found = unpack_spans(row.spans)
             spans[begin : begin + len(found)] = found
     return spans
-
-
-def store_batches(store: Store, batches: Iterable[Batch], next_ordinal: int | None) -> Iterator[tuple[int, int]]:
-    """Store documents that come as another store holds them; known ones with the same content are left alone.
-
-    Takes the writer lock.
-
-    Args:
-        store: Where the documents go.
-        batches: Documents with their views; each batch is one commit.
-        next_ordinal: Ordinal of the first document added after this copy; None where the batches give no ordinals.
-
-    Yields:
-        After each batch is durable, its number of documents and how many of them were stored.
-
-    """
-    with store.writing():
-        for batch in batches:
-            missing = _missing(store, batch)
-            if missing:
-                store.commit(batch if len(missing) == len(batch.documents) else batch.select(missing))
-            yield len(batch.documents), len(missing)
-        if next_ordinal is not None:
-            store.change_settings(next_ordinal=next_ordinal)
-
-
-def _missing(store: Store, batch: Batch) -> list[int]:
-    """Return the positions of the documents that the store lacks, or holds with other content."""
-    known = store.known([document.id for document in batch.documents])
-    missing = []
-    for number, document in enumerate(batch.documents):
-        old = known.get(document.id)
-        is_same = old is not None and old.content_hash == batch.content_hashes[number]
-        if old is None or not is_same or old.metadata != dump_metadata(document.metadata, document.id):
-            missing.append(number)
-    return missing

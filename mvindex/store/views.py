@@ -27,7 +27,6 @@ MAX_NORM = 1e18
 _BLOCK_ELEMENTS = 1 << 22
 # Document rows processed at a time where all are read, so that no array of all documents is made.
 _PIECE_ROWS = 1 << 16
-_DENORMAL = np.full(1, 2.0**-140, dtype=np.float32)
 
 
 class ViewType(Enum):
@@ -242,27 +241,6 @@ class MappedViews:
         self._views.expect(begin * self.row_bytes, end * self.row_bytes)
         self._views.check(begin * self.row_bytes, end * self.row_bytes)
         return self.matrix[begin:end]
-
-
-def decode(packed: npt.NDArray[Any]) -> Floats:
-    """Return stored views, finite fp16 or fp32, as float32, exactly.
-
-    NumPy's own fp16 cast takes eight times as long: here the bits are moved to their place in a float32, which is
-    then off by the difference of the exponents' biases, 2^112; the product with that power of two is exact.
-    """
-    if packed.dtype != np.float16 or _flushes_denormals():
-        return packed.astype(np.float32)
-    bits = np.ascontiguousarray(packed).view(np.int16).astype(np.int32)
-    bits <<= 13
-    bits &= np.int32(-0x70002000)  # 0x8FFFE000: the sign, five bits of exponent and ten of mantissa
-    decoded = bits.view(np.float32)
-    decoded *= np.float32(2.0**112)
-    return decoded
-
-
-def _flushes_denormals() -> bool:
-    """Return whether this thread treats float32 numbers below the normal range as zero."""
-    return bool(np.multiply(_DENORMAL, np.float32(1))[0] == 0)
 
 
 def row_norms(rows: Floats) -> Doubles:

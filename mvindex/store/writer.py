@@ -13,14 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from mvindex.errors import DamagedIndex, MvindexError, StoreError
-from mvindex.lexical import postings
-from mvindex.lexical.postings import append_segment
-from mvindex.lexical.tokenizer import Lexical, StoredLexical, Tokens, tokenize_in_parts
 from mvindex.records import CountCallback, Ints
 from mvindex.store import catalog, columns, schema
 from mvindex.store.columns import append_columns, update_columns
 from mvindex.store.files import write_acknowledged
 from mvindex.store.generation import Generation
+from mvindex.store.lexical import postings
+from mvindex.store.lexical.postings import append_segment
+from mvindex.store.lexical.tokenizer import Lexical, StoredLexical, Tokens, tokenize_in_parts
 from mvindex.store.reader import SnapshotReader, StoredRow
 from mvindex.store.rows import (
     deleted_checksum,

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mvindex.corpus.text.citation import Citer
 from mvindex.engines.protocol import OneOfShards, RankingEngine
 from mvindex.errors import QueryError, Unsupported
 from mvindex.index import IndexProtocol
@@ -18,7 +19,6 @@ from mvindex.records import Bools, Document, Floats, QueryGroup
 from mvindex.search.options import FieldName
 from mvindex.store.protocol import Operation
 from mvindex.testing.truth import assert_same, brute_force, brute_force_group
-from mvindex.text.citation import Citer
 
 
 class IndexContract:

@@ -1,4 +1,4 @@
-"""The plain truth of document scores: the definition of mvindex.scoring.aggregate in plain loops."""
+"""The plain truth of document scores: the definition of mvindex.kernels.score in plain loops."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ NOT_RUN = [
     NotRun(
         "docs/how-to/hybrid.md",
         "index.search(",
-        "loads a cross-encoder of 90 MB from a hub; a small one is in tests/unit/scoring/test_rerank.py",
+        "loads a cross-encoder of 90 MB from a hub; a small one is in tests/unit/search/test_rerank.py",
     ),
     NotRun(
         "docs/how-to/mcp.md",

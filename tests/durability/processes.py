@@ -23,7 +23,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mvindex.store.fsync import EVENT
+from mvindex.durable import EVENT
 from tests.durability.mounts import own_mounts
 
 ROOT = Path(__file__).parents[2]

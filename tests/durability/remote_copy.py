@@ -3,7 +3,7 @@
     python -m tests.durability.remote_copy snapshot|restore SOURCE TARGET [--kill-at STEP] [--room BYTES]
 
 Prints its number of steps and its outcome as JSON. A step is a file that was copied, or what mvindex makes durable
-(mvindex/store/fsync.py).
+(mvindex/durable.py).
 """
 
 import argparse
@@ -14,8 +14,8 @@ import signal
 import sys
 
 import mvindex
+from mvindex.durable import EVENT
 from mvindex.errors import MvindexError
-from mvindex.store.fsync import EVENT
 
 
 def main():

@@ -66,7 +66,7 @@ def test_no_more_of_the_clock_is_read_than_is_tested_here():
     # An import goes on only with the same files: by size and time of change. Another time, whichever, starts it anew:
     # test_an_import_of_other_files_does_not_go_on_with_what_was_begun.
     # A hash of a weight file is remembered by size and times of a file that was settled by the clock: a clock that goes
-    # back only makes it be read again (tests/unit/checkpoint/test_hashes.py). Of the cache of encoders, what was left
+    # back only makes it be read again (encoder/checkpoint/test_hashes.py). Of the cache of encoders, what was left
     # behind is removed by its age. A file of copies is mapped anew when its time is another; its blocks are compared
     # with the views either way. A sync remembers a file by size, times and inode once the clock shows that they are
     # settled: a clock that goes back only makes it be read again. A date in an endpoint's Retry-After bounds one

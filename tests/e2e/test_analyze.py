@@ -1,4 +1,4 @@
-"""`mvindex analyze` from the command line, and `mvindex.analysis` over an index with a custom encoder."""
+"""`mvindex analyze` from the command line, and `mvindex.measure.analysis` over an index with a custom encoder."""
 
 import json
 from pathlib import Path
@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import mvindex
-from mvindex.analysis import AnalysisOptions, analyze
 from mvindex.errors import ConfigError, Unsupported
-from mvindex.eval.metrics import Evaluation
-from mvindex.eval.questions import Question
+from mvindex.measure.analysis import AnalysisOptions, analyze
+from mvindex.measure.metrics import Evaluation
+from mvindex.measure.questions import Question
 from tests.helpers.cli import mvindex as run_command
 
 ROOT = Path(__file__).parents[2]

@@ -6,7 +6,7 @@ from mvindex.corpus import CorpusOptions, read_documents
 from mvindex.corpus.beir import beir_qrels, beir_queries
 from mvindex.corpus.ir_names import folder_of
 from mvindex.errors import CorpusError
-from mvindex.eval.questions import read_qrels, read_questions
+from mvindex.measure.questions import read_qrels, read_questions
 
 pytestmark = pytest.mark.needs("ir_datasets")
 

@@ -6,8 +6,8 @@ import pytest
 
 import mvindex
 from mvindex.errors import ConfigError, Unsupported
-from mvindex.eval.metrics import Evaluation
-from mvindex.eval.questions import Question
+from mvindex.measure.metrics import Evaluation
+from mvindex.measure.questions import Question
 from tests.helpers.cli import read_passages
 from tests.helpers.marks import long
 

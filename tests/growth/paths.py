@@ -12,15 +12,15 @@ import numpy as np
 
 from mvindex.cli.conditions import parse_conditions
 from mvindex.corpus.reader import open_corpus
+from mvindex.corpus.text.citation import Citer, ScoredViews
+from mvindex.corpus.text.parts import split_parts
+from mvindex.corpus.text.snippets import split_sentences, split_snippets
+from mvindex.corpus.text.units import split_units
+from mvindex.corpus.text.unspaced import pairs_and_letters, replace_runs
 from mvindex.errors import MvindexError
-from mvindex.lexical.operators import parse_operators
-from mvindex.lexical.tokenizer import Lexical, tokenize, tokenize_plainly
+from mvindex.search.operators import parse_operators
 from mvindex.store.filters import parse_filter
-from mvindex.text.citation import Citer, ScoredViews
-from mvindex.text.parts import split_parts
-from mvindex.text.snippets import split_sentences, split_snippets
-from mvindex.text.units import split_units
-from mvindex.text.unspaced import pairs_and_letters, replace_runs
+from mvindex.store.lexical.tokenizer import Lexical, tokenize, tokenize_plainly
 
 _NUMBERS = itertools.count()
 QUESTION = "when did the embargo on oil begin, and who asked for it?"

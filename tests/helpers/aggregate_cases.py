@@ -5,7 +5,7 @@ import math
 import numpy as np
 from hypothesis import strategies as st
 
-from mvindex.scoring.aggregate import Aggregate, document_scores, view_sums
+from mvindex.kernels.score import Aggregate, document_scores, view_sums
 
 SEEDS = st.integers(0, 2**32 - 1)
 TEMPERATURES = st.one_of(st.floats(-2, 1).map(lambda power: 10.0**power), st.sampled_from([1e-6, 1.0, 1e6]))

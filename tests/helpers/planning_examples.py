@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from mvindex.planning.layouts import KINDS
-from mvindex.planning.rates import Line, Rates
-from mvindex.planning.sizes import Collection
+from mvindex.measure.planning.layouts import KINDS
+from mvindex.measure.planning.rates import Line, Rates
+from mvindex.measure.planning.sizes import Collection
 from mvindex.store.views import ViewType
 
 GIB = 1 << 30

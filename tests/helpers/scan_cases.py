@@ -16,7 +16,7 @@ from mvindex.engines.scan_vnni import VnniConfig, VnniScan
 from mvindex.engines.torch_blocks import Precision
 from mvindex.index import embedded_store_of
 from mvindex.kernels import has_int8_products
-from mvindex.scoring.aggregate import Aggregate, Scoring
+from mvindex.kernels.score import Aggregate, Scoring
 from mvindex.search import Engines, Request, search_documents
 from mvindex.store import views as stored_views
 from mvindex.testing import true_scores

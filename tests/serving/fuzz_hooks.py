@@ -7,7 +7,7 @@ refused.
 import msgspec
 import schemathesis
 
-from mvindex.checkpoint.hub import PACKAGED_NAMES
+from mvindex.encoder.checkpoint.hub import PACKAGED_NAMES
 from mvindex_connectors.server.http import job_schemas
 
 DIM = 16

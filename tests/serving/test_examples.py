@@ -17,7 +17,7 @@ from serving_tools import wait_for
 from typer.main import get_command
 
 import mvindex
-from mvindex.planning.units import parse_seconds
+from mvindex.measure.planning.units import parse_seconds
 from mvindex_connectors.server.cli import app
 from mvindex_connectors.server.config import parse_index
 

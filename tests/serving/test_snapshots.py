@@ -9,7 +9,7 @@ import mvindex
 from mvindex import Document
 from mvindex.errors import ConfigError
 from mvindex.maintenance.backups import backup_names
-from mvindex.planning.units import parse_seconds
+from mvindex.measure.planning.units import parse_seconds
 from mvindex_connectors.server.config import Snapshots
 
 DIM = 16

@@ -48,7 +48,7 @@ def test_the_public_names_are_these():
 
 def test_importing_the_package_imports_nothing_heavy():
     code = (
-        "import sys, mvindex, mvindex.index.factory, mvindex.corpus, mvindex.eval.questions\n"
+        "import sys, mvindex, mvindex.index.factory, mvindex.corpus, mvindex.measure.questions\n"
         "heavy = {'torch', 'faiss', 'transformers', 'pyarrow', 'ir_measures', 'sklearn'} & set(sys.modules)\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)\n"
     )

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mvindex.checkpoint import Base, write_settings
-from mvindex.checkpoint.hub import PACKAGED, PACKAGED_HUB_ID
-from mvindex.checkpoint.load import quiet
-from mvindex.checkpoint.reader import QUERY_FOLDER, VIEW_WEIGHTS
+from mvindex.durable import whole_folder
+from mvindex.encoder.checkpoint import Base, write_settings
+from mvindex.encoder.checkpoint.hub import PACKAGED, PACKAGED_HUB_ID
+from mvindex.encoder.checkpoint.load import quiet
+from mvindex.encoder.checkpoint.reader import QUERY_FOLDER, VIEW_WEIGHTS
 from mvindex.plugins import require
-from mvindex.store.fsync import whole_folder
 from mvindex_train.module import TrainableEncoder
 
 CARD = "README.md"

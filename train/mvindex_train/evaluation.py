@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mvindex.analysis.measures import local_variations, pair_scores
-from mvindex.analysis.similarity import mean_cosines
 from mvindex.encoder import Encoder
 from mvindex.errors import CorpusError
-from mvindex.eval.metrics import DEFAULT_CUTOFFS
+from mvindex.kernels.score import parse_aggregate
+from mvindex.measure.analysis.measures import local_variations, pair_scores
+from mvindex.measure.analysis.similarity import mean_cosines
+from mvindex.measure.metrics import DEFAULT_CUTOFFS
 from mvindex.records import Document, Floats, Ints, Views
-from mvindex.scoring.aggregate import parse_aggregate
 from mvindex_train.config import LossConfig
 from mvindex_train.data.records import Example
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from mvindex.durable import UNFINISHED, flush_to_disk
 from mvindex.errors import StoreError
-from mvindex.store.fsync import UNFINISHED, flush_to_disk
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mvindex.store.fsync import flush_to_disk
+from mvindex.durable import flush_to_disk
 
 
 class History:

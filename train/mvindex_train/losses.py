@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch.nn.functional import cross_entropy, log_softmax
 
-from mvindex.scoring.aggregate import Aggregate, parse_aggregate
+from mvindex.kernels.score import Aggregate, parse_aggregate
 from mvindex_train.config import LossConfig
 
 _PARTS = ("total", "contrastive", "local", "in_sequence", "distillation", "answer_share")

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from mvindex.checkpoint import (
+from mvindex.encoder.checkpoint import (
     Checkpoint,
     Parts,
     Pooling,
@@ -19,8 +19,8 @@ from mvindex.checkpoint import (
     read_checkpoint,
     viewer_ids,
 )
-from mvindex.checkpoint.load import load_wrapped_tokenizer
-from mvindex.checkpoint.settings import ClusterInit
+from mvindex.encoder.checkpoint.load import load_wrapped_tokenizer
+from mvindex.encoder.checkpoint.settings import ClusterInit
 from mvindex.errors import ConfigError
 from mvindex.plugins import require
 from mvindex_train.config import EncoderConfig

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from mvindex.checkpoint import Checkpoint, Parts, Settings, viewer_ids
-from mvindex.checkpoint.load import set_embeddings
 from mvindex.encoder.batches import BatchShape, batches
+from mvindex.encoder.checkpoint import Checkpoint, Parts, Settings, viewer_ids
+from mvindex.encoder.checkpoint.load import set_embeddings
 from mvindex.encoder.clusters import pad_tokens, token_views
 from mvindex.encoder.families import Arrangement
 from mvindex.encoder.forward import last_states

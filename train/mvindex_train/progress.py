@@ -11,7 +11,7 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from mvindex.cli.progress import open_stderr
-from mvindex.planning.units import format_seconds
+from mvindex.measure.planning.units import format_seconds
 from mvindex_train.callbacks import Callback, RunStart
 
 _LINE_EVERY_S = 30.0

@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mvindex.checkpoint.settings import read_json_object
+from mvindex.durable import whole_folder
+from mvindex.encoder.checkpoint.settings import read_json_object
 from mvindex.errors import CheckpointError, ConfigError, StoreError
-from mvindex.store.fsync import whole_folder
 from mvindex.store.locks import FILE_NAME as LOCK_NAME
 from mvindex_train.fsync import atomic_file, map_write_errors, remove_unfinished
 

@@ -17,8 +17,8 @@ import numpy as np
 from mvindex.corpus import read_documents
 from mvindex.encoder import Encoder
 from mvindex.errors import CorpusError
-from mvindex.eval.questions import read_qrels, read_questions
 from mvindex.index.factory import create
+from mvindex.measure.questions import read_qrels, read_questions
 from mvindex.plugins import require
 from mvindex.records import Floats
 from mvindex_train.data.readers.context import find_file

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mvindex.checkpoint.settings import FILE_NAME as SETTINGS_NAME
+from mvindex.encoder.checkpoint.settings import FILE_NAME as SETTINGS_NAME
 from mvindex.encoder.device import torch_threads
 from mvindex.errors import ConfigError, IndexLocked
 from mvindex.paths import user_path

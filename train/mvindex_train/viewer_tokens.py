@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from mvindex.checkpoint import viewer_ids
-from mvindex.checkpoint.load import DOCUMENT_VIEWER, QUERY_VIEWER
+from mvindex.encoder.checkpoint import viewer_ids
+from mvindex.encoder.checkpoint.load import DOCUMENT_VIEWER, QUERY_VIEWER
 
 # Viewers that start from the same embedding need noise, or they would stay equal (MVR at one position). It is a tenth
 # of the standard deviation with which embeddings are initialised.

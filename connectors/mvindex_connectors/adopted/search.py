@@ -9,8 +9,8 @@ from typing import NoReturn
 import numpy as np
 
 from mvindex.errors import Unsupported
+from mvindex.kernels.score import document_scores
 from mvindex.records import Combine, Field, Floats, Hit, SearchResult
-from mvindex.scoring.aggregate import document_scores
 from mvindex.search.citation import cites_of
 from mvindex.search.options import SearchOptions
 from mvindex.search.queries import TextQueries

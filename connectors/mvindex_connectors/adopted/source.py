@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from mvindex.kernels.score import view_sums
 from mvindex.records import Doubles, Floats
-from mvindex.scoring.aggregate import view_sums
 from mvindex.store.reader import StoredDocument
 from mvindex.store.rows import pack_spans
 

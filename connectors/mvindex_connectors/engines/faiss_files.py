@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from mvindex.errors import EngineError, EngineUnavailable
+from mvindex.kernels.score import decode
 from mvindex.kernels.threads import LibraryThreads
 from mvindex.plugins import require_faiss
 from mvindex.records import Floats, Ints
-from mvindex.store.views import MappedViews, decode
+from mvindex.store.views import MappedViews
 
 INDEX_NAME = "index.faiss"
 _BLOCK_ROWS = 65_536

@@ -21,10 +21,10 @@ from mvindex.engines.params import (
     default_k_factor,
     num_groups,
 )
+from mvindex.kernels.score import decode
 from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
 from mvindex.records import Floats, Ints, ProgressCallback, no_progress
 from mvindex.store.snapshot import Snapshot
-from mvindex.store.views import decode
 
 _CODE_BITS, _CODE_VALUES = 4, 16
 _SEED = 1

@@ -18,11 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from mvindex.durable import file_checksum, flush_to_disk, rename
 from mvindex.engines.params import default_nlist, sample_size
 from mvindex.engines.protocol import BuildOptions
 from mvindex.errors import EngineError
-from mvindex.store.fsync import flush_to_disk, rename
-from mvindex.store.segments import file_checksum
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import row_norms
 from mvindex_connectors.engines.faiss_files import INDEX_NAME, blocks, read_index, translated, write_index

@@ -9,7 +9,7 @@ from mvindex.corpus.inputs import Input
 from mvindex.corpus.options import CorpusOptions
 from mvindex.corpus.passages import Outline, passage_format
 from mvindex.corpus.passages.markdown import outline_markdown
-from mvindex.text.normal import unset
+from mvindex.corpus.text.normal import unset
 from mvindex_connectors.files.parsing import parse_file
 
 _SLIDE = re.compile(r"^<!-- Slide number: (\d+) -->$", re.MULTILINE)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from mvindex.corpus.inputs import Input
 from mvindex.corpus.options import CorpusOptions
 from mvindex.corpus.passages import Block, Outline, Section, passage_format
+from mvindex.corpus.text.normal import unset
 from mvindex.errors import CorpusError
-from mvindex.text.normal import unset
 from mvindex_connectors.files.parsing import parse_file
 
 _WORD_PREFIX = "Microsoft Word - "

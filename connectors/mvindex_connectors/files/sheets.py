@@ -14,8 +14,8 @@ from mvindex.corpus.passages.documents import SectionIds, file_source
 from mvindex.corpus.passages.outline import SEPARATOR, Section
 from mvindex.corpus.row_texts import cell_text, place_row, row_text
 from mvindex.corpus.rows import Row, Source, SourceLocation
+from mvindex.corpus.text.normal import unset
 from mvindex.records import Document
-from mvindex.text.normal import unset
 from mvindex_connectors.files.parsing import parse_file
 
 XLSX = "xlsx"

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from mvindex.lexical.tokenizer import Lexical, tokenize, tokenize_query
 from mvindex.records import Doubles, Hit
+from mvindex.store.lexical.tokenizer import Lexical, tokenize, tokenize_query
 from mvindex_connectors.frameworks.citations import stored_fields
 
 # BM25's saturation of term counts.

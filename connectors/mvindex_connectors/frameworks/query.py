@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mvindex.lexical.tokenizer import parse_lexical
 from mvindex.records import Document, Floats, Hit, SearchResult, check_count
 from mvindex.store.filters import Filter
+from mvindex.store.lexical.tokenizer import parse_lexical
 from mvindex_connectors.frameworks.best_snippet import choose_best_snippets
 from mvindex_connectors.frameworks.connection import AsyncIndexAPI
 from mvindex_connectors.frameworks.filter_pushdown import PushedFilter

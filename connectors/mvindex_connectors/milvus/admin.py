@@ -9,11 +9,11 @@ from mvindex.engines.build import BuildReport
 from mvindex.errors import ConfigError, Unsupported
 from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport
 from mvindex.records import CountCallback, Floats, ProgressCallback
-from mvindex.scoring.fusion import Fusion
+from mvindex.search.fusion import Fusion
 from mvindex.search.options import SearchOptions
 from mvindex.search.queries import TextQueries
+from mvindex.search.tuning import FusionReport, TuneGoal, TuneReport, checked_target
 from mvindex.store.protocol import Operation
-from mvindex.tuning import FusionReport, TuneGoal, TuneReport, checked_target
 from mvindex_connectors.milvus import maintenance
 from mvindex_connectors.milvus.capability_checks import probe
 from mvindex_connectors.milvus.engine import MilvusEngine

@@ -17,7 +17,7 @@ import numpy as np
 
 from mvindex.errors import StoreError
 from mvindex.records import Floats
-from mvindex.scoring.fusion import Fusion
+from mvindex.search.fusion import Fusion
 from mvindex_connectors.milvus.connection import Connection
 
 _DIM, _DOCUMENTS, _VIEWS, _TOP_K = 8, 20, 16, 10

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mvindex.kernels.score import document_scores, view_sums
 from mvindex.records import Combine, Floats, Ints
-from mvindex.scoring.aggregate import document_scores, view_sums
 from mvindex.search import Ranking
 from mvindex.search.group import Scored, combine_scores
 from mvindex_connectors.milvus.records import Light

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from mvindex.kernels.score import Scoring, document_scores, view_sums
 from mvindex.records import Floats, Ints
-from mvindex.scoring.aggregate import Scoring, document_scores, view_sums
 from mvindex_connectors.milvus.records import Light
 
 

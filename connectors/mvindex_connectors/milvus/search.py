@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mvindex.kernels.score import Aggregate, Scoring
 from mvindex.records import Floats, Ints
-from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex_connectors.milvus.connection import Connection, views_of
 from mvindex_connectors.milvus.kinds import FLAT, search_parameters
 from mvindex_connectors.milvus.layout import (

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from mvindex.errors import EncoderError, IndexLocked, QueryError, StaleReader, StoreError
+from mvindex.kernels.score import decode
 from mvindex.records import Floats, IndexInfo, Ints
 from mvindex.store.batch import Batch
 from mvindex.store.catalog import ExistingDocument
@@ -25,7 +26,7 @@ from mvindex.store.filters import Filter
 from mvindex.store.marks import result_of, with_mark
 from mvindex.store.protocol import Capabilities, Operation, Sharding, StorePart
 from mvindex.store.reader import StoredDocument
-from mvindex.store.views import ViewType, decode, pack_views, row_norms
+from mvindex.store.views import ViewType, pack_views, row_norms
 from mvindex_connectors.milvus.collections import check_ours, drop_store, make_views, parse_settings, settings_record
 from mvindex_connectors.milvus.columns import Column, columns_of, upsert
 from mvindex_connectors.milvus.connection import Connection, views_of

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from mvindex.errors import ConfigError
+from mvindex.kernels.score import Scoring
 from mvindex.records import Floats, ProgressCallback
-from mvindex.scoring.aggregate import Scoring
-from mvindex.tuning import TuneGoal, TunePoint, TuneReport, choose
-from mvindex.tuning.queries import sample_rows
+from mvindex.search.tuning import TuneGoal, TunePoint, TuneReport, choose
+from mvindex.search.tuning.queries import sample_rows
 from mvindex_connectors.milvus.engine import MilvusEngine
 from mvindex_connectors.milvus.kinds import FLAT, choices
 from mvindex_connectors.milvus.layout import LIGHT_FIELDS

@@ -16,9 +16,9 @@ from mvindex.errors import Unsupported
 from mvindex.ingest import Entry, IngestHooks, IngestReport, view_entries
 from mvindex.ingest.items import Items, item_entries
 from mvindex.records import Document, Floats, IndexInfo, QueryGroup, ViewScore
-from mvindex.scoring.rerank import parse_rerank
 from mvindex.search.options import SearchOptions, check_reranked_fields
 from mvindex.search.queries import Vector
+from mvindex.search.rerank import parse_rerank
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities, Operation
 from mvindex.v1 import documents_pb2 as messages
@@ -46,7 +46,7 @@ from mvindex_connectors.remote.retry import AsyncRetryingChannel, CallSettings
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from mvindex.scoring.rerank import Reranker
+    from mvindex.search.rerank import Reranker
 
 
 class AsyncIndexClient(Reconnecting):

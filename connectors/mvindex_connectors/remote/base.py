@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from mvindex.index.arrow import arrow_reader
 from mvindex.records import Document, IndexInfo, QueryGroup
-from mvindex.scoring.rerank import parse_rerank
 from mvindex.search.options import SearchOptions, check_reranked_fields
 from mvindex.search.queries import Vector
+from mvindex.search.rerank import parse_rerank
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities, Operation
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from mvindex.scoring.rerank import Reranker
+    from mvindex.search.rerank import Reranker
 
 
 class RemoteIndex(ABC):

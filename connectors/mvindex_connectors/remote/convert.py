@@ -11,7 +11,7 @@ import numpy as np
 
 from mvindex.errors import DocumentError, EncoderError, QueryError, RemoteError
 from mvindex.ingest import IngestReport
-from mvindex.lexical.bm25 import TermCounts
+from mvindex.kernels.score import Aggregate
 from mvindex.records import (
     ALL_FIELDS,
     Citation,
@@ -28,8 +28,8 @@ from mvindex.records import (
     ViewText,
     dump_metadata,
 )
-from mvindex.scoring.aggregate import Aggregate
-from mvindex.scoring.fusion import Method, Mode
+from mvindex.search.bm25 import TermCounts
+from mvindex.search.fusion import Method, Mode
 from mvindex.search.options import ScoringName, SearchOptions, ShardSearch
 from mvindex.search.request import ViewHits
 from mvindex.search.result_merge import ShardResult

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from mvindex.errors import QueryError
+from mvindex.kernels.score import parse_scoring
 from mvindex.records import Combine, QueryGroup, SearchResult, check_count, check_id, check_ids, dump_metadata
-from mvindex.scoring.aggregate import parse_scoring
-from mvindex.scoring.fusion import Mode
+from mvindex.search.fusion import Mode
 from mvindex.search.options import SearchOptions
 from mvindex.search.queries import as_groups, as_vectors, check_query_text, group_texts, is_texts, query_texts
 from mvindex.store.filters import Filter, check_deletion

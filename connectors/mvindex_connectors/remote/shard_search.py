@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from mvindex.errors import DamagedIndex, QueryError, StaleReader, StoreError
-from mvindex.lexical.bm25 import TermCounts
-from mvindex.lexical.operators import parse_operators
 from mvindex.records import Combine, Floats, Hit, QueryGroup, SearchResult
-from mvindex.scoring.fusion import Fusion, Mode, parse_setting
+from mvindex.search.bm25 import TermCounts
+from mvindex.search.fusion import Fusion, Mode, parse_setting
+from mvindex.search.operators import parse_operators
 from mvindex.search.options import SearchOptions, ShardSearch
 from mvindex.search.queries import as_groups, as_vectors, check_query_text, group_texts, is_texts, query_texts
 from mvindex.search.result_merge import FusedRanking, ShardResult, fuse_results, merge_results, which_cut_short

@@ -24,7 +24,7 @@ import numpy as np
 from mvindex.errors import LimitExceeded, MvindexError
 from mvindex.index import IndexProtocol
 from mvindex.records import Combine, Floats, QueryGroup, SearchResult
-from mvindex.scoring.fusion import Mode
+from mvindex.search.fusion import Mode
 from mvindex.search.options import SearchOptions
 from mvindex.search.profiling import watched_stages
 from mvindex_connectors.server.config import Limits

@@ -243,7 +243,7 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
     from mvindex.cli.terminal import print_json
     from mvindex.encoder.base import parse_query_precision
     from mvindex.errors import ConfigError
-    from mvindex.planning.units import parse_seconds
+    from mvindex.measure.planning.units import parse_seconds
     from mvindex.plugins import require
 
     require("grpc", "server", "mvindex serve")

@@ -13,11 +13,11 @@ from typing import Any, TypeVar, cast
 from mvindex.errors import LimitExceeded, ServerUnavailable, Unsupported
 from mvindex.index import Index, IndexProtocol, search_engine_of, store_of
 from mvindex.ingest import IngestReport
-from mvindex.lexical.bm25 import TermCounts
 from mvindex.maintenance.backups import BackupReport, take_backup
 from mvindex.maintenance.compact import CompactReport
 from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore, dump_metadata
-from mvindex.scoring.fusion import Mode
+from mvindex.search.bm25 import TermCounts
+from mvindex.search.fusion import Mode
 from mvindex.search.local import LocalSearch
 from mvindex.search.options import ScoringName, SearchOptions
 from mvindex.search.results import document_of

@@ -13,10 +13,10 @@ from typing import Any
 from grpc_health.v1._async import HealthServicer
 from grpc_health.v1.health_pb2 import HealthCheckResponse
 
+from mvindex.durable import make_directories, remove_entry, rename
 from mvindex.errors import ConfigError, IndexLocked, Unsupported
 from mvindex.index.factory import create, open_index
 from mvindex.store.create import remove_leftovers
-from mvindex.store.fsync import make_directories, remove_entry, rename
 from mvindex.store.locks import served_lock, writer_lock
 from mvindex_connectors.server.config import ServerConfig, check_name
 from mvindex_connectors.server.follow import FollowedIndex

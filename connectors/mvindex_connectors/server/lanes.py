@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mvindex.records import Floats, SearchResult
-from mvindex.scoring.fusion import Mode
+from mvindex.search.fusion import Mode
 from mvindex.search.options import SearchOptions
 from mvindex_connectors.server.fairness import FairQueue
 from mvindex_connectors.server.response_budget import ResponseMeter

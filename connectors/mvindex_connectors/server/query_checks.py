@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from mvindex.errors import LimitExceeded, QueryError
 from mvindex.index import IndexProtocol
 from mvindex.records import Floats
-from mvindex.scoring.fusion import Mode
+from mvindex.search.fusion import Mode
 from mvindex.search.queries import as_vectors, check_query_text, query_texts
 from mvindex_connectors.server.config import Limits
 from mvindex_connectors.server.response_budget import TooLarge

@@ -9,8 +9,8 @@ from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from mvindex.errors import LimitExceeded, NoSuchIndex, NotPermitted, QueryError, Unsupported
 from mvindex.ingest import IngestReport
-from mvindex.lexical.bm25 import TermCounts
 from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore
+from mvindex.search.bm25 import TermCounts
 from mvindex.search.options import ScoringName, SearchOptions
 from mvindex.store.filter_match import FilterMatcher
 from mvindex.store.filters import Filter, check_deletion, operand_as_json

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Protocol
 
-from mvindex.checkpoint.hub import PACKAGED_NAMES
+from mvindex.encoder.checkpoint.hub import PACKAGED_NAMES
 from mvindex.errors import ConfigError, MvindexError
 from mvindex.records import Floats, check_count
-from mvindex.tuning import check_time_limit, checked_target
+from mvindex.search.tuning import check_time_limit, checked_target
 from mvindex_connectors.server.index_set import IndexSet
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import codecs
 import re
 
+from mvindex.corpus.text.normal import unset
 from mvindex.errors import CorpusError
 from mvindex.plugins import install_command
-from mvindex.text.normal import unset
 
 # UTF-32 first: its mark begins as that of UTF-16.
 _MARKS = (

@@ -15,7 +15,7 @@ from mvindex.corpus.options import CorpusOptions
 from mvindex.corpus.passages.decode import decode_html
 from mvindex.corpus.passages.documents import passage_format, read_whole
 from mvindex.corpus.passages.outline import Block, Outline, SectionBuilder, with_encoding
-from mvindex.text.normal import unset
+from mvindex.corpus.text.normal import unset
 
 _SKIPPED = frozenset(("script", "style", "noscript", "template", "svg", "math", "iframe", "object", "nav", "button"))
 _VOID = frozenset(

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from mvindex.corpus.passages.outline import Block, Section, line_spans
+from mvindex.corpus.text.snippets import split_sentences
+from mvindex.corpus.text.unspaced import UNSPACED
 from mvindex.records import Span
-from mvindex.text.snippets import split_sentences
-from mvindex.text.unspaced import UNSPACED
 
 # Part of what says whether a file was read the same way: increment it whenever the same file may give other passages.
 SPLIT_VERSION = 2

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import xxhash
 
-from mvindex.checkpoint.families import SINGLE, SNIPPETS
+from mvindex.corpus.text.parts import Splitter
+from mvindex.corpus.text.snippets import merge_sentences
 from mvindex.encoder.base import join_text
+from mvindex.encoder.checkpoint.families import SINGLE, SNIPPETS
 from mvindex.encoder.embedding.embedder import Embedder, check_vectors
 from mvindex.encoder.text import NO_SPAN
 from mvindex.errors import ConfigError, EncoderError
 from mvindex.records import CountCallback, Document, Doubles, Floats, Span, Views, has_visible, no_progress
-from mvindex.text.parts import Splitter
-from mvindex.text.snippets import merge_sentences
 
 # Texts embedded by one call of the model.
 TEXTS_AT_ONCE = 256

@@ -1,7 +1,7 @@
 """Families: which tokens the model reads together, and which of their states make which view.
 
-A family is a function from tokens to windows, named in the table of mvindex.checkpoint.families. Each token of a window
-has the row that its state is averaged into. In most families a row is a view; in those that pool tokens it is a token,
+A family is a function from tokens to windows, named in the table of checkpoint/families.py. Each token of a window has
+the row that its state is averaged into. In most families a row is a view; in those that pool tokens it is a token,
 and the views are made of a document's tokens afterwards (clusters.py).
 """
 
@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Callable
 from typing import TypeAlias
 
-from mvindex.checkpoint.families import Family
+from mvindex.encoder.checkpoint.families import Family
 from mvindex.encoder.families.parts import arrange_snippets
 from mvindex.encoder.families.whole import arrange_single
 from mvindex.encoder.families.windows import CONTEXT, Arrangement, Frame, Slots, Window, cut_windows

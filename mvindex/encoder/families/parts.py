@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from mvindex.corpus.text.snippets import merge_sentences
 from mvindex.encoder.families.whole import arrange_single
 from mvindex.encoder.families.windows import (
     Arrangement,
@@ -19,7 +20,6 @@ from mvindex.encoder.families.windows import (
 )
 from mvindex.encoder.text import NO_SPAN, TokenizedText
 from mvindex.records import Ints, Span
-from mvindex.text.snippets import merge_sentences
 
 
 def arrange_snippets(text: TokenizedText, frame: Frame) -> Arrangement:

@@ -15,11 +15,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from mvindex.corpus.text.snippets import merge_sentences
 from mvindex.encoder.families.parts import token_slots
 from mvindex.encoder.families.windows import CONTEXT, Arrangement, Frame, Slots, Window, context, cut_windows
 from mvindex.encoder.text import NO_SPAN, Ids, TokenizedText
 from mvindex.records import Bools, Ints, Span
-from mvindex.text.snippets import merge_sentences
 
 
 def arrange_viewers(text: TokenizedText, frame: Frame) -> Arrangement:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from mvindex.checkpoint.settings import Pooling
+from mvindex.encoder.checkpoint.settings import Pooling
 from mvindex.encoder.text import Ids, TokenizedText
 from mvindex.records import Bools, Floats, Ints, Span
 

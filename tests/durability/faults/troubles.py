@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mvindex.store.fsync import EVENT
+from mvindex.durable import EVENT
 from tests.durability.checks import Fault
 from tests.durability.mounts import PAGE_BYTES, SmallDisk
 

@@ -3,7 +3,7 @@
 import sys
 
 import mvindex
-from mvindex.sync import run
+from mvindex.io.sync import run
 from tests.helpers.folders import Counting
 
 

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest.mock import patch
 
+from mvindex.durable import EVENT
 from mvindex.store.catalog import ReadConnection
-from mvindex.store.fsync import EVENT
 from tests.durability.operations import small_chunks
 from tests.durability.power.operations import OPERATIONS
 

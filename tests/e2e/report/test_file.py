@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mvindex.analysis.page import write_page
+from mvindex.measure.analysis.page import write_page
 from tests.helpers.made_report import hostile_report, made_report
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.usefixtures("quiet")]

@@ -226,7 +226,9 @@ class TestLargeRows:
     def test_a_line_of_50_mb_is_read(self, tmp_path):
         path = tmp_path / "corpus.tsv"
         path.write_bytes(b'id\ttext\ttitle\n1\t"' + b"word " * 10_000_000 + b'"\tT\n2\tb\tT\n')
-        lengths = [len(document.text) for document in read_documents(str(path))]
+        lengths = [
+            len(document.text) for document in read_documents(str(path), CorpusOptions(max_document_chars=10**8))
+        ]
         assert lengths == [50_000_000, 1]
 
     def test_a_row_over_the_limit_is_never_held_whole(self, tmp_path):

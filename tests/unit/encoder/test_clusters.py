@@ -12,9 +12,9 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("tokenizers")
 
-from mvindex.checkpoint import Settings, parse_family, read_checkpoint, write_settings  # noqa: E402 - as above
-from mvindex.checkpoint.settings import ClusterInit  # noqa: E402 - as above
 from mvindex.encoder import load_encoder  # noqa: E402 - as above
+from mvindex.encoder.checkpoint import Settings, parse_family, read_checkpoint, write_settings  # noqa: E402 - as above
+from mvindex.encoder.checkpoint.settings import ClusterInit  # noqa: E402 - as above
 from mvindex.encoder.clusters import (  # noqa: E402 - as above
     attend_codes,
     cluster_tokens,

@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from mvindex.checkpoint import parse_family, read_checkpoint  # noqa: E402 - only where torch is
 from mvindex.encoder import encoder_from_spec, load_encoder  # noqa: E402 - as above
+from mvindex.encoder.checkpoint import parse_family, read_checkpoint  # noqa: E402 - only where torch is
 from mvindex.errors import CheckpointError  # noqa: E402 - as above
 from mvindex_train.checkpoints import save_checkpoint  # noqa: E402 - as above
 from tests.helpers.tiny_encoders import DOCUMENTS, build  # noqa: E402 - as above

@@ -3,8 +3,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from mvindex.checkpoint.settings import Pooling
 from mvindex.encoder.batches import BatchShape, batches
+from mvindex.encoder.checkpoint.settings import Pooling
 from mvindex.encoder.families import CONTEXT, Frame, Window, arrange_single, arrange_snippets, cut_windows
 from mvindex.encoder.text import NO_SPAN, TokenizedText
 

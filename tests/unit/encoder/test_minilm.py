@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from mvindex.checkpoint import read_checkpoint
+from mvindex.corpus.text.snippets import split_snippets
 from mvindex.encoder import encoder_from_spec, load_encoder
+from mvindex.encoder.checkpoint import read_checkpoint
 from mvindex.records import Document
-from mvindex.text.snippets import split_snippets
 
 pytestmark = pytest.mark.needs("minilm")
 

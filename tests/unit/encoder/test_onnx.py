@@ -16,7 +16,6 @@ pytest.importorskip("onnx")
 pytest.importorskip("peft")
 
 import mvindex as mv  # noqa: E402 - only where the extras are
-from mvindex.checkpoint import hashes, read_checkpoint  # noqa: E402 - as above
 from mvindex.encoder import (  # noqa: E402 - as above
     encoder_from_spec,
     load_encoder,
@@ -25,6 +24,7 @@ from mvindex.encoder import (  # noqa: E402 - as above
     prepare_queries,
     transformer,
 )
+from mvindex.encoder.checkpoint import hashes, read_checkpoint  # noqa: E402 - as above
 from mvindex.encoder.onnx_cache import OnnxForm, Refused, find_form  # noqa: E402 - as above
 from mvindex.encoder.onnx_encoder import OnnxEncoder  # noqa: E402 - as above
 from mvindex.encoder.registry import describe_queries, leave_form  # noqa: E402 - as above

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mvindex.checkpoint.families import FIRST_K, KMEANS, POLY, SINGLE, SNIPPETS, SPLITS
-from mvindex.checkpoint.families import SENTENCES as SENTENCES_FAMILY
-from mvindex.checkpoint.settings import Pooling
 from mvindex.encoder import load_encoder
+from mvindex.encoder.checkpoint.families import FIRST_K, KMEANS, POLY, SINGLE, SNIPPETS, SPLITS
+from mvindex.encoder.checkpoint.families import SENTENCES as SENTENCES_FAMILY
+from mvindex.encoder.checkpoint.settings import Pooling
 from mvindex.encoder.families import CONTEXT, Frame, load_arrange
 from mvindex.encoder.text import NO_SPAN, TokenizedText
 from mvindex.errors import CheckpointError, ConfigError

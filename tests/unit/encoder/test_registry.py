@@ -7,9 +7,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from mvindex.checkpoint import families, parse_family
-from mvindex.checkpoint.families import BUILT_IN, GROUP, Family
 from mvindex.encoder import load_encoder
+from mvindex.encoder.checkpoint import families, parse_family
+from mvindex.encoder.checkpoint.families import BUILT_IN, GROUP, Family
 from mvindex.encoder.families import load_arrange
 from mvindex.encoder.families.windows import Arrangement, Window, context, whole_windows
 from mvindex.errors import CheckpointError, ConfigError

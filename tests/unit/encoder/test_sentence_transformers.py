@@ -5,11 +5,11 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from mvindex.checkpoint import read_checkpoint
-from mvindex.checkpoint.families import BUILT_IN, SINGLE
 from mvindex.cli import app
 from mvindex.encoder import load_encoder
 from mvindex.encoder import sentence_transformers as exporting
+from mvindex.encoder.checkpoint import read_checkpoint
+from mvindex.encoder.checkpoint.families import BUILT_IN, SINGLE
 from mvindex.encoder.registry import describe_queries
 from mvindex.encoder.sentence_transformers import save_sentence_transformer
 from mvindex.errors import CheckpointError, ConfigError, StoreError

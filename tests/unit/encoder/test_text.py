@@ -5,11 +5,11 @@ import pytest
 
 tokenizers = pytest.importorskip("tokenizers")
 
+from mvindex.corpus.text.snippets import split_sentences  # noqa: E402 - as above
 from mvindex.encoder import text as encoder_text  # noqa: E402 - only where tokenizers is
 from mvindex.encoder.text import TextTokenizer  # noqa: E402 - as above
 from mvindex.errors import CheckpointError  # noqa: E402 - as above
 from mvindex.records import Document  # noqa: E402 - as above
-from mvindex.text.snippets import split_sentences  # noqa: E402 - as above
 
 TEXT = '  The river ran on.  It was "blue" (or so he said.) Why?\n\nNobody knew!\tNot Dr. Smith. He ran, ran; the end '
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]

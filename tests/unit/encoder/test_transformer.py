@@ -12,14 +12,14 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
 
+from mvindex.corpus.text.parts import split_parts  # noqa: E402 - as above
+from mvindex.corpus.text.snippets import merge_sentences, split_sentences  # noqa: E402 - as above
 from mvindex.encoder import device as devices  # noqa: E402 - only where torch is
 from mvindex.encoder import encoder_from_spec, load_encoder, transformer  # noqa: E402 - as above
 from mvindex.encoder.batches import BatchShape  # noqa: E402 - as above
 from mvindex.errors import CheckpointError, ConfigError, EncoderError, ExtraMissing  # noqa: E402 - as above
 from mvindex.plugins import install_command  # noqa: E402 - as above
 from mvindex.records import Document  # noqa: E402 - as above
-from mvindex.text.parts import split_parts  # noqa: E402 - as above
-from mvindex.text.snippets import merge_sentences, split_sentences  # noqa: E402 - as above
 
 WORDS = "the a cat dog sat ran on under mat rug it was he she red blue old new house river".split()
 POSITIONS = 40

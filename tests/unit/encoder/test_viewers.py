@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mvindex.checkpoint.settings import Pooling
 from mvindex.encoder import load_encoder
+from mvindex.encoder.checkpoint.settings import Pooling
 from mvindex.encoder.families.viewers import arrange_context_viewers, arrange_viewers
 from mvindex.encoder.families.windows import CONTEXT, Frame
 from mvindex.encoder.text import NO_SPAN, TokenizedText

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import mvindex
+from mvindex.durable import file_checksum
 from mvindex.engines import build as building
 from mvindex.engines import build_shards as shard_building
 from mvindex.engines.build import EngineChoice, build_engine, engine_choice
@@ -17,7 +18,6 @@ from mvindex.index import store_of
 from mvindex.ingest.assemble import assemble
 from mvindex.maintenance.dispatch import repair, salvage, verify
 from mvindex.records import no_progress
-from mvindex.store.segments import file_checksum
 from mvindex.store.shard_layout import shard_of
 from mvindex.store.sharded import open_sharded_store
 from mvindex.testing import unit

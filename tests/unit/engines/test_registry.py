@@ -15,9 +15,9 @@ from mvindex.engines.scan_torch import TorchScan
 from mvindex.errors import ConfigError, EngineMissing
 from mvindex.index import embedded_store_of
 from mvindex.kernels import has_int8_products
+from mvindex.kernels.score import decode
 from mvindex.records import Document
 from mvindex.store.embedded import EmbeddedStore
-from mvindex.store.views import decode
 from mvindex.testing import EngineContract, assert_same, brute_force, unit
 
 FILE = "views.npy"

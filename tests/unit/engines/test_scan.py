@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from mvindex.index import embedded_store_of
-from mvindex.scoring.aggregate import Aggregate, Scoring, document_scores, view_sums
+from mvindex.kernels.score import Aggregate, Scoring, document_scores, view_sums
 from mvindex.testing import true_scores, unit
 from tests.helpers.scan_cases import (
     EACH_ARITHMETIC,

@@ -10,7 +10,7 @@ import mvindex
 from mvindex import engines, kernels
 from mvindex.engines.scan_plain_first import PlainFirstScan
 from mvindex.index import store_of
-from mvindex.scoring.aggregate import Scoring
+from mvindex.kernels.score import Scoring
 from tests.helpers.index_examples import documents, vectors
 
 ELEMENTS = 10 * 2 * 4

@@ -9,7 +9,7 @@ from mvindex.engines import scan_vnni as exact_native
 from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.engines.scan_vnni import VnniConfig, VnniScan
 from mvindex.index import embedded_store_of
-from mvindex.scoring.aggregate import Aggregate, Scoring
+from mvindex.kernels.score import Aggregate, Scoring
 from mvindex.store import views as stored_views
 from mvindex.store.settings import MAX_DIM
 from mvindex.testing import true_scores

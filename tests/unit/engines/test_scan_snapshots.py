@@ -7,7 +7,7 @@ import pytest
 
 import mvindex
 from mvindex.index import embedded_store_of, search_engine_of
-from mvindex.scoring.aggregate import Aggregate, Scoring
+from mvindex.kernels.score import Aggregate, Scoring
 from mvindex.store import views as stored_views
 from mvindex.testing import assert_same, brute_force, true_scores, unit
 from tests.helpers.scan_cases import EACH_ARITHMETIC, EACH_SCAN, SCANS, Wanted, assert_holds_the_best, build

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mvindex.planning.sizes import engine_bytes
+from mvindex.measure.planning.sizes import engine_bytes
 
 ROOT = Path(__file__).parents[3]
 PROMISED = 16.0

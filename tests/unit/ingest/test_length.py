@@ -10,8 +10,8 @@ from mvindex.corpus import CorpusOptions, Reject, open_corpus
 from mvindex.errors import ConfigError, CorpusError, DocumentError
 from mvindex.ingest import IngestHooks
 from mvindex.ingest.files import CorpusIngest, OnError
+from mvindex.io.sync import SyncHooks, SyncOptions, sync_folder
 from mvindex.records import MAX_DOCUMENT_CHARS, no_progress
-from mvindex.sync import SyncHooks, SyncOptions, sync_folder
 from tests.helpers.index_examples import by_length
 
 LONG = "word " * 200

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import mvindex
 from mvindex.engines.graph_codes import code_bytes_of
 from mvindex.kernels import SUM_LANES
-from mvindex.scoring.aggregate import view_sums
+from mvindex.kernels.score import view_sums
 from mvindex.testing import unit
 
 pytest.importorskip("numba", reason="NOT RUN: needs numba (the extra native)")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import mvindex
+from mvindex.corpus.text.citation import Citer, ScoredViews
 from mvindex.records import Citation
-from mvindex.text.citation import Citer, ScoredViews
 from tests.helpers.io_examples import SentenceEncoder
 
 TEXTS = [

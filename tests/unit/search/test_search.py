@@ -17,7 +17,7 @@ from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.engines.scan_vnni import VnniScan
 from mvindex.index import embedded_store_of, search_engine_of
 from mvindex.kernels import has_int8_products
-from mvindex.scoring.aggregate import Aggregate, Scoring
+from mvindex.kernels.score import Aggregate, Scoring
 from mvindex.search import Engines, Request, rescore, search_documents
 from mvindex.search import ann as ranked
 from mvindex.testing import assert_same, brute_force, true_scores, unit

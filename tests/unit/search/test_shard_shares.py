@@ -8,7 +8,7 @@ import pytest
 import mvindex
 from mvindex.engines.build import EngineChoice, build_engine, save_search_params
 from mvindex.index import embedded_store_of, search_engine_of, store_of
-from mvindex.scoring.aggregate import Aggregate, Scoring
+from mvindex.kernels.score import Aggregate, Scoring
 from mvindex.search.local import rankings
 from mvindex.search.options import SearchOptions
 from mvindex.search.request import Share, ViewHits

@@ -11,7 +11,7 @@ import mvindex
 from mvindex.errors import DamagedIndex
 from mvindex.index import embedded_store_of
 from mvindex.kernels import has_numba
-from mvindex.scoring.aggregate import Aggregate, Scoring
+from mvindex.kernels.score import Aggregate, Scoring
 from mvindex.search import rescore
 from mvindex.search.rescore import Pairs, score_pairs
 from mvindex.store import views as store_views

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mvindex.checkpoint import load_model, read_checkpoint
 from mvindex.encoder import load_encoder
+from mvindex.encoder.checkpoint import load_model, read_checkpoint
 from mvindex.errors import CheckpointError
 from mvindex_train.checkpoints import save_checkpoint
 from tests.helpers.marks import full

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mvindex.checkpoint.families import BUILT_IN
+from mvindex.encoder.checkpoint.families import BUILT_IN
 from mvindex.errors import ConfigError
 from mvindex_train.config import (
     SPAN_FAMILIES,

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mvindex.scoring.aggregate import Aggregate
+from mvindex.kernels.score import Aggregate
 from mvindex_train.answer_views import find_answer_rows
 from mvindex_train.config import LossConfig
 from mvindex_train.losses import (

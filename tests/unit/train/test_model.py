@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mvindex.checkpoint import load_model
+from mvindex.encoder.checkpoint import load_model
 from mvindex.errors import CheckpointError, ConfigError
 from mvindex.records import Document
 from mvindex_train.checkpoints import save_checkpoint

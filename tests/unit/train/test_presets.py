@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from mvindex.checkpoint import parse_family
+from mvindex.encoder.checkpoint import parse_family
 from mvindex.errors import ConfigError
 from mvindex_train.config import DataConfig, TrainConfig
 from mvindex_train.config_cli import (

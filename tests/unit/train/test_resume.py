@@ -15,8 +15,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("accelerate")
 
+from mvindex.durable import whole_folder  # noqa: E402
 from mvindex.errors import CheckpointError, ConfigError, StoreError  # noqa: E402
-from mvindex.store.fsync import whole_folder  # noqa: E402
 from mvindex_train.config import LossConfig, OptimiserConfig  # noqa: E402
 from mvindex_train.fsync import atomic_file, remove_unfinished  # noqa: E402
 from mvindex_train.history import History  # noqa: E402

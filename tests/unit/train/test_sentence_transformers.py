@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from mvindex.checkpoint import Pooling, read_checkpoint
 from mvindex.encoder import load_encoder
+from mvindex.encoder.checkpoint import Pooling, read_checkpoint
 from mvindex.errors import CheckpointError, ConfigError
 from mvindex_train.checkpoints import save_checkpoint
 from tests.helpers.st_folders import QUESTIONS, near, open_st, save_st, st_vectors, torch

@@ -16,8 +16,8 @@ from typing import BinaryIO
 import numpy as np
 import xxhash
 
+from mvindex.durable import flush_to_disk
 from mvindex.errors import CorpusError
-from mvindex.store.fsync import flush_to_disk
 from mvindex_train.data.records import Example, article_of, content_hash, hash_text, write_example
 
 FORMAT_VERSION = 1

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from mvindex.durable import whole_folder
 from mvindex.encoder.base import join_text
 from mvindex.errors import ConfigError
 from mvindex.kernels.threads import default_threads
 from mvindex.plugins import require
 from mvindex.records import Document, Floats, Ints
-from mvindex.store.fsync import whole_folder
 from mvindex_train.negatives.candidates import Candidate
 from mvindex_train.negatives.documents import StoredDocuments, write_documents
 

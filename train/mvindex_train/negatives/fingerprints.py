@@ -8,11 +8,11 @@ from typing import Any
 
 import xxhash
 
-from mvindex.checkpoint import read_checkpoint
+from mvindex.durable import file_checksum
+from mvindex.encoder.checkpoint import read_checkpoint
 from mvindex.encoder.cross_encoder import cross_encoder_fingerprint
 from mvindex.errors import ConfigError
 from mvindex.index.factory import open_index
-from mvindex.store.segments import file_checksum
 from mvindex_train.negatives.config import MiningJob
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from mvindex.durable import flush_to_disk
 from mvindex.errors import ConfigError
-from mvindex.store.fsync import flush_to_disk
 from mvindex_train.fsync import atomic_file
 
 

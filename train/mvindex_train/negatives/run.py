@@ -9,9 +9,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from mvindex.checkpoint import read_checkpoint
 from mvindex.corpus import read_documents
 from mvindex.encoder import Encoder, load_encoder
+from mvindex.encoder.checkpoint import read_checkpoint
 from mvindex.encoder.cross_encoder import CrossEncoder
 from mvindex.index import Index
 from mvindex.index.factory import create, open_local

@@ -12,8 +12,8 @@ from haystack import Document, default_from_dict, default_to_dict
 from haystack.document_stores.types import DuplicatePolicy
 from haystack.utils import Secret
 
-from mvindex.checkpoint.hub import DEFAULT
 from mvindex.encoder import EncoderLike
+from mvindex.encoder.checkpoint.hub import DEFAULT
 from mvindex.errors import ConfigError
 from mvindex.records import CountCallback, Floats
 from mvindex_connectors.frameworks.citations import HIT_KEY, citations

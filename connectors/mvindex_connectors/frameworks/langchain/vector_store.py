@@ -11,8 +11,8 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import VectorStore
 
-from mvindex.checkpoint.hub import DEFAULT
 from mvindex.encoder import EncoderLike
+from mvindex.encoder.checkpoint.hub import DEFAULT
 from mvindex.errors import ConfigError, QueryError
 from mvindex.records import CountCallback, Floats, SearchResult, check_count
 from mvindex.store.filters import Filter

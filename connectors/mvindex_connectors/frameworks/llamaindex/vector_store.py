@@ -18,8 +18,8 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryResult,
 )
 
-from mvindex.checkpoint.hub import DEFAULT
 from mvindex.encoder import EncoderLike
+from mvindex.encoder.checkpoint.hub import DEFAULT
 from mvindex.errors import ConfigError, QueryError
 from mvindex.index import IndexProtocol
 from mvindex.records import CountCallback, Floats, SearchResult, check_count

@@ -14,8 +14,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from mvindex.errors import LimitExceeded, MvindexError, QueryError, TimedOut
-from mvindex.lexical.operators import parse_operators
 from mvindex.records import Document, SearchResult, ViewScore
+from mvindex.search.operators import parse_operators
 from mvindex_connectors.remote.convert import MAX_EXPLAINED, SCORING_NAMES
 from mvindex_connectors.remote.status import REQUEST_ID_KEY
 from mvindex_connectors.server.admission import Admission, CallContext, request_id_from

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from mvindex.checkpoint.hub import PACKAGED_NAMES
+from mvindex.encoder.checkpoint.hub import PACKAGED_NAMES
 from mvindex_connectors.server.http.schemas import Count, IdempotencyKey, Request, described
 
 Recall = Annotated[float, Meta(gt=0, le=1)]

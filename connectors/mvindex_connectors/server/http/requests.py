@@ -15,7 +15,7 @@ from mvindex import records
 from mvindex.errors import QueryError
 from mvindex.ingest import CHUNK_DOCUMENTS, view_entries
 from mvindex.records import Combine, Floats, require_text
-from mvindex.scoring.fusion import Mode
+from mvindex.search.fusion import Mode
 from mvindex.search.options import SearchOptions
 from mvindex.search.queries import as_vectors
 from mvindex_connectors.server.http import job_schemas, schemas

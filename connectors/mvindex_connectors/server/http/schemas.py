@@ -11,9 +11,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from mvindex.ingest import CHUNK_DOCUMENTS
+from mvindex.kernels.score import Aggregate
 from mvindex.records import MAX_ID_CHARS, Combine, Field
-from mvindex.scoring.aggregate import Aggregate
-from mvindex.scoring.fusion import Method, Mode
+from mvindex.search.fusion import Method, Mode
 from mvindex_connectors.remote.convert import MAX_IDS
 
 DEFAULT_PAGE = 100

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from mvindex.eval.questions import read_qrels
+from mvindex.measure.questions import read_qrels
 from mvindex_train.data.readers.context import ReadContext, find_file, has_file
 from mvindex_train.data.records import Example
 

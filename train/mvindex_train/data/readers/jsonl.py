@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mvindex.eval.questions import QuestionFormat, read_questions
+from mvindex.measure.questions import QuestionFormat, read_questions
 from mvindex_train.data.entries import Entry
 from mvindex_train.data.readers.context import ReadContext, read_passage
 from mvindex_train.data.readers.objects import read_objects

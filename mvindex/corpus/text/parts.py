@@ -1,0 +1,135 @@
+"""Splits a text into the parts that its views stand for, one a fact: sentences, items of lists, lines, clauses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from enum import Enum
+
+from mvindex.corpus.text.snippets import SPLITTER_VERSION, split_sentences
+from mvindex.corpus.text.units import ends_line
+from mvindex.errors import ConfigError
+from mvindex.records import Span
+
+# A longer part is halved, again and again.
+LONGEST_CHARS = 240
+# A sentence of at least so many short items is a list.
+LEAST_ITEMS = 5
+LONGEST_ITEM_CHARS = 40
+
+# Tried at the first character of whitespace only: at each, long whitespace would take its square.
+_LINE_BREAK = re.compile(r"(?<!\s)\s*\n\s*")
+_SEPARATOR = re.compile(r"[,;]\s+|[、，；]\s*")
+_LAST_AND = re.compile(r"\s(?=(?:and|or|&)\s)")
+# Where a long part may be cut, the best first: lines, clauses, enumerations, words.
+_CUTS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"\n\s*",
+        r"[;:]\s+|\s[-–—]+\s+|[；：]",
+        r",\s+(?=(?:and|but|or|so|yet|which|who|whom|whose|where|when|while|although|because|since|after|before)\s)",
+        r",\s+|[、，]",
+        r"\s+",
+    )
+)
+
+
+class Splitter(Enum):
+    """How a text is split before its views are made; an index records it and splits later documents alike."""
+
+    SENTENCES = "sentences-1"
+    PARTS = "parts-1"
+
+    @property
+    def version(self) -> str:
+        """Return its name in the fingerprints of encoders."""
+        return SPLITTER_VERSION if self is Splitter.SENTENCES else self.value
+
+    def split(self, text: str) -> list[Span]:
+        """Return the character ranges, in order, disjoint, without outer whitespace; they hold all that is visible."""
+        return split_sentences(text) if self is Splitter.SENTENCES else split_parts(text)
+
+
+def split_parts(text: str) -> list[Span]:
+    """Split a text into parts of about one fact each: character ranges without outer whitespace.
+
+    A sentence that is a list falls into its items, one of several list items, table rows or short lines into these,
+    and what is longer than LONGEST_CHARS into clauses or, without any, windows of words of about equal length.
+    """
+    parts: list[Span] = []
+    for begin, end in split_sentences(text):
+        borders = [begin, *_line_starts(text, begin, end), end]
+        for first, last in zip(borders, borders[1:], strict=False):
+            for part in _split_line(text, *_strip(text, first, last)):
+                _append(text, parts, part)
+    return parts
+
+
+def _line_starts(text: str, begin: int, end: int) -> Iterator[int]:
+    """Yield where a line of a list, table or other short lines begins."""
+    for gap in _LINE_BREAK.finditer(text, begin, end):
+        if ends_line(text, gap):
+            yield gap.end()
+
+
+def _split_line(text: str, begin: int, end: int) -> Iterator[Span]:
+    """Yield the items of a list, or the halves of what is long."""
+    for first, last in _items(text, begin, end) or [(begin, end)]:
+        yield from _halves(text, first, last)
+
+
+def _items(text: str, begin: int, end: int) -> list[Span]:
+    """Return the items where the range is a list: many, and most of them short."""
+    starts = [begin, *(mark.end() for mark in _SEPARATOR.finditer(text, begin, end - 1))]
+    if len(starts) < LEAST_ITEMS:
+        return []
+    last_and = [mark.end() for mark in _LAST_AND.finditer(text, starts[-1], end)]
+    starts += last_and[-1:]
+    borders = [*starts, end]
+    items = [_strip(text, first, last) for first, last in zip(borders, borders[1:], strict=False)]
+    lengths = sorted(last - first for first, last in items)
+    return items if lengths[len(lengths) // 2] <= LONGEST_ITEM_CHARS else []
+
+
+def _halves(text: str, begin: int, end: int) -> Iterator[Span]:
+    """Yield the range, or where it is long its halves, cut at what separates most near the middle."""
+    if end - begin <= LONGEST_CHARS:
+        yield begin, end
+        return
+    cut = _middle_cut(text, begin, end)
+    yield from _halves(text, *_strip(text, begin, cut))
+    yield from _halves(text, *_strip(text, cut, end))
+
+
+def _middle_cut(text: str, begin: int, end: int) -> int:
+    third, middle = (end - begin) // 3, (begin + end) // 2
+    for cuts in _CUTS:
+        found = [mark.end() for mark in cuts.finditer(text, begin + third, end - third)]
+        if found:
+            return min(found, key=lambda place: abs(place - middle))
+    return middle
+
+
+def _append(text: str, parts: list[Span], part: Span) -> None:
+    """Append a part; one without letter or digit joins the part before it."""
+    begin, end = part
+    if parts and not any(char.isalnum() for char in text[begin:end]):
+        parts[-1] = (parts[-1][0], end)
+    elif end > begin:
+        parts.append(part)
+
+
+def _strip(text: str, begin: int, end: int) -> Span:
+    part = text[begin:end]
+    bare = part.strip()
+    first = begin + len(part) - len(part.lstrip())
+    return first, first + len(bare)
+
+
+def parse_splitter(name: object) -> Splitter:
+    """Return the splitter of that name; ConfigError lists the known ones."""
+    try:
+        return Splitter(name)
+    except ValueError as err:
+        known = " or ".join(repr(splitter.value) for splitter in Splitter)
+        raise ConfigError(f"splitter: expected {known}, got {name!r:.60}") from err

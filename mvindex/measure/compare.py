@@ -1,0 +1,211 @@
+"""Comparison of runs over the same judgements: means, and whether their differences may be chance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from mvindex.corpus.streams import stream_name
+from mvindex.errors import ConfigError, CorpusError
+from mvindex.measure.metrics import parse_measure
+from mvindex.measure.questions import visible_lines
+from mvindex.plugins import require
+from mvindex.records import Doubles
+
+# Question id to document ids, best first.
+Run = dict[str, list[str]]
+DEFAULT_MEASURES = ("nDCG@10",)
+# Up to so many questions that differ, all 2^n assignments of signs are counted.
+_EXACT = 16
+_SAMPLES = 100_000
+_AT_ONCE = 1 << 22
+_SEED = 11
+# Sums in another order differ by less.
+_ROUNDED = 1e-12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFigures:
+    """The mean of a measure over all judged questions. missing: those that the run lacks; each counts as 0."""
+
+    run: str
+    measure: str
+    mean: float
+    missing: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Two runs by one measure, question by question.
+
+    difference: mean of second - first, and its standard error. p: of a two-sided paired randomisation test (Smucker,
+    Allan and Carterette 2007): the share of assignments of signs to the differences whose mean is as far from 0; exact
+    for up to 16 questions that differ, else of 100,000 drawn assignments. p_corrected: by Holm (1979), for all
+    comparisons of the report. better, equal, worse: questions where second is that.
+    """
+
+    first: str
+    second: str
+    measure: str
+    difference: float
+    error: float
+    p: float
+    p_corrected: float
+    better: int
+    equal: int
+    worse: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """The figures of all runs, and their comparisons."""
+
+    questions: int
+    runs: tuple[RunFigures, ...]
+    comparisons: tuple[Comparison, ...]
+
+
+def read_run(path: str) -> Run:
+    """Read a TREC run file: lines of `qid Q0 docid rank score tag`.
+
+    Documents are ordered as trec_eval orders them: by score, equal scores by descending id; the rank is not read.
+
+    Raises:
+        CorpusError: A line has another shape, a score is no finite number, a document is twice in a question, or there
+            is no line.
+
+    """
+    scores: dict[str, dict[str, float]] = {}
+    for line in visible_lines(path):
+        columns = line.text.split()
+        if len(columns) != 6:
+            raise CorpusError(
+                f"{line.place}: expected 6 columns, `qid Q0 docid rank score tag`, got {len(columns)}: "
+                f"{line.text[:60]!r}"
+            )
+        question_id, doc_id = columns[0], columns[2]
+        found = scores.setdefault(question_id, {})
+        if doc_id in found:
+            raise CorpusError(
+                f"{line.place}: expected each document once for question {question_id!r}, got {doc_id!r} twice"
+            )
+        found[doc_id] = _score(columns[4], line.place)
+    if not scores:
+        raise CorpusError(f"{stream_name(path)}: expected lines of `qid Q0 docid rank score tag`, got none")
+    return {
+        question_id: [doc_id for doc_id, _ in sorted(found.items(), key=lambda one: (one[1], one[0]), reverse=True)]
+        for question_id, found in scores.items()
+    }
+
+
+def _score(text: str, place: str) -> float:
+    try:
+        score = float(text)
+    except ValueError:
+        score = math.nan
+    if not math.isfinite(score):
+        raise CorpusError(f"{place}: score: expected a finite number, got {text[:60]!r}")
+    return score
+
+
+def compare_runs(
+    runs: Mapping[str, Run],
+    qrels: Mapping[str, Mapping[str, int]],
+    measures: Sequence[str] = DEFAULT_MEASURES,
+    *,
+    all_pairs: bool = False,
+) -> RunReport:
+    """Compare runs by judgements.
+
+    Args:
+        runs: Runs by their names, in order.
+        qrels: Question id to document id to grade; every question that is judged counts.
+        measures: Names as in ir-measures, such as "nDCG@10", "MRR@10", "R@100", "AP".
+        all_pairs: Compare each pair of runs, instead of the first with each other one.
+
+    Raises:
+        ConfigError: There are no two runs, or a measure is unknown.
+        ExtraMissing: ir-measures is not installed.
+
+    """
+    if len(runs) < 2:
+        raise ConfigError(f"expected two runs at least to compare, got {len(runs)}")
+    values = {(name, measure): _values(run, qrels, measure) for name, run in runs.items() for measure in measures}
+    names = list(runs)
+    pairs = list(combinations(names, 2)) if all_pairs else [(names[0], other) for other in names[1:]]
+    chosen = [(first, second, measure) for measure in measures for first, second in pairs]
+    differences = [values[second, measure] - values[first, measure] for first, second, measure in chosen]
+    chances = [randomisation_p(each) for each in differences]
+    comparisons = [
+        Comparison(
+            first=first,
+            second=second,
+            measure=measure,
+            difference=float(each.mean()),
+            error=float(each.std(ddof=1) / math.sqrt(len(each))) if len(each) > 1 else math.nan,
+            p=p,
+            p_corrected=corrected,
+            better=int((each > _ROUNDED).sum()),
+            equal=int((abs(each) <= _ROUNDED).sum()),
+            worse=int((each < -_ROUNDED).sum()),
+        )
+        for (first, second, measure), each, p, corrected in zip(
+            chosen, differences, chances, holm(chances), strict=True
+        )
+    ]
+    figures = [
+        RunFigures(
+            run=name,
+            measure=measure,
+            mean=float(found.mean()),
+            missing=sum(question_id not in runs[name] for question_id in qrels),
+        )
+        for (name, measure), found in values.items()
+    ]
+    return RunReport(questions=len(qrels), runs=tuple(figures), comparisons=tuple(comparisons))
+
+
+def _values(run: Run, qrels: Mapping[str, Mapping[str, int]], measure: str) -> Doubles:
+    """Return the measure of each judged question, (q,), in the order of the judgements."""
+    measures, parsed = require("ir_measures", "eval", "comparing runs"), parse_measure(measure)
+    # Falling numbers instead of scores: providers differ in how they order equal ones.
+    ranked = {
+        question_id: {doc_id: -float(rank) for rank, doc_id in enumerate(documents)}
+        for question_id, documents in run.items()
+        if question_id in qrels
+    }
+    judged = {question_id: dict(grades) for question_id, grades in qrels.items()}
+    found = {each.query_id: each.value for each in measures.iter_calc([parsed], judged, ranked)}
+    return np.array([found.get(question_id, 0.0) for question_id in qrels], dtype=np.float64)
+
+
+def randomisation_p(differences: Doubles) -> float:
+    """Return p of the two-sided paired randomisation test of differences, (n,); see Comparison."""
+    changed = differences[abs(differences) > _ROUNDED]
+    if not len(changed):
+        return 1.0
+    least = abs(changed.sum()) * (1 - _ROUNDED) - _ROUNDED
+    if len(changed) <= _EXACT:
+        signs = 1 - 2 * ((np.arange(1 << len(changed))[:, None] >> np.arange(len(changed))) & 1)
+        return float((abs(signs @ changed) >= least).mean())
+    rng, count = np.random.default_rng(_SEED), 0
+    step = max(1, _AT_ONCE // len(changed))
+    for begin in range(0, _SAMPLES, step):
+        size = (min(step, _SAMPLES - begin), len(changed))
+        drawn = 1.0 - 2.0 * rng.integers(0, 2, size=size, dtype=np.int8)
+        count += int((abs(drawn @ changed) >= least).sum())
+    # The differences as they are count as one of the assignments: p is never 0 (Phipson and Smyth 2010).
+    return (count + 1) / (_SAMPLES + 1)
+
+
+def holm(chances: Sequence[float]) -> list[float]:
+    """Return p values corrected for their number (Holm 1979), in their order."""
+    corrected, highest = [0.0] * len(chances), 0.0
+    for place, number in enumerate(sorted(range(len(chances)), key=lambda number: chances[number])):
+        highest = max(highest, min(1.0, (len(chances) - place) * chances[number]))
+        corrected[number] = highest
+    return corrected

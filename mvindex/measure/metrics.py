@@ -1,0 +1,233 @@
+"""Retrieval quality: gold recall, DPR's answer accuracy, and metrics over relevance judgements."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from mvindex.errors import ConfigError, QueryError
+from mvindex.measure.answers import AnswerMatcher
+from mvindex.measure.questions import Question
+from mvindex.plugins import require
+from mvindex.records import Hit, SearchResult, winning_text
+
+DEFAULT_CUTOFFS = (1, 5, 20, 100)
+
+# Judged questions are collected, and their metrics computed together.
+JUDGED_BATCH = 256
+# Always reported; further ones are added.
+JUDGED_MEASURES = ("nDCG@10", "MRR@10", "R@100")
+DEEP_MEASURES = {"R@1000": 1000}
+# The field's names -> those of ir-measures.
+_NAMES = {"MRR": "RR"}
+_MAX_CUTOFF = 1_000_000
+
+
+def parse_measure(name: str) -> Any:
+    """Return the measure of ir-measures of this name, such as nDCG@10, MRR@10, R@100, AP.
+
+    Raises:
+        ConfigError: For another name, or one that cannot be computed here.
+        ExtraMissing: ir-measures is not installed.
+
+    """
+    measures = require("ir_measures", "eval", "evaluation against qrels")
+    base, at, cutoff = name.partition("@")
+    try:
+        measure = measures.parse_measure(_NAMES.get(base, base) + at + cutoff)
+        # A provider ends the process at a cut-off of 0.
+        if not 1 <= measure.params.get("cutoff", 1) <= _MAX_CUTOFF:
+            raise ValueError(f"expected a cut-off from 1 to {_MAX_CUTOFF:,}")
+        list(measures.iter_calc([measure], {"q": {"a": 1}}, {"q": {"a": 1.0}}))
+    except Exception as err:  # noqa: BLE001 - its providers raise what they like
+        raise ConfigError(
+            f"measure: expected a name of ir-measures, such as nDCG@10, got {name!r:.60}: {' '.join(str(err).split())}"
+        ) from err
+    return measure
+
+
+class Documents(Protocol):
+    """The part of an index that an evaluation needs: its number of documents, and whether it has one."""
+
+    def __len__(self) -> int: ...
+    def __contains__(self, doc_id: object, /) -> bool: ...
+
+
+class Evaluation:
+    """Collects results one by one and reports their quality; it stores counts, not results.
+
+    Args:
+        cutoffs: The k of every R@k.
+        qrels: Question id to document id to grade, for nDCG, MRR and recall; needs ir-measures.
+        regex: Whether answers are regular expressions.
+        documents: The index, to report its size and the gold documents it does not have.
+        citations: Whether to report how often citations hold an answer.
+        measures: Further measures over the judgements, as in ir-measures; those without a cut-off see as many hits
+            as the deepest of the others.
+
+    Raises:
+        QueryError: Cutoffs are not whole numbers from 1.
+        ConfigError: A measure is unknown.
+        ExtraMissing: There are qrels, and ir-measures is not installed.
+
+    """
+
+    def __init__(  # noqa: PLR0913 - each is a choice of the caller's
+        self,
+        cutoffs: Sequence[int] = DEFAULT_CUTOFFS,
+        qrels: Mapping[str, Mapping[str, int]] | None = None,
+        regex: bool = False,
+        documents: Documents | None = None,
+        *,
+        citations: bool = False,
+        measures: Sequence[str] = (),
+    ) -> None:
+        self._cutoffs = _check_cutoffs(cutoffs)
+        self._judged = None if qrels is None else _JudgedMeans(qrels, self._cutoffs[-1], measures)
+        self._matcher = AnswerMatcher(patterns=regex)
+        self._documents = documents
+        self._gold, self._answer = _HitRate(), _HitRate()
+        self._cited = {"citations": _Cited(), "gold_citations": _Cited()} if citations else {}
+        self._counts: Counter[str] = Counter()
+
+    @property
+    def needed_depth(self) -> int:
+        """Return the top_k that a search needs, so that every figure is complete."""
+        return max(self._cutoffs[-1], self._judged.depth if self._judged else 0)
+
+    def add(self, question: Question, result: SearchResult) -> None:
+        """Count the result of one question; add each question once.
+
+        Raises:
+            QueryError: An answer is not a regular expression.
+
+        """
+        self._counts.update(questions=1, exact=int(result.exact), short=int(result.short_by > 0))
+        hits = result.hits[: self._cutoffs[-1]]
+        if question.passage_id is not None:
+            self._add_gold(question.passage_id, hits)
+        if question.answers:
+            holds_answer = self._matcher.prepare(question.id, question.answers)
+            self._answer.add(next((rank for rank, hit in enumerate(hits, 1) if holds_answer(hit.text)), None))
+            if self._cited:
+                self._cited["citations"].add(hits[:1], holds_answer)
+                self._cited["gold_citations"].add([hit for hit in hits if hit.id == question.passage_id], holds_answer)
+        if self._judged:
+            self._judged.add(question.id, result.hits)
+
+    def report(self) -> dict[str, Any]:
+        """Return the figures so far, as JSON values: shares from 0 to 1, rounded to 4 digits.
+
+        `gold`, `answer` and `qrels` are present only if some question had a gold document, answers or judgements;
+        `counts` gives their number. With citations, `citations` gives for the first hits of questions with answers, and
+        `gold_citations` for their gold documents among the hits, the share whose text, winning snippet and citation
+        hold an answer. `questions`, `exact` (certified results) and `short` (results with fewer than top_k
+        documents) are always present; `documents` and `gold_missing` (questions whose gold document is not in the
+        index, each a miss) if the documents are known; `unjudged` (questions without judgements) if there are qrels.
+        """
+        sections = {"gold": self._gold.shares(self._cutoffs), "answer": self._answer.shares(self._cutoffs)}
+        counts = {"gold": self._gold.total, "answer": self._answer.total}
+        for name, cited in self._cited.items():
+            sections[name], counts[name] = cited.shares(), cited.total
+        report: dict[str, Any] = {"questions": self._counts["questions"]}
+        if self._documents is not None:
+            report.update(documents=len(self._documents), gold_missing=self._counts["gold_missing"])
+        if self._judged:
+            sections["qrels"], counts["qrels"] = self._judged.means(), self._judged.total
+            report["unjudged"] = self._counts["questions"] - self._judged.total
+        report.update(exact=self._counts["exact"], short=self._counts["short"], counts=counts)
+        return {name: section for name, section in sections.items() if counts[name]} | report
+
+    def _add_gold(self, gold_id: str, hits: Sequence[Hit]) -> None:
+        rank = next((rank for rank, hit in enumerate(hits, 1) if hit.id == gold_id), None)
+        self._gold.add(rank)
+        if rank is None and self._documents is not None and gold_id not in self._documents:
+            self._counts["gold_missing"] += 1
+
+
+class _HitRate:
+    """Counts how often the first correct document is at rank k or better."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._by_rank: Counter[int] = Counter()
+
+    def add(self, rank: int | None) -> None:
+        """Count a question whose first correct document has this rank, from 1; None if there is none."""
+        self.total += 1
+        if rank is not None:
+            self._by_rank[rank] += 1
+
+    def shares(self, cutoffs: Sequence[int]) -> dict[str, float]:
+        total = max(self.total, 1)
+        found = {k: sum(count for rank, count in self._by_rank.items() if rank <= k) for k in cutoffs}
+        return {f"R@{k}": round(found[k] / total, 4) for k in cutoffs}
+
+
+class _Cited:
+    """Counts how often the text, the winning snippet and the citation of a hit hold an answer."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._found: Counter[str] = Counter()
+
+    def add(self, hits: Sequence[Hit], holds_answer: Callable[[str], bool]) -> None:
+        """Count hits of one question."""
+        for hit in hits:
+            self.total += 1
+            cited = "" if hit.citation is None else hit.citation.text
+            texts = {"text": hit.text, "snippet": winning_text(hit) or "", "citation": cited}
+            self._found.update(name for name, text in texts.items() if holds_answer(text))
+
+    def shares(self) -> dict[str, float]:
+        total = max(self.total, 1)
+        return {name: round(self._found[name] / total, 4) for name in ("text", "snippet", "citation")}
+
+
+class _JudgedMeans:
+    """Means of the measures over the judged questions, in the order of the hits.
+
+    The measures get descending numbers instead of scores: they would order equal scores by document id, which is not
+    the order of the hits.
+    """
+
+    def __init__(self, qrels: Mapping[str, Mapping[str, int]], deepest: int, measures: Sequence[str]) -> None:
+        self._measures = require("ir_measures", "eval", "evaluation against qrels")
+        deep = [name for name, depth in DEEP_MEASURES.items() if depth <= deepest]
+        self._chosen = {name: parse_measure(name) for name in (*JUDGED_MEASURES, *deep, *measures)}
+        cutoffs = [measure.params.get("cutoff", 0) for measure in self._chosen.values()]
+        has_open = 0 in cutoffs
+        self.depth = max(*cutoffs, deepest if has_open else 0)
+        self.total = 0
+        self._sums = dict.fromkeys(self._chosen, 0.0)
+        self._qrels = qrels
+        self._run: dict[str, dict[str, float]] = {}
+
+    def add(self, question_id: str, hits: Sequence[Hit]) -> None:
+        """Add the hits of a judged question; one without hits counts with zeros."""
+        if question_id not in self._qrels:
+            return
+        self.total += 1
+        self._run[question_id] = {hit.id: -float(row) for row, hit in enumerate(hits[: self.depth])}
+        if len(self._run) >= JUDGED_BATCH:
+            self._compute()
+
+    def means(self) -> dict[str, float]:
+        self._compute()
+        return {name: round(total / max(self.total, 1), 4) for name, total in self._sums.items()}
+
+    def _compute(self) -> None:
+        judged = {question_id: dict(self._qrels[question_id]) for question_id in self._run}
+        sums: Counter[Any] = Counter()
+        for metric in self._measures.iter_calc(list(set(self._chosen.values())), judged, self._run):
+            sums[metric.measure] += metric.value
+        for name, measure in self._chosen.items():
+            self._sums[name] += sums[measure]
+        self._run = {}
+
+
+def _check_cutoffs(cutoffs: Sequence[int]) -> tuple[int, ...]:
+    if not cutoffs or any(type(k) is not int or k < 1 for k in cutoffs):
+        raise QueryError(f"cutoffs: expected whole numbers from 1, such as 1,5,20,100, got {list(cutoffs)}")
+    return tuple(sorted(set(cutoffs)))

@@ -1,1 +1,0 @@
-"""Scores of documents: aggregation of view scores, fusion with lexical scores, reranking."""

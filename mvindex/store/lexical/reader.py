@@ -1,0 +1,158 @@
+"""Lexical index of one snapshot: which documents have a term, how often, and how many terms each has."""
+
+from __future__ import annotations
+
+import sqlite3
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mvindex.errors import DamagedIndex, StaleReader, Unsupported
+from mvindex.store import catalog, schema
+from mvindex.store.lexical.cache import Lengths, TermPostings
+from mvindex.store.lexical.postings import Segment, read_block, read_blocks, read_lengths, read_segments
+from mvindex.store.lexical.tokenizer import StoredLexical
+
+if TYPE_CHECKING:
+    from mvindex.store.snapshot import Snapshot
+
+# Up to this part of the documents that have a term, deleted documents are looked up among them one by one.
+_FEW_DELETED = 1 / 16
+# Terms whose live documents are counted once a snapshot: some megabytes.
+_MOST_COUNTS = 1 << 16
+
+
+class LexicalReader:
+    """The lexical index as one snapshot sees it: terms of its live documents, none of later ones.
+
+    Read inside the transaction of a SnapshotReader; every block is checked before it is used. What was read is kept for
+    later questions, see PostingsCache.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, snapshot: Snapshot) -> None:
+        """Open it.
+
+        Raises:
+            Unsupported: There is no lexical index.
+            StaleReader: It was rebuilt meanwhile.
+            StoreError: An older mvindex made its terms.
+
+        """
+        setting = snapshot.settings.get(schema.LEXICAL_KEY)
+        if setting is None:
+            raise Unsupported(
+                f"{snapshot.directory.parent}: has no lexical index; `mvindex build --lexical unicode` makes one "
+                "(english: terms by their stems)"
+            )
+        if catalog.read_settings(connection).get(schema.LEXICAL_KEY) != setting:
+            raise StaleReader(f"{snapshot.directory.parent}: its lexical index was rebuilt; refresh() or open it again")
+        stored = StoredLexical.parse(setting)
+        stored.check_version(snapshot.directory.parent)
+        self.kind = stored.kind
+        self._connection, self._snapshot = connection, snapshot
+        self.cache = snapshot.source.postings_of(setting)
+
+    @cached_property
+    def _segments(self) -> list[Segment]:
+        segments = read_segments(self._connection)
+        if (segments[-1].end if segments else 0) < self._snapshot.num_rows:
+            raise DamagedIndex(f"{self._snapshot.directory.parent}: its lexical index lacks documents")
+        return segments
+
+    @property
+    def lengths(self) -> Lengths:
+        """Number of terms of each document row, (num_rows,): 4 bytes a document, kept with the generation."""
+        return self.cache.lengths_of(self._snapshot.num_rows, self._read_lengths)[: self._snapshot.num_rows]
+
+    @property
+    def num_rows(self) -> int:
+        """Number of document rows, live or not."""
+        return self._snapshot.num_rows
+
+    @property
+    def num_documents(self) -> int:
+        """Number of live documents."""
+        return self._snapshot.num_documents
+
+    @property
+    def num_terms(self) -> int:
+        """Number of terms of all live documents."""
+        if self._snapshot.num_terms is None:
+            self._snapshot.num_terms = int(self.lengths.sum(where=self._snapshot.alive, dtype=np.int64))
+        return self._snapshot.num_terms
+
+    def postings(self, term: int) -> TermPostings:
+        """Return the documents that have the term of this hash, live or not, of this snapshot and maybe later ones."""
+        found = self.cache.find(term)
+        if found is None or found.end < self._snapshot.num_rows:
+            found = self._read(term, found)
+            self.cache.add(term, found)
+        return found
+
+    def num_live(self, term: int, postings: TermPostings) -> int:
+        """Return how many live documents have the term."""
+        snapshot = self._snapshot
+        size = postings.size_in(snapshot.num_rows)
+        if not size or snapshot.num_documents == snapshot.num_rows:
+            return size
+        count = snapshot.term_counts.get(term)
+        if count is None:
+            rows = postings.rows[:size]
+            if len(snapshot.deleted) < size * _FEW_DELETED:
+                places = np.minimum(np.searchsorted(rows, snapshot.deleted), size - 1)
+                count = size - int(np.count_nonzero(rows[places] == snapshot.deleted))
+            else:
+                count = int(np.count_nonzero(snapshot.alive[rows]))
+            if len(snapshot.term_counts) >= _MOST_COUNTS:
+                snapshot.term_counts.clear()
+            snapshot.term_counts[term] = count
+        return count
+
+    def check(self) -> None:
+        """Check the lexical index of the last committed state; raise DamagedIndex when it is not as it was written."""
+        query = "SELECT count(*) FROM documents"
+        check_lexical(self._connection, int(self._connection.execute(query).fetchone()[0]))
+
+    def _read(self, term: int, before: TermPostings | None) -> TermPostings:
+        """Return the postings of the snapshot's rows; those that were read before are not read again."""
+        begin, end = 0 if before is None else before.end, len(self.lengths)
+        rows, counts = ([], []) if before is None else ([before.rows], [before.counts])
+        segments = [segment for segment in self._segments if begin < segment.end and segment.first_row < end]
+        for segment, block in read_blocks(self._connection, segments, term):
+            inside, times = block.find(term)
+            own = inside.astype(np.uint32) + np.uint32(segment.first_row)
+            # A later commit may have merged what it added with what was there.
+            kept = slice(*np.searchsorted(own, np.array([begin, end], dtype=np.uint32)).tolist())
+            rows.append(own[kept])
+            counts.append(times[kept])
+        if not rows:
+            return TermPostings(np.empty(0, np.uint32), np.empty(0, np.uint8), end)
+        return TermPostings(np.concatenate(rows), np.concatenate(counts), end)
+
+    def _read_lengths(self, begin: int) -> Lengths:
+        """Return the lengths of the snapshot's document rows from a row on."""
+        end = self._snapshot.num_rows
+        parts = [
+            read_lengths(self._connection, segment)[max(0, begin - segment.first_row) : end - segment.first_row]
+            for segment in self._segments
+            if begin < segment.end and segment.first_row < end
+        ]
+        return np.concatenate([np.empty(0, dtype=np.uint32), *parts])
+
+
+def check_lexical(connection: sqlite3.Connection, num_rows: int) -> None:
+    """Check the lexical index of num_rows document rows; raise DamagedIndex when it is not as it was written."""
+    segments = read_segments(connection)
+    if (segments[-1].end if segments else 0) != num_rows:
+        raise DamagedIndex(f"the lexical index is not of {num_rows} document rows")
+    for segment in segments:
+        lengths = read_lengths(connection, segment).astype(np.int64)
+        for number in range(segment.num_blocks):
+            found = read_block(connection, segment, number).all()
+            lengths -= np.bincount(found.rows, found.counts, minlength=segment.num_rows).astype(np.int64)
+        if lengths.any():
+            raise DamagedIndex(f"the lexical index of rows from {segment.first_row} on does not add up")
+    (count,) = connection.execute("SELECT count(*) FROM lexical_blocks").fetchone()
+    if count != sum(segment.num_blocks for segment in segments):
+        raise DamagedIndex(f"the lexical index has {count} blocks; {sum(s.num_blocks for s in segments)} belong to it")
