@@ -239,6 +239,7 @@ class Index:
         """Close files and connections."""
         self._warming.wait()
         self._store.close()
+        self._engine.close()
 
     def refresh(self) -> bool:
         """Move on to the latest committed state; return whether there was a newer one."""

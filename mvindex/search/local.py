@@ -81,6 +81,11 @@ class LocalSearch:
             for kept in self._engines.values():
                 kept.scan = None
 
+    def close(self) -> None:
+        """Drop all engines: each holds the files of a snapshot."""
+        with self._lock:
+            self._engines.clear()
+
     def copy_bytes(self) -> int:
         """Return the bytes of copies of views that the scans have in memory."""
         with self._lock:

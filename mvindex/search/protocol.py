@@ -37,3 +37,6 @@ class SearchEngine(Protocol):
 
     def mapped_bytes(self) -> int | None:
         """Return the bytes of copies of views that they have mapped from files; None without scans."""
+
+    def close(self) -> None:
+        """Let go of the files of the store, which is closed."""

@@ -53,6 +53,9 @@ class AdoptedSearch:
         """Raise Unsupported: query groups are not searched in adopted indexes."""
         raise Unsupported(f"{self.source.where}: an adopted index searches no query groups; search each query")
 
+    def close(self) -> None:
+        """Do nothing: there are no files to let go of."""
+
     def copy_bytes(self) -> None:
         """Return None: there are no copies of views."""
 

@@ -31,6 +31,9 @@ class MilvusEngine:
     def __init__(self, store: MilvusStore) -> None:
         self._store = store
 
+    def close(self) -> None:
+        """Do nothing: there are no files to let go of."""
+
     def copy_bytes(self) -> None:
         """Return None: Milvus scans in its own memory."""
 
