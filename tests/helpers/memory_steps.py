@@ -57,7 +57,7 @@ PIECES = [
     ("mvindex_connectors.engines.faiss_ivf", "LEAST_SAMPLE", params.POINTS * LISTS),
     ("mvindex.engines.params", "LEAST_SAMPLE", params.POINTS * LISTS),
     ("mvindex.corpus.inputs", "_BLOCK_BYTES", PIECE_BYTES),
-    ("mvindex.store.segments", "_COPY_BYTES", PIECE_BYTES),
+    ("mvindex.durable", "_READ_BYTES", PIECE_BYTES),
     *((f"mvindex.{module}", "BLOCK_BYTES", PIECE_BYTES) for module in BLOCK_MODULES),
 ]
 
@@ -231,6 +231,7 @@ def small_pieces():
     What is left to grow is what grows with the collection.
     """
     for module, name, size in PIECES:
+        assert hasattr(import_module(module), name), f"{module} has no {name}: it has moved"
         setattr(import_module(module), name, size)
     by_callback = faiss.PyCallbackIOWriter
     faiss.PyCallbackIOWriter = lambda write: by_callback(write, PIECE_BYTES)
