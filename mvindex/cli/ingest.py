@@ -118,7 +118,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     family: Annotated[
         str | None,
         typer.Option(
-            help="Make views in this way: snippets (default), single, or another; see docs/how-to/training.md.",
+            help="Make views in this way: snippets (default), single, or another of `mvindex families`.",
             rich_help_panel=NEW_INDEX,
         ),
     ] = None,

@@ -103,14 +103,16 @@ def print_report(title: str, report: Mapping[str, Any], output: Output, summary:
         )
 
 
-def print_rows(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], output: Output) -> None:
-    """Print rows of a report under a header to stdout, as a table or tab-separated."""
+def print_rows(
+    title: str, header: Sequence[str], rows: Sequence[Sequence[str]], output: Output, *, is_text: bool = False
+) -> None:
+    """Print rows of a report under a header to stdout, as a table or tab-separated; is_text: no cell is a number."""
     if output is Output.TSV:
         print_tsv([header, *rows])
     else:
         from mvindex.cli import render
 
-        render.print_grid(title, header, rows)
+        render.print_grid(title, header, rows, is_text=is_text)
         typer.echo()
 
 

@@ -39,6 +39,7 @@ _COMMANDS = {
     "verify": "maintenance:verify",
     "migrate": "migrate:migrate",
     "export": "export:export",
+    "families": "families:families",
     "export-encoder": "export_encoder:export_encoder",
     "import": "import_:import_app",
     "admin": "admin:admin_app",
@@ -80,6 +81,7 @@ _HEADINGS = {
     "Encoders": {
         "train": "Train an encoder on your questions.",
         "mine": "Find hard negatives to train with.",
+        "families": "List the ways to make views of a document.",
         "export-encoder": "Save an encoder for sentence-transformers.",
     },
 }

@@ -47,7 +47,7 @@ def test_help_is_quick_to_import():
 def test_every_command_has_help_and_an_example(tmp_path):
     for command in (
         *("ingest", "query", "eval", "analyze", "get", "delete", "info", "build"),
-        *("compact", "snapshot", "verify", "tune", "plan", "assemble", "export-encoder"),
+        *("compact", "snapshot", "verify", "tune", "plan", "assemble", "families", "export-encoder"),
     ):
         shown = ok(mvindex(command, "-h", cwd=tmp_path)).stdout
         _, _, examples = shown.partition("\nExample")

@@ -6,11 +6,12 @@ from tests.helpers.tiny_models import torch
 
 pytest.importorskip("peft")
 
+from mvindex.encoder.checkpoint.families import BUILT_IN  # noqa: E402 - as below
 from mvindex.records import Document  # noqa: E402 - only where the extra is
 from mvindex_train.config import EncoderConfig  # noqa: E402 - as above
 from mvindex_train.model import build_encoder  # noqa: E402 - as above
 
-FAMILIES = ["snippets", "single", "first-k", "poly", "kmeans", "viewers", "context-viewers", "sentences", "splits"]
+FAMILIES = [family.name for family in BUILT_IN]
 VIEWS = {"single": 1, "sentences": 8}
 DOCUMENTS = [
     Document("1", "The cat sat on the mat. It ran. He was red. Was she new?", "Dog"),

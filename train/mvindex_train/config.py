@@ -9,20 +9,15 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
+from mvindex.encoder.checkpoint.families import BUILT_IN, family_names, parse_family
 from mvindex.errors import ConfigError
 from mvindex.paths import expand_home
-from mvindex_train.fields import Count, CountOrZero, Names, Positive, PositiveOrZero, Share, check_fields
+from mvindex_train.fields import Choice, Count, CountOrZero, Names, Positive, PositiveOrZero, Share, check_fields
 from mvindex_train.tables import as_tables, merge, nest, parse_overrides, write_toml
 
-Family: TypeAlias = Literal[
-    "snippets", "single", "first-k", "poly", "kmeans", "viewers", "context-viewers", "sentences", "splits"
-]
-# Families whose views have spans, so that an answer is in one of them.
-SPAN_FAMILIES = ("snippets", "context-viewers", "sentences")
-# Families whose first views are the same, however many follow.
-NESTED_FAMILIES = ("first-k", "poly")
+FamilyName: TypeAlias = Annotated[str, Choice(family_names)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +33,7 @@ class EncoderConfig:
     """
 
     base: str = "minilm"
-    family: Family = "snippets"
+    family: FamilyName = "snippets"
     max_views: Count = 8
     pooling: Literal["mean", "cls"] | None = None
     document_share: PositiveOrZero | None = None
@@ -209,18 +204,20 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "")
-        family = self.encoder.family
+        family = parse_family(self.encoder.family)
         spans = {"answer_view": self.loss.answer_view, "in_sequence_weight": self.loss.in_sequence_weight}
         for name, value in spans.items():
-            if value and family not in SPAN_FAMILIES:
+            if value and not family.has_spans:
+                having = ", ".join(each.name for each in BUILT_IN if each.has_spans)
                 raise ConfigError(
-                    f"loss.{name}: expected {False if value is True else 0} for the family {family!r}, whose views "
-                    f"have no spans, got {value}. The views of {', '.join(SPAN_FAMILIES)} have"
+                    f"loss.{name}: expected {False if value is True else 0} for the family {family.name!r}, whose "
+                    f"views have no spans, got {value}. The views of {having} have"
                 )
-        if self.loss.nested and family not in NESTED_FAMILIES:
+        if self.loss.nested and not family.is_nested:
+            nested = " and ".join(each.name for each in BUILT_IN if each.is_nested)
             raise ConfigError(
-                f"loss.nested: expected False for the family {family!r}, got True. Of {' and '.join(NESTED_FAMILIES)} "
-                "the first views are the same, however many follow"
+                f"loss.nested: expected False for the family {family.name!r}, got True. Of {nested} the first views "
+                "are the same, however many follow"
             )
 
     def with_settings(self, values: Mapping[str, Any]) -> TrainConfig:

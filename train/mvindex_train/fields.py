@@ -6,7 +6,7 @@ import dataclasses
 import math
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, TypeAlias, TypeGuard, Union, get_args, get_origin, get_type_hints
@@ -31,6 +31,13 @@ class Bound:
     def __str__(self) -> str:
         texts = ((self.low, "of at least {:g}"), (self.above, "above {:g}"), (self.high, "of at most {:g}"))
         return " and ".join(text.format(end) for end, text in texts if math.isfinite(end))
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of the names that a function returns, which are known only when the program runs."""
+
+    names: Callable[[], Iterable[str]]
 
 
 Count: TypeAlias = Annotated[int, Bound(low=1)]
@@ -147,6 +154,8 @@ def _kind(hint: Any) -> Kind:
     if origin in (Union, types.UnionType):
         (part,) = (part for part in parts if part is not type(None))
         return dataclasses.replace(_kind(part), is_optional=True)
+    if origin is Annotated and isinstance(parts[1], Choice):
+        return Kind(str, choices=tuple(parts[1].names()))
     if origin is Annotated:
         return dataclasses.replace(_kind(parts[0]), bound=parts[1])
     if origin is Literal:

@@ -1,0 +1,86 @@
+"""Count what a query and an added document pass through: calls of functions of mvindex, files, and stays in a file.
+
+    python bench/walk.py --json
+
+A stay ends where the next call is of another file. The query is a text, hybrid and warm, over 50 documents; its door is
+what is called before anything is encoded. Counts are exact and the same on every machine.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import tiny
+
+import mvindex
+from mvindex import CallableEncoder, Document
+
+ROOT = str(Path(mvindex.__file__).parent)
+BUDGETS = {"query": {"calls": 250, "files": 22, "stays": 90}, "door": {"calls": 15}, "add": {"stays": 90}}
+_ENCODES = "encode_queries"
+
+
+def encode(texts):
+    """Return vectors of a few counts: what is encoded does not matter here."""
+    return np.array([[len(text), text.count("a") + 1, text.count("e") + 1, 1] for text in texts], dtype=np.float32)
+
+
+def walk(function):
+    """Return the calls of a function in order, each as a file and a name."""
+    calls = []
+
+    def note(frame, event, _):
+        if event == "call" and frame.f_code.co_filename.startswith(ROOT):
+            calls.append((frame.f_code.co_filename, frame.f_code.co_name))
+
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def count(calls):
+    """Return the number of calls, of files, and of stays."""
+    files = [file for file, _ in calls]
+    stays = sum(file != after for file, after in zip(files, [*files[1:], None], strict=True))
+    return {"calls": len(calls), "files": len(set(files)), "stays": stays}
+
+
+def counts():
+    """Return the counts of a query, of its door, and of an added document."""
+    with tempfile.TemporaryDirectory() as folder:
+        encoder = CallableEncoder(encode, name="counts")
+        with mvindex.create(Path(folder) / "walk.mvx", encoder=encoder, lexical="english") as index:
+            index.add([Document(str(number), f"text number {number} about oil and water") for number in range(50)])
+            for _ in range(3):
+                index.search("about oil", top_k=5)
+            query = walk(lambda: index.search("about oil", top_k=5))
+            added = walk(lambda: index.add([Document("new", "fresh text")]))
+    door = query[: next(number for number, (_, name) in enumerate(query) if name == _ENCODES)]
+    return {"query": count(query), "door": count(door), "add": count(added)}
+
+
+def main():
+    """Print the counts beside their budgets."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one object")
+    options = tiny.parse(parser)
+    found = counts()
+    if options.json:
+        print(json.dumps(found))
+        return
+    for name, own in found.items():
+        shown = ", ".join(
+            f"{number} {what}" + (f" (at most {BUDGETS[name][what]})" if what in BUDGETS[name] else "")
+            for what, number in own.items()
+        )
+        print(f"{name}: {shown}")
+
+
+if __name__ == "__main__":
+    main()
