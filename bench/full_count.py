@@ -31,8 +31,9 @@ import numpy as np
 import tiny
 
 import mvindex
+from mvindex.engines import scan_name
 from mvindex.index import embedded_store_of
-from mvindex.measure.planning.layouts import Machine, PlanRequest, assumed_scan, make_plan
+from mvindex.measure.planning.layouts import Machine, PlanRequest, make_plan
 from mvindex.measure.planning.sizes import Collection
 from mvindex.store.views import ViewType
 
@@ -447,7 +448,7 @@ def planned(options):
         text_bytes=text_bytes,
     )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    plan = make_plan(PlanRequest(collection=held, machine=Machine(ram_bytes=memory), scan=assumed_scan()))
+    plan = make_plan(PlanRequest(collection=held, machine=Machine(ram_bytes=memory), scan=scan_name()))
     layout = next(each for each in plan.layouts if each.kind == "ivf-pq")
     return {
         "plan": True,

@@ -1,9 +1,9 @@
 """Measure what a proof costs: documents that a scan's bound leaves, and documents scored until the top_k is proven.
 
-    python bench/proof.py --sizes 50000,200000 --scans native,bf16,fp32 [--plot FILE] [--json]
+    python bench/proof.py --sizes 50000,200000 --scans native,torch [--plot FILE] [--json]
     python bench/proof.py --sizes 1000000 --scans native --remove
 
-A scan multiplies narrow copies of the views and leaves out a document only where a bound proves that top_k others
+A scan multiplies copies of the views and leaves out a document only where a bound proves that top_k others
 score higher. `left` counts the candidates that are left to a query, `scored` those the one scoring function then
 looked at (Ranking.num_scored): median and 90th percentile over the queries. `again`: queries of the native scan that
 left too many and were repeated with the wider one. Counts depend on the vectors and the scan, not on load.
@@ -22,7 +22,6 @@ from vectors import NUM_QUERIES, cached_index, index_folder
 
 from mvindex.engines.scan_torch import ScanConfig, TorchScan
 from mvindex.engines.scan_vnni import VnniScan
-from mvindex.engines.torch_blocks import Precision
 from mvindex.kernels import has_int8_products
 from mvindex.kernels.score import Aggregate, Scoring
 from mvindex.search import Engines, Request, search_documents
@@ -46,7 +45,7 @@ def opened(name):
     """Return the scan of that name, and the wider one that the native scan falls back to, which keeps no copies."""
     wider = Counted(TorchScan(ScanConfig(cache_bytes=0)))
     if name != "native":
-        return Counted(TorchScan(ScanConfig(precision=Precision(name)))), wider
+        return Counted(TorchScan()), wider
     return Counted(VnniScan(lambda: wider)), wider
 
 
@@ -110,7 +109,7 @@ def main():
     parser.add_argument("--dim", type=int, default=384)
     # The native scan needs AVX-512 VNNI.
     native = "native," if has_int8_products() else ""
-    parser.add_argument("--scans", default=f"{native}bf16,fp32")
+    parser.add_argument("--scans", default=f"{native}torch")
     parser.add_argument("--top-k", default="10,100")
     parser.add_argument("--temperatures", default="1,0.2,0.05")
     parser.add_argument("--queries", type=int, default=64, help=f"up to {NUM_QUERIES}")
@@ -118,7 +117,7 @@ def main():
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--json", action="store_true")
     options = tiny.parse(
-        parser, sizes="600", views=2, dim=32, queries=4, top_k="5", temperatures="0.2", scans=f"{native}fp32"
+        parser, sizes="600", views=2, dim=32, queries=4, top_k="5", temperatures="0.2", scans=f"{native}torch"
     )
     if "native" in options.scans and not native:
         parser.error("--scans native: expected a processor with AVX-512 VNNI; this one has none")

@@ -2,12 +2,12 @@
 
     python bench/serving.py [--before OTHER/bin/python] [--out build/bench/serving.json]
 
-Servers stand side by side, each with an index of its own of the same passages: `now`, `int8` with `--query-precision
-int8` (texts only), `alone` with `--batch 1` (64 clients only), and `before`, of another installation. They are asked in
-turns, in rounds, by clients in a process of their own: medians over the rounds, and `ratio`, the median of a round's
-rate over that of the first server. Text queries go through the packaged encoder, vector queries past it. `overhead` is
-what one client waits longer than for the embedded index, 40 searches of each in turn. Everything runs on this machine,
-clients included: they take their share of its cores. The load of 20 minutes and the kills are in bench/serving_load.py.
+Servers stand side by side, each with an index of its own of the same passages: `now`, `alone` with `--batch 1` (64
+clients only), and `before`, of another installation. They are asked in turns, in rounds, by clients in a process of
+their own: medians over the rounds, and `ratio`, the median of a round's rate over that of the first server. Text
+queries go through the packaged encoder, vector queries past it. `overhead` is what one client waits longer than for the
+embedded index, 40 searches of each in turn. Everything runs on this machine, clients included: they take their share of
+its cores. The load of 20 minutes and the kills are in bench/serving_load.py.
 """
 
 import argparse
@@ -143,14 +143,9 @@ def serve(python, path, *flags):
                                     env=os.environ | threads))  # fmt: skip
 
 
-def asked(kind, clients, name):
-    """Return whether a server is asked such queries by so many clients."""
-    return kind == "text" if name == "int8" else name != "alone" or clients == CLIENTS[-1]
-
-
 def by_turns(servers, kind, clients, options):
     """Yield a row for each server."""
-    names = [name for name in servers if asked(kind, clients, name)]
+    names = [name for name in servers if name != "alone" or clients == CLIENTS[-1]]
     seen = {name: [] for name in names}
     for number in range(options.rounds):
         for name in names if number % 2 else reversed(names):
@@ -175,10 +170,7 @@ def measured(folder, options):
     """Yield the rows."""
     kinds = options.kinds.split(",")
     sides = {"before": (options.before,)} if options.before else {}
-    sides |= {"now": (sys.executable,), "int8": (sys.executable, "--query-precision", "int8"),
-              "alone": (sys.executable, "--batch", "1")}  # fmt: skip
-    if "text" not in kinds:
-        del sides["int8"]
+    sides |= {"now": (sys.executable,), "alone": (sys.executable, "--batch", "1")}
     with ExitStack() as stack:
         servers = {}
         for name, (python, *flags) in sides.items():

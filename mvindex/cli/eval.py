@@ -24,7 +24,6 @@ from mvindex.cli.options import (
     ModeOption,
     OperatorsOption,
     PartialOption,
-    QueryPrecisionOption,
     QuestionFormatOption,
     RerankDepthOption,
     RerankOnOption,
@@ -108,7 +107,6 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
     force: ForceRunOption = False,
     allow_partial: PartialOption = False,
     device: DeviceOption = None,
-    query_precision: QueryPrecisionOption = "fp32",
     threads: ThreadsOption = None,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
@@ -148,7 +146,7 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
     from mvindex.cli.search import Searcher, describe_search
 
     with (
-        open_chosen(index, device, allow_partial=allow_partial, query_precision=query_precision) as target,
+        open_chosen(index, device, allow_partial=allow_partial) as target,
         open_run(trec, force=force) if trec else nullcontext() as run,
     ):
         # Without a shard, its documents would look like gold documents that the index does not have.
@@ -158,8 +156,6 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
         options = replace(options, top_k=evaluation.needed_depth)
         own: dict[str, list[str]] = {}
         searcher, named = Searcher(target, options, reranking, device), describe_search(target, options, reranking)
-        if query_precision != "fp32":
-            named["query_precision"] = query_precision
         with show_count_progress("questions", None) as advance:
             for batch in split_batches(read_questions(questions, question_format), QUESTION_BATCH):
                 results = searcher.search([question.text for question in batch])

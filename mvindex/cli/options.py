@@ -74,15 +74,6 @@ DeviceOption = Annotated[
         autocompletion=_choices("cpu", "cuda"),
     ),
 ]
-QueryPrecisionOption = Annotated[
-    str,
-    typer.Option(
-        metavar="PRECISION",
-        help="Encode queries in fp32, or in int8: about half the CPU time, with nearly the same vectors.",
-        rich_help_panel=MACHINE,
-        autocompletion=_choices("fp32", "int8"),
-    ),
-]
 ThreadsOption = Annotated[
     int | None,
     typer.Option(
@@ -295,17 +286,11 @@ def explain_wait(text: str, after_s: float = 2.0) -> Iterator[None]:
         timer.cancel()
 
 
-def open_chosen(
-    place: str | None, device: str | None, *, allow_partial: bool = False, query_precision: str = "fp32"
-) -> IndexProtocol:
+def open_chosen(place: str | None, device: str | None, *, allow_partial: bool = False) -> IndexProtocol:
     """Open the index at this place, or the only one in the current directory."""
-    from mvindex.encoder.base import parse_query_precision
     from mvindex.index.factory import open_index
 
-    precision = parse_query_precision(query_precision)
-    return open_index(
-        place or _find_only_index(), device=device, allow_partial=allow_partial, query_precision=precision
-    )
+    return open_index(place or _find_only_index(), device=device, allow_partial=allow_partial)
 
 
 def open_chosen_local(place: str | None, device: str | None = None) -> Index:

@@ -99,8 +99,8 @@ def plan(  # noqa: PLR0913 - each option is a flag of the command
 
     Example: mvindex plan --documents 21M --views 8 --dim 768 --ram 64G --disk 2T
     """
+    from mvindex.engines import scan_name
     from mvindex.measure.planning import Collection, Machine, PlanRequest, make_plan
-    from mvindex.measure.planning.layouts import assumed_scan
     from mvindex.measure.planning.report import plan_json
     from mvindex.measure.planning.units import parse_bytes, parse_count
     from mvindex.store.views import ViewType
@@ -119,7 +119,7 @@ def plan(  # noqa: PLR0913 - each option is a flag of the command
         gpu_bytes=parse_bytes("--gpu-ram", gpu_ram),
     )
     request = PlanRequest(
-        collection=collection, machine=machine, scan=assumed_scan(), top_k=top_k, target_recall=target_recall
+        collection=collection, machine=machine, scan=scan_name(), top_k=top_k, target_recall=target_recall
     )
     made = make_plan(request, _measure(collection, folder) if measure else None)
     if output is Output.JSON:

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
 from typing import Any, Protocol
 
-from mvindex.errors import ConfigError
 from mvindex.records import CountCallback, Document, Floats, Views
 
 # Called with how many more documents are done; over one call the numbers add up to all documents.
-
-
-class QueryPrecision(Enum):
-    """The numbers in which a checkpoint's query encoder multiplies."""
-
-    FP32 = "fp32"
-    INT8 = "int8"
 
 
 class Encoder(Protocol):
@@ -54,11 +45,3 @@ class Encoder(Protocol):
 def join_text(document: Document) -> str:
     """Return title, newline, text; or the one of them that is not empty."""
     return f"{document.title}\n{document.text}" if document.title and document.text else document.title or document.text
-
-
-def parse_query_precision(value: str | QueryPrecision) -> QueryPrecision:
-    """Return the precision of this name; ConfigError for another."""
-    try:
-        return QueryPrecision(value)
-    except ValueError:
-        raise ConfigError(f"query_precision: expected 'fp32' or 'int8', got {value!r:.40}") from None

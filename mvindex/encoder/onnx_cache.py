@@ -5,7 +5,6 @@ A form is a folder made once for a checkpoint and a version of ONNX Runtime, and
     form.json        what the form is, and the size and checksum of every other file; or why there is no form
     model.onnx       the transformer: token ids and mask to the last states, optimised by ONNX Runtime
     weights.bin      its weights, which are mapped into memory
-    model-int8.onnx  the transformer with products of 8-bit integers, where it has products; other weights as above
     tokenizer.json   the tokenizer as the checkpoint's settings have changed it
     head.onnx        the Dense modules, where the checkpoint has any
 """
@@ -34,8 +33,7 @@ from mvindex.durable import flush_to_disk, make_directories, remove_entry, renam
 logger = logging.getLogger(__name__)
 
 FORM_VERSION = 2
-MODEL, WEIGHTS, INT8_MODEL = "model.onnx", "weights.bin", "model-int8.onnx"
-TOKENIZER, HEAD = "tokenizer.json", "head.onnx"
+MODEL, WEIGHTS, TOKENIZER, HEAD = "model.onnx", "weights.bin", "tokenizer.json", "head.onnx"
 _FORM = "form.json"
 _UNFINISHED = ".making-"
 # An unfinished folder as old as this is of a process that was killed.
@@ -53,7 +51,6 @@ class OnnxForm:
     width: int
     pad_id: int
     has_head: bool
-    has_int8: bool
     difference: float
 
 
@@ -108,7 +105,6 @@ def _checked(folder: Path, content: dict[str, Any], fingerprint: str) -> FormSta
         width=int(content["width"]),
         pad_id=int(content["pad_id"]),
         has_head=HEAD in content["files"],
-        has_int8=INT8_MODEL in content["files"],
         difference=float(content["difference"]),
     )
 

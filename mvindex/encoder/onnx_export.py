@@ -16,7 +16,6 @@ from mvindex.cache import cache_folder
 from mvindex.encoder.checkpoint.settings import first_line
 from mvindex.encoder.onnx_cache import (
     HEAD,
-    INT8_MODEL,
     MODEL,
     TOKENIZER,
     WEIGHTS,
@@ -28,8 +27,7 @@ from mvindex.encoder.onnx_cache import (
     new_form,
     refuse,
 )
-from mvindex.encoder.onnx_encoder import IDS, MASK, ROWS, SAMPLES, STATES, VECTORS, OnnxEncoder
-from mvindex.encoder.onnx_int8 import write_int8
+from mvindex.encoder.onnx_encoder import IDS, MASK, ROWS, STATES, VECTORS, OnnxEncoder
 from mvindex.errors import StoreError
 from mvindex.plugins import require
 
@@ -47,7 +45,16 @@ _OPSET = 17
 # What one ONNX file can hold, less room for its graph.
 _MAX_WEIGHT_BYTES = 2_000_000_000
 _PURPOSE = "the ONNX form of an encoder"
-# Repeated beyond the window.
+# Queries of several lengths, in scripts that tokenizers treat differently; the last one is repeated beyond the window.
+_SAMPLES = (
+    "",
+    "a",
+    "who?",
+    "When did the oil crisis begin?",
+    "Which of the two treaties, signed in 1648 at Osnabr\u00fcck and M\u00fcnster, ended the Eighty Years' War?",
+    "\u0439\u043e\u0434 \u4f60\u597d \U0001f600 na\u00efve caf\u00e9 x\u00b2",
+    "the cat sat on the mat. " * 4,
+)
 _LONG, _LONG_TOKENS = "the old house by the river was blue and new. ", 768
 
 
@@ -75,9 +82,7 @@ def make_form(encoder: TransformerEncoder) -> OnnxForm | Refused:
         with new_form(fingerprint) as folder:
             try:
                 _export(encoder, folder)
-                exported, samples = _exported(encoder, folder), _samples(encoder.checkpoint.settings.query_length)
-                difference = _compare(encoder, exported, samples)
-                _add_int8(exported, samples)
+                difference = _compare(encoder, folder)
                 describe(folder, fingerprint, width=encoder.width, pad_id=encoder.pad_id, difference=difference)
             except _Inexportable as err:
                 refuse(folder, fingerprint, Refused(str(err), _versions()))
@@ -188,21 +193,12 @@ def _optimise(graph: Path, path: Path, weights: Path | None) -> None:
         raise OSError(None, first_line(err), str(path)) from err
 
 
-def _exported(encoder: TransformerEncoder, folder: Path) -> OnnxEncoder:
-    """Return the encoder of what _export() has written."""
-    form = OnnxForm(
-        folder=folder,
-        width=encoder.width,
-        pad_id=encoder.pad_id,
-        has_head=(folder / HEAD).exists(),
-        has_int8=False,
-        difference=0.0,
-    )
-    return OnnxEncoder(encoder.checkpoint, form)
-
-
-def _compare(encoder: TransformerEncoder, found: OnnxEncoder, samples: Sequence[str]) -> float:
+def _compare(encoder: TransformerEncoder, folder: Path) -> float:
     """Return the largest difference of the two encoders' query vectors at unit length, one by one and in a batch."""
+    head = (folder / HEAD).exists()
+    form = OnnxForm(folder=folder, width=encoder.width, pad_id=encoder.pad_id, has_head=head, difference=0.0)
+    found = OnnxEncoder(encoder.checkpoint, form)
+    samples = _samples(encoder.checkpoint.settings.query_length)
     try:
         expected = encoder.encode_queries(samples)
         got = np.concatenate([found.encode_queries(samples), *(found.encode_queries([text]) for text in samples)])
@@ -216,21 +212,10 @@ def _compare(encoder: TransformerEncoder, found: OnnxEncoder, samples: Sequence[
     return difference
 
 
-def _add_int8(exported: OnnxEncoder, samples: Sequence[str]) -> None:
-    """Write the graph in int8 beside it; where that fails, queries in int8 are refused later, and all else works."""
-    folder = exported.form.folder
-    try:
-        write_int8(folder / MODEL, folder / INT8_MODEL, exported.query_batches(samples))
-    except OSError:
-        raise
-    except Exception as err:  # noqa: BLE001 - whatever onnx or ONNX Runtime raises over a model's graph
-        logger.warning("%s: no queries in int8: %s", exported.checkpoint.source, first_line(err))
-
-
 def _samples(query_length: int) -> Sequence[str]:
     """Return queries of several lengths, one longer than a window (of the first 512 tokens of a very long one)."""
     words = min(2 * query_length, _LONG_TOKENS)
-    return [*SAMPLES, _LONG * (words // 11 + 1)]
+    return [*_SAMPLES, _LONG * (words // 11 + 1)]
 
 
 def _versions() -> str:

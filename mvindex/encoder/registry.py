@@ -6,10 +6,10 @@ import importlib.util
 import logging
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from mvindex.corpus.text.parts import Splitter, parse_splitter
-from mvindex.encoder.base import Encoder, QueryPrecision, parse_query_precision
+from mvindex.encoder.base import Encoder
 from mvindex.encoder.checkpoint import parse_family, read_checkpoint
 from mvindex.encoder.checkpoint.families import AUTO_VIEWS, SENTENCES, SNIPPETS
 from mvindex.encoder.checkpoint.hub import DEFAULT, PACKAGED_NAMES
@@ -31,9 +31,6 @@ from mvindex.encoder.onnx_cache import FormState, OnnxForm, Refused, find_form, 
 from mvindex.encoder.onnx_encoder import OnnxEncoder
 from mvindex.errors import CheckpointError, ConfigError, ExtraMissing, MvindexError
 
-if TYPE_CHECKING:
-    from mvindex.encoder.transformer import TransformerEncoder
-
 logger = logging.getLogger(__name__)
 
 # An Encoder, or what load_encoder() takes.
@@ -52,7 +49,6 @@ def load_encoder(  # noqa: PLR0913 - each argument is a setting of the encoder
     device: str | None = None,
     name: str | None = None,
     query_function: Callable[[list[str]], Any] | None = None,
-    query_precision: Literal["fp32", "int8"] | QueryPrecision = QueryPrecision.FP32,
 ) -> Encoder:
     """Return the encoder of a checkpoint, a SentenceTransformer, a function, or an embeddings endpoint.
 
@@ -70,21 +66,17 @@ def load_encoder(  # noqa: PLR0913 - each argument is a setting of the encoder
         device: "cpu", "cuda", "cuda:N" for a checkpoint; by default CUDA where there is one.
         name: Of a function, what an index records; its module and qualified name by default.
         query_function: Of a function, what embeds queries where they are embedded otherwise.
-        query_precision: Of a checkpoint: "int8" encodes queries in about half the CPU time, near the vectors of "fp32"
-            (docs/how-to/checkpoints.md). Documents are encoded as ever.
 
     Raises:
         ConfigError: For an invalid value, or ExtraMissing, with the packages to install.
         CheckpointError: When a checkpoint is wrong.
 
     """
-    precision = parse_query_precision(query_precision)
     most = AUTO_VIEWS if max_views == "auto" else max_views
     cut = None if splitter is None else parse_splitter(splitter)
     if not callable(source) and (name is not None or query_function is not None):
         raise ConfigError("name and query_function: expected a function as the encoder, which they belong to")
     if (embedder := _embedder_of(source, name, query_function)) is not None:
-        _check_fp32(precision, embedder.kind)
         chosen: dict[str, Any] = {"family": family, "max_views": most, "splitter": cut}
         return EmbeddingEncoder(
             embedder, ViewPlan(**{key: value for key, value in chosen.items() if value is not None})
@@ -96,8 +88,8 @@ def load_encoder(  # noqa: PLR0913 - each argument is a setting of the encoder
             "for views that each stand for a part of the text (snippets, sentences)"
         )
     form = find_form(checkpoint.fingerprint)
-    if isinstance(form, OnnxForm) and (device in (None, "cpu") or precision is not QueryPrecision.FP32):
-        return OnnxEncoder(checkpoint, form, device, precision)
+    if isinstance(form, OnnxForm) and device in (None, "cpu"):
+        return OnnxEncoder(checkpoint, form, device)
     try:
         check_can_load("minilm" if source in PACKAGED_NAMES else "encode")
     except ExtraMissing as err:
@@ -105,28 +97,7 @@ def load_encoder(  # noqa: PLR0913 - each argument is a setting of the encoder
     # Imported late: the encoder needs torch only from here on.
     from mvindex.encoder.transformer import TransformerEncoder
 
-    encoder = TransformerEncoder(checkpoint, device)
-    return encoder if precision is QueryPrecision.FP32 else _in_int8(encoder, device)
-
-
-def _in_int8(encoder: TransformerEncoder, device: str | None) -> OnnxEncoder:
-    """Return the encoder with queries in int8, after making its form; ConfigError where there can be none."""
-    from mvindex.encoder.onnx_export import make_form
-
-    logger.info(_MAKING)
-    state = make_form(encoder)
-    if isinstance(state, Refused):
-        raise ConfigError(
-            f"query_precision: int8 needs the ONNX form of {encoder.checkpoint.source}, which cannot be made: "
-            f"{state.reason}"
-        )
-    return OnnxEncoder(encoder.checkpoint, state, device, QueryPrecision.INT8)
-
-
-def _check_fp32(precision: QueryPrecision, kind: str) -> None:
-    """Check that queries of an encoder that is no checkpoint are not to be in int8."""
-    if precision is not QueryPrecision.FP32:
-        raise ConfigError(f"query_precision: int8 is for checkpoints; this encoder is of kind {kind!r}")
+    return TransformerEncoder(checkpoint, device)
 
 
 def as_encoder(
@@ -229,9 +200,7 @@ def _description(state: FormState) -> str:
     return "torch" if state is None else f"torch; no ONNX form: {state.reason}"
 
 
-def encoder_from_spec(
-    spec: Mapping[str, Any], device: str | None = None, precision: QueryPrecision = QueryPrecision.FP32
-) -> Encoder:
+def encoder_from_spec(spec: Mapping[str, Any], device: str | None = None) -> Encoder:
     """Open the encoder that an index was made with, on the device.
 
     Raises:
@@ -240,8 +209,6 @@ def encoder_from_spec(
 
     """
     kind, source = spec.get("kind"), spec.get("source")
-    if kind != "checkpoint":
-        _check_fp32(precision, str(kind))
     if kind in ("callable", "function"):
         raise ConfigError(
             f"this index was made with the function {spec.get('name') or source!r}, which only your program has; "
@@ -260,7 +227,6 @@ def encoder_from_spec(
         max_views=spec["max_views"],
         splitter=splitter_of(spec),
         device=device,
-        query_precision=precision,
     )
     return _same(encoder, spec, CheckpointError)
 

@@ -95,18 +95,10 @@ def scan_name(device: str | None = None) -> str:
     """Return a description of open_scan(device): the type it multiplies in, by what, and where."""
     if _is_cuda(device):
         require("torch", "encode", "a scan on a GPU")
-        return f"{_torch_name(device)} on {device}"
+        return f"torch fp32 on {device}"
     if has_int8_products():
         return "native int8 (AVX-512 VNNI)"
-    if importlib.util.find_spec("torch") is None:
-        return "numpy fp32"
-    return _torch_name("cpu")
-
-
-def _torch_name(device: str) -> str:
-    from mvindex.engines.torch_blocks import default_precision
-
-    return f"torch {default_precision(device).value}"
+    return "numpy fp32" if importlib.util.find_spec("torch") is None else "torch fp32"
 
 
 def _is_cuda(device: str | None) -> TypeGuard[str]:

@@ -293,14 +293,13 @@ class EngineKind:
             known[name].check(value)
 
 
-def sum_error(dim: int, unit_roundoff: float = 2.0**-24) -> float:
+def sum_error(dim: int) -> float:
     """Return the relative error gamma_d of an inner product in any order, doubled for kernels that round products.
 
     |fl(x . y) - x . y| <= gamma_d |x| |y| (Higham 2002, eq. 3.5, with Cauchy-Schwarz).
     """
-    if 2 * dim * unit_roundoff >= 1:
-        return float("inf")
-    return 2 * dim * unit_roundoff / (1 - 2 * dim * unit_roundoff)
+    rounding = 2 * dim * 2.0**-24
+    return rounding / (1 - rounding) if rounding < 1 else float("inf")
 
 
 def underflow_error(dim: int) -> float:

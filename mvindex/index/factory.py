@@ -11,7 +11,6 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from mvindex.encoder import Encoder, EncoderLike
-from mvindex.encoder.base import QueryPrecision, parse_query_precision
 from mvindex.encoder.registry import as_encoder, leave_form
 from mvindex.errors import ConfigError, QueryError
 from mvindex.index.admin import LocalAdmin
@@ -28,7 +27,7 @@ from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.fields import parse_filter_fields
 from mvindex.store.lexical.language import AUTO, NONE
 from mvindex.store.lexical.tokenizer import parse_lexical
-from mvindex.store.protocol import LocalStore, Operation
+from mvindex.store.protocol import LocalStore
 from mvindex.store.settings import MAX_DIM
 from mvindex.store.shard_layout import ShardPlace, check_place, checked_count, create_shard, create_shards, is_sharded
 from mvindex.store.sharded import open_sharded_store, open_single_shard
@@ -126,7 +125,6 @@ def open_index(
     encoder: EncoderLike | None = None,
     device: str | None = None,
     allow_partial: bool = False,
-    query_precision: Literal["fp32", "int8"] | QueryPrecision = QueryPrecision.FP32,
 ) -> IndexProtocol:
     """Open an index, in this process or behind a server.
 
@@ -137,30 +135,12 @@ def open_index(
         encoder: The encoder that the index was made with; by default it is loaded when it is first needed.
         device: Where the encoder runs, the best there is by default; with "cuda" exact scans run there as well.
         allow_partial: For shards: leave out those that are missing or damaged; every result says so.
-        query_precision: "int8" encodes queries in about half the CPU time, near the vectors of "fp32": load_encoder().
 
     Raises:
         StoreError: When there is no index.
         ConfigError: When the given encoder is another one.
-        Unsupported: For int8 where a server encodes the queries.
 
     """
-    precision = parse_query_precision(query_precision)
-    index = _opened(path, encoder, device, allow_partial)
-    if precision is QueryPrecision.FP32:
-        return index
-    try:
-        index.capabilities.check(Operation.QUERY_PRECISION, index.where)
-        cast(Index, index).use_query_precision(precision)
-    except BaseException:
-        index.close()
-        raise
-    return index
-
-
-def _opened(
-    path: str | Path | Sequence[str], encoder: EncoderLike | None, device: str | None, allow_partial: bool
-) -> IndexProtocol:
     place = ",".join(map(str, path)) if isinstance(path, list | tuple) else cast("str | Path", path)
     backend = find_backend(place)
     if backend is None and isinstance(path, list | tuple):

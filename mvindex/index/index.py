@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from mvindex.encoder import Encoder, EncoderLike, encoder_from_spec
-from mvindex.encoder.base import QueryPrecision, parse_query_precision
 from mvindex.encoder.embedding.encoder import EmbeddingEncoder
 from mvindex.encoder.registry import encoder_given_again, splitter_of
 from mvindex.errors import ConfigError, DamagedIndex, MvindexError, QueryError, Unsupported
@@ -104,7 +103,6 @@ class Index:
         """
         self._store, self._engine, self._admin = store, engine, admin
         self._encoder, self._device = encoder, device
-        self._query_precision = QueryPrecision.FP32
         self._lock, self._warming = Lock(), Loading()
 
     def __enter__(self) -> Self:
@@ -131,7 +129,7 @@ class Index:
 
         spec = self._store.settings["encoder"] or {}
         encoder = self._encoder if spec.get("kind") in ("callable", "function") else None
-        chosen: dict[str, Any] = {"encoder": encoder, "device": self._device, "query_precision": self._query_precision}
+        chosen: dict[str, Any] = {"encoder": encoder, "device": self._device}
         return partial(open_index, **self._store.reopening(), **chosen), ()
 
     def __len__(self) -> int:
@@ -202,7 +200,7 @@ class Index:
             raise QueryError(f"{self.where}: this index was made of given vectors; give vectors, not texts")
         with self._lock:
             if self._encoder is None:
-                self._encoder = encoder_from_spec(spec, self._device, self._query_precision)
+                self._encoder = encoder_from_spec(spec, self._device)
             return self._encoder
 
     @property
@@ -225,15 +223,6 @@ class Index:
         if isinstance(encoder, EmbeddingEncoder):
             encoder.check_same(spec, self.where)
         self._encoder = encoder
-
-    def use_query_precision(self, given: str | QueryPrecision) -> None:
-        """Encode queries in "int8" or "fp32", see load_encoder(); ConfigError if the encoder is loaded already."""
-        precision = parse_query_precision(given)
-        if self._encoder is not None and precision is not self._query_precision:
-            raise ConfigError(
-                f"{self.where}: query_precision: this index has its encoder already; give it to load_encoder()"
-            )
-        self._query_precision = precision
 
     def close(self) -> None:
         """Close files and connections."""

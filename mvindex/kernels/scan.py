@@ -409,8 +409,8 @@ def _compact(query: int, threshold: float, output: ScanOutput) -> None:
 def _round_queries(queries: Any, scale: Any, pitch: int, workspace: Workspace) -> None:
     """Write packed, steps, offsets and lost of a tile of queries, (n, d), for a block's scale.
 
-    q' with <q', v'> = step x sum of integer products is step x integers / scale: see engines.torch_blocks. Where a
-    scale is zero so is every v', and q' = q loses nothing.
+    q' with <q', v'> = step x sum of integer products is step x integers / scale. Where a scale is zero so is every v',
+    and q' = q loses nothing.
     """
     dim, lanes = queries.shape[1], len(workspace.least)
     integers, fours, packed = workspace.integers, workspace.fours, workspace.packed

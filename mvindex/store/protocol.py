@@ -26,7 +26,6 @@ class Operation(Enum):
     """An operation that some stores do not have."""
 
     LEXICAL = "lexical search"
-    QUERY_PRECISION = "choosing the precision of queries"
     FILTER_FIELDS = "declared filter fields"
     BUILD = "build"
     TUNE = "tune"

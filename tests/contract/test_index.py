@@ -9,7 +9,6 @@ from mvindex.engines.protocol import EXACT, BuildOptions
 from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.engines.scan_torch import ScanConfig, TorchScan
 from mvindex.engines.scan_vnni import VnniConfig, VnniScan
-from mvindex.engines.torch_blocks import Precision
 from mvindex.index import search_engine_of
 from mvindex.records import Document
 from mvindex.store.embedded import EmbeddedStore
@@ -47,19 +46,9 @@ class TestVnniScanWithoutCache(EmbeddedContract):
         return VnniScan(NumpyScan, VnniConfig(threads=2, cache_bytes=0))
 
 
-class TestTorchScanFp32(EmbeddedContract):
+class TestTorchScan(EmbeddedContract):
     def scan(self):
-        return TorchScan(ScanConfig(precision=Precision.FP32))
-
-
-class TestTorchScanBf16(EmbeddedContract):
-    def scan(self):
-        return TorchScan(ScanConfig(precision=Precision.BF16))
-
-
-class TestTorchScanInt8(EmbeddedContract):
-    def scan(self):
-        return TorchScan(ScanConfig(precision=Precision.INT8))
+        return TorchScan()
 
 
 class TestTorchScanWithoutCache(EmbeddedContract):
@@ -111,7 +100,7 @@ class TestManyDimensions(EmbeddedContract):
     dim = 1024
 
     def scan(self):
-        return TorchScan(ScanConfig(precision=Precision.BF16))
+        return TorchScan()
 
 
 @pytest.mark.needs("vnni")
@@ -126,7 +115,7 @@ class TestOneDimension(EmbeddedContract):
     dim = 1
 
     def scan(self):
-        return TorchScan(ScanConfig(precision=Precision.BF16))
+        return TorchScan()
 
 
 class FaissContract(EngineContract):

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 import mvindex
 from mvindex.engines.scan_numpy import NumpyScan
-from mvindex.engines.scan_torch import ScanConfig, TorchScan
+from mvindex.engines.scan_torch import TorchScan
 from mvindex.engines.scan_vnni import VnniConfig, VnniScan
-from mvindex.engines.torch_blocks import Precision
 from mvindex.index import embedded_store_of
 from mvindex.kernels import has_int8_products
 from mvindex.kernels.score import Aggregate, Scoring
@@ -29,9 +28,7 @@ SCANS = {
     "native, half a cache": lambda: VnniScan(NumpyScan, VnniConfig(threads=2, cache_bytes=100_000)),
     "native, 2 threads": lambda: VnniScan(NumpyScan, VnniConfig(threads=2)),
     "native, 3 threads": lambda: VnniScan(NumpyScan, VnniConfig(threads=3)),
-    "fp32": lambda: TorchScan(ScanConfig(precision=Precision.FP32)),
-    "int8": lambda: TorchScan(ScanConfig(precision=Precision.INT8)),
-    "bf16": lambda: TorchScan(ScanConfig(precision=Precision.BF16)),
+    "torch": TorchScan,
 }
 
 
@@ -43,7 +40,7 @@ def each_of(names):
 
 EACH_SCAN = each_of(SCANS)
 # One of each that has arithmetic of its own.
-EACH_ARITHMETIC = each_of(["numpy", "native", "fp32", "int8", "bf16"])
+EACH_ARITHMETIC = each_of(["numpy", "native", "torch"])
 
 
 class Wanted(NamedTuple):

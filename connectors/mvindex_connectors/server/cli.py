@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mvindex.cli.options import DeviceOption, QueryPrecisionOption, ThreadsOption
+from mvindex.cli.options import DeviceOption, ThreadsOption
 from mvindex.paths import user_path
 from mvindex.records import MAX_DOCUMENT_CHARS
 
@@ -226,7 +226,6 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
         ),
     ] = None,
     device: DeviceOption = None,
-    query_precision: QueryPrecisionOption = "fp32",
     threads: ThreadsOption = None,
 ) -> None:
     """Serve indexes over gRPC and HTTP, with a search page.
@@ -241,7 +240,6 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
     import sys
 
     from mvindex.cli.terminal import print_json
-    from mvindex.encoder.base import parse_query_precision
     from mvindex.errors import ConfigError
     from mvindex.measure.planning.units import parse_seconds
     from mvindex.plugins import require
@@ -267,7 +265,6 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
         is_insecure=insecure,
         is_read_only=read_only or follow is not None,
         device=device,
-        query_precision=parse_query_precision(query_precision),
         batch=batch,
         drain_s=drain_s,
         compact_at=compact_at,

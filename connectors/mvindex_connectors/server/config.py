@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mvindex.encoder.base import QueryPrecision
 from mvindex.errors import ConfigError
 from mvindex.paths import expand_home
 from mvindex.records import MAX_DOCUMENT_CHARS
@@ -118,7 +117,6 @@ class ServerConfig:
         is_insecure: Allow every address without tls and token_file.
         is_read_only: Refuse writes, and follow the writes of other processes.
         device: "cpu" or "cuda" for the encoders; None for the best available.
-        query_precision: The numbers in which the encoders multiply for queries.
         batch: The most queries searched together; 1 for no micro-batching.
         drain_s: Seconds that calls may take to end after a signal.
         compact_at: Compact an index when this share of its document rows is deleted or replaced; 1 for never.
@@ -142,7 +140,6 @@ class ServerConfig:
     is_insecure: bool = False
     is_read_only: bool = False
     device: str | None = None
-    query_precision: QueryPrecision = QueryPrecision.FP32
     batch: int = 256
     drain_s: float = 30.0
     compact_at: float = 0.5

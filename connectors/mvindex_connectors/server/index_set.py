@@ -153,7 +153,7 @@ class IndexSet:
         return followed.path
 
     def _opened(self, name: str, target: str) -> IndexService:
-        index = open_index(target, device=self._config.device, query_precision=self._config.query_precision)
+        index = open_index(target, device=self._config.device)
         # The first query should not wait for what it needs, and a missing model should stop the start.
         try:
             index.warm_up()

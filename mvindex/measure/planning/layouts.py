@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +10,6 @@ from mvindex.engines.auto import LINKED_VIEWS, SCANNED_BYTES
 from mvindex.engines.params import IVF_KINDS, default_nlist
 from mvindex.engines.protocol import EXACT
 from mvindex.errors import ConfigError
-from mvindex.kernels import has_int8_products
 from mvindex.measure.planning.rates import Rates, Workload, build_seconds, query_seconds
 from mvindex.measure.planning.recall import Recall, expected_recall, nprobe_for
 from mvindex.measure.planning.sizes import (
@@ -48,7 +46,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """The collection and machines to plan for; scan: the exact scan to plan for (see assumed_scan).
+    """The collection and machines to plan for; scan: the exact scan to plan for (see engines.scan_name).
 
     Raises ConfigError for views, dimensions, top_k or a target recall that cannot be planned.
     """
@@ -127,13 +125,6 @@ class Plan:
     recommended: Layout | None
     why: str
     rates: Rates | None
-
-
-def assumed_scan() -> str:
-    """Return the exact scan of this machine, without importing torch: of its scans, the one with the largest copies."""
-    if has_int8_products():
-        return "native int8 (AVX-512 VNNI)"
-    return "numpy fp32" if importlib.util.find_spec("torch") is None else "torch fp32"
 
 
 def make_plan(request: PlanRequest, rates: Rates | None = None) -> Plan:

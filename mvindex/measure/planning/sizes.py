@@ -132,10 +132,7 @@ def scan_bytes(scan: str, collection: Collection) -> int:
         blocks = max(1, rows // min(max((1 << 22) // dim, 256), 8192))
         pitch = -(-dim // unit) * unit
         return (rows + _SPARE_ROWS * blocks) * pitch + collection.documents * _BOUNDS + blocks * dim * 4
-    if scan.startswith("torch"):
-        width = {"int8": 1, "bf16": 2}.get(scan.split()[1], 4)
-        return rows * dim * width
-    return 0
+    return rows * dim * 4 if scan.startswith("torch") else 0
 
 
 def has_copies_file(scan: str, collection: Collection) -> bool:

@@ -1,4 +1,4 @@
-"""The arithmetic under the exact scans: rounding, probed products, settings of torch that change both."""
+"""The arithmetic under the exact scans: rounding, and settings of torch that change it."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mvindex.engines.torch_blocks import Precision, has_exact_int8, rounded_down
+from mvindex.engines.scan_torch import rounded_down
 from mvindex.index import search_engine_of
 from mvindex.search import rescore
 from mvindex.testing import true_scores, unit
@@ -25,12 +25,12 @@ def test_the_float32_scan_holds_the_best_where_torch_may_round_factors(precision
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(precision)
     try:
-        assert_holds_and_ranks(SCANS["fp32"](), case, tmp_path / "x.mvx")
+        assert_holds_and_ranks(SCANS["torch"](), case, tmp_path / "x.mvx")
     finally:
         torch.set_float32_matmul_precision(before)
 
 
-@pytest.mark.parametrize("name", ["numpy", "fp32", pytest.param("native", marks=pytest.mark.needs("vnni"))])
+@pytest.mark.parametrize("name", ["numpy", "torch", pytest.param("native", marks=pytest.mark.needs("vnni"))])
 @pytest.mark.parametrize("compiled", [True, False])
 def test_scores_are_the_same_where_the_process_flushes_denormals(name, compiled, monkeypatch, tmp_path):
     """A setting of the thread, which libraries change; small numbers of fp16 must not pass through it."""
@@ -58,23 +58,6 @@ def test_scores_are_the_same_where_the_process_flushes_denormals(name, compiled,
 @given(st.lists(st.floats(allow_nan=False, width=64, min_value=-1e30, max_value=1e30), min_size=1, max_size=20))
 def test_rounding_down_never_rounds_up(values):
     wide = np.array(values)
-    for precision in (Precision.FP32, Precision.BF16):
-        low = rounded_down(wide, precision).double().numpy()
-        assert (low <= wide).all()
-        gap = 2.0**-7 if precision is Precision.BF16 else 2.0**-23
-        assert (wide - low <= np.abs(wide) * gap + 1e-37).all()
-
-
-@given(st.lists(st.floats(allow_nan=False, width=64), min_size=1, max_size=20))
-def test_an_integer_threshold_lets_through_just_what_reaches_the_value(values):
-    wide = np.array(values)
-    thresholds = rounded_down(wide, Precision.INT8).numpy()
-    for value, threshold in zip(values, thresholds.tolist(), strict=True):
-        for score in (threshold - 1, threshold, threshold + 1):
-            if abs(score) < 2**31 - 1 and abs(value) < 2**31 - 2:
-                assert (score >= threshold) == (score >= value)
-
-
-def test_the_int8_product_is_probed_for_each_dim():
-    assert all(has_exact_int8(dim) in (True, False) for dim in (1, 3, 384, 1000))
-    assert has_exact_int8(384) == has_exact_int8(384)
+    low = rounded_down(wide).double().numpy()
+    assert (low <= wide).all()
+    assert (wide - low <= np.abs(wide) * 2.0**-23 + 1e-37).all()

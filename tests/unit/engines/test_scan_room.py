@@ -86,7 +86,7 @@ def test_the_widest_views_an_index_takes_are_within_what_the_compiled_product_ca
         assert_holds_the_best(found, truth, wanted)
 
 
-@each_of(["native", "native without cache", "native, half a cache", "native, 2 threads", "native, 3 threads", "int8"])
+@each_of(["native", "native without cache", "native, half a cache", "native, 2 threads", "native, 3 threads", "torch"])
 def test_portions_of_many_blocks_hold_the_best(name, tmp_path):
     """Thirty blocks: threads take a few at a time, and the threshold of one spares the others work."""
     rng = np.random.default_rng(13)

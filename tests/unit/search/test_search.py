@@ -25,14 +25,9 @@ from tests.helpers.scan_vectors import random_case
 
 SCANS = {"numpy": NumpyScan, "native": lambda: VnniScan(NumpyScan)}
 if importlib.util.find_spec("torch") is not None:
-    from mvindex.engines.scan_torch import ScanConfig, TorchScan
-    from mvindex.engines.torch_blocks import Precision
+    from mvindex.engines.scan_torch import TorchScan
 
-    SCANS |= {
-        "fp32": lambda: TorchScan(ScanConfig(precision=Precision.FP32)),
-        "int8": lambda: TorchScan(ScanConfig(precision=Precision.INT8)),
-        "bf16": lambda: TorchScan(ScanConfig(precision=Precision.BF16)),
-    }
+    SCANS["torch"] = TorchScan
 # Without Faiss an index is scanned.
 KIND = "exact" if importlib.util.find_spec("faiss") is None else "flat"
 TEMPERATURES = [0.01, 0.1, 1.0, 10.0]
