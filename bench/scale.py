@@ -36,9 +36,9 @@ from mvindex.engines import open_scan  # noqa: E402 - after the settings of thre
 from mvindex.engines.build import EngineCache, report_of  # noqa: E402 - after the settings of threads
 from mvindex.engines.params import nprobe_of  # noqa: E402 - after the settings of threads
 from mvindex.index import embedded_store_of  # noqa: E402 - after the settings of threads
+from mvindex.kernels.score import decode  # noqa: E402 - after the settings of threads
 from mvindex.search import Engines, Part, Request  # noqa: E402 - after the settings of threads
 from mvindex.search.tuning import TuneGoal, Tuning, choose  # noqa: E402 - after the settings of threads
-from mvindex.store.views import decode  # noqa: E402 - after the settings of threads
 
 KINDS = ("flat", "hnsw", "ivf-flat", "ivf-sq8", "ivf-pq", "ivf-rabitq")
 DEPTHS = (10, 100)

@@ -352,7 +352,7 @@ try:
     main()
 except SystemExit:
     pass
-slow = {"torch", "transformers", "numba", "rich", "nltk", "faiss", "pyarrow", "mvindex.corpus", "mvindex.ingest"}
+slow = {"torch", "transformers", "numba", "rich", "nltk", "faiss", "pyarrow", "mvindex.corpus.reader", "mvindex.ingest"}
 sys.stderr.write(str(sorted(slow & set(sys.modules))))
 """
 
