@@ -1,6 +1,6 @@
 """Compare single queries of kind graph, public call with texts, with hnswlib and usearch alone.
 
-    python bench/graph.py --corpus gauss transplants --documents 100000 --data DIR [--bits 4 8 2] [--keep FOLDER]
+    python bench/graph.py --corpus gauss transplants --documents 100000 --data DIR [--keep FOLDER]
     python bench/graph.py --documents 100000 1000000 --dim 96 --peers --data DIR
     python bench/graph.py --tiny
 
@@ -8,7 +8,7 @@ All are asked the same questions in one process, in turns question by question, 
 the process's CPU milliseconds. mvindex answers `index.search(question, top_k)` with ids, texts and scores, once a
 beam; the peers hold the views in float32, are built with M 16 and ef_construction 200 (hnswlib's documented defaults)
 and fetch 8 k views, of which the first k distinct documents count, without texts. Recall is of documents against the
-exact answer in float64. Each of --bits is a graph of its own. `build` is CPU seconds on one thread. A peer that is not
+exact answer in float64. `build` is CPU seconds on one thread. A peer that is not
 installed is named as not run. --keep: the graphs of the peers are saved in that folder, and not built again.
 """
 
@@ -30,7 +30,6 @@ from scale_parts.indexes import cached
 import mvindex
 from mvindex import kernels
 from mvindex.engines.build import save_search_params
-from mvindex.engines.graph_codes import BITS, WALKED_BITS
 from mvindex.index import embedded_store_of
 
 TIMES = 8
@@ -45,7 +44,7 @@ def timed(call):
     return time.process_time() - begin, value
 
 
-def graphs(path, bits, top_k):
+def graphs(path, top_k):
     """Return the calls of mvindex by beam: each of an index opened while that was its setting."""
     calls = {}
     for beam in BEAMS[top_k]:
@@ -56,7 +55,7 @@ def graphs(path, bits, top_k):
         def ask(question, index=index):
             return [int(hit.id) for hit in index.search(question, top_k=top_k).hits if hit.text]
 
-        calls[f"graph of {bits} bits, beam {beam}"] = ask
+        calls[f"graph, beam {beam}"] = ask
     return calls
 
 
@@ -134,18 +133,16 @@ def rows_of(corpus, documents, kept, options):
         np.load(folder / f"{name}.npy") for name in ("views", "document", "questions", "truth")
     )
     common = {"corpus": corpus, "documents": documents}
-    paths = {bits: path.with_name(f"index-{bits}-bits.mvx") for bits in options.bits}
-    for bits, place in paths.items():
-        if place.exists():
-            continue
+    place = path.with_name("index-graph.mvx")
+    if not place.exists():
         building = place.with_name(f"building-{place.name}")
         shutil.rmtree(building, ignore_errors=True)
         shutil.copytree(path, building)
         with mvindex.open(building) as index:
-            seconds, report = timed(lambda index=index, bits=bits: index.build("graph", parameters={"bits": bits}))
+            seconds, report = timed(lambda: index.build("graph"))
         building.rename(place)
         size = round(report.engine_bytes / documents)
-        yield common | {"side": f"graph of {bits} bits", "build_s": round(seconds, 1), "B_doc": size}
+        yield common | {"side": "graph", "build_s": round(seconds, 1), "B_doc": size}
     found = {}
     for name in options.peers:
         try:
@@ -157,7 +154,7 @@ def rows_of(corpus, documents, kept, options):
         except ImportError as err:
             yield common | {"side": name, "not_run": str(err)}
     for top_k in BEAMS:
-        calls = {name: call for bits in paths for name, call in graphs(paths[bits], bits, top_k).items()}
+        calls = graphs(place, top_k)
         for name, finding in found.items():
             calls |= {f"{name}, {effort}": over_fetched(finding(effort), document, top_k) for effort in EFFORTS[top_k]}
         for row in measured(calls, questions[: options.questions], truth[:, :top_k]):
@@ -173,7 +170,6 @@ def main():
     parser.add_argument("--views", type=int, default=8)
     parser.add_argument("--dim", type=int, help="of projections onto as many principal components; 384 without")
     parser.add_argument("--questions", type=int, default=256)
-    parser.add_argument("--bits", nargs="+", type=int, choices=WALKED_BITS, default=[BITS])
     parser.add_argument("--peers", nargs="*", choices=list(PEERS), default=list(PEERS))
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--keep", type=Path, help="folder for the graphs of the peers; without it they are not kept")
@@ -184,7 +180,6 @@ def main():
         documents=[300],
         views=4,
         questions=8,
-        bits=[4, 8, 2],
         peers=[],
         data=tiny.DATA,
     )

@@ -89,8 +89,6 @@ NEEDS = {
     "curl": (lambda: bool(shutil.which("curl")), "curl", "apt-get install curl"),
     "mteb": (lambda: importlib.util.find_spec("mteb") is not None, "mteb", "install the extra mteb"),
     "ir_datasets": (lambda: importlib.util.find_spec("ir_datasets") is not None, "ir_datasets", "install the extra ir"),
-    "lance": (lambda: importlib.util.find_spec("lance") is not None, "Lance", "install the extra lance"),
-    "datasets": (lambda: importlib.util.find_spec("datasets") is not None, "datasets", "install the extra datasets"),
     "mcp": (lambda: importlib.util.find_spec("mcp") is not None, "the MCP SDK", "install the extra mcp"),
     "mcp-inspector": (
         lambda: bool(shutil.which(os.environ.get("MVINDEX_MCP_INSPECTOR", ""))),

@@ -13,7 +13,6 @@ from mvindex.cli.options import (
     PartialOption,
     note,
     open_chosen,
-    open_chosen_local,
     parse_filter,
 )
 from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
@@ -104,9 +103,6 @@ def _confirm(target: IndexProtocol, ids: list[str] | None, condition: Filter | N
 
 def info(
     index: IndexOption = None,
-    probe: Annotated[
-        bool, typer.Option("--probe", help="Also test what a Milvus server can do, on temporary collections.")
-    ] = False,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
@@ -120,16 +116,10 @@ def info(
     from mvindex.encoder.registry import describe_queries
     from mvindex.engines.protocol import cache_bytes
     from mvindex.kernels.threads import choose_threads
-    from mvindex.store.protocol import Operation
 
     with open_chosen(index, None) as target:
         unsupported = {operation.value: why for operation, why in target.capabilities.unsupported.items()}
         row = asdict(target.info()) | {"unsupported": unsupported}
-        if probe:
-            target.capabilities.check(Operation.PROBE, target.where)
-    if probe:
-        with open_chosen_local(index) as local:
-            row["server"] = {**(row["server"] or {}), "probed": dict(local.probe())}
     row = {name: value for name, value in row.items() if name != "server" or value is not None}
     summary = _summary(row)
     if "server" not in row:
@@ -141,10 +131,8 @@ def info(
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what people want to see: no counts of nothing, and not that a directory cannot be probed as a server."""
-    unsupported = {name: why for name, why in row["unsupported"].items() if name != "probe"}
-    kept = {name: value for name, value in row.items() if value or name not in _COUNTS}
-    return kept | {"unsupported": unsupported}
+    """Return what people want to see: no counts of nothing."""
+    return {name: value for name, value in row.items() if value or name not in _COUNTS}
 
 
 def _summary(row: Mapping[str, Any]) -> list[str]:

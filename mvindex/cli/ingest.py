@@ -58,7 +58,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
         list[str],
         typer.Argument(
             metavar="FILE",
-            help="Files, folders, patterns, addresses (https://, s3://), NAME.lance, datasets:NAME or "
+            help="Files, folders, patterns, addresses (https://, s3://) or "
             "ir_datasets:NAME; - is stdin. .gz and .zst are read.",
         ),
     ],
@@ -302,8 +302,8 @@ def default_path(paths: Sequence[str]) -> Path:
     if paths[0] == "-":
         raise ConfigError("expected --index DIR, since stdin has no name to derive it from")
     if os.path.isdir(paths[0]):
-        return Path(os.path.basename(os.path.realpath(paths[0])).removesuffix(".lance") + ".mvx")
-    name = Path(shown_address(paths[0].removeprefix("datasets:"))).name
+        return Path(os.path.basename(os.path.realpath(paths[0])) + ".mvx")
+    name = Path(shown_address(paths[0])).name
     return Path(name.split(":")[0].split(".")[0] + ".mvx")
 
 

@@ -9,9 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from mvindex.corpus.beir import beir_corpus
-from mvindex.corpus.dataset_names import is_dataset
 from mvindex.corpus.ir_names import folder_of
-from mvindex.corpus.lance_tables import is_lance
 from mvindex.corpus.remote import expand_address, is_remote, remote_bytes, shown_address
 from mvindex.errors import CorpusError
 from mvindex.paths import expand_home
@@ -24,7 +22,7 @@ Paths: TypeAlias = "Path | Sequence[Path]"
 def expand_paths(names: Paths) -> list[str]:
     """Return the input files in their order, each checked to exist and to be readable; "-" stands for stdin.
 
-    Addresses and tables of libraries are checked when they are read.
+    Addresses are checked when they are read.
 
     A name that does not exist is expanded as a pattern (`**` goes into folders), whose matches come sorted.
     """
@@ -44,14 +42,9 @@ def expand_local_paths(names: Paths) -> list[str]:
     """Return the input files as expand_paths() does; raise CorpusError for what is no file of this machine."""
     paths = expand_paths(names)
     for path in paths:
-        if is_remote(path) or is_table(path):
+        if is_remote(path):
             raise CorpusError(f"{shown_address(path)}: expected a file of this machine; download it first")
     return paths
-
-
-def is_table(path: str) -> bool:
-    """Return whether a path names a table that a library opens by its name, rather than a file."""
-    return is_dataset(path) or is_lance(path)
 
 
 def total_bytes(paths: Iterable[str]) -> int | None:
@@ -62,14 +55,14 @@ def total_bytes(paths: Iterable[str]) -> int | None:
 
 
 def _expand(name: str) -> list[str]:
-    if name == STDIN or is_dataset(name):
+    if name == STDIN:
         return [name]
     if is_remote(name):
-        return [name] if is_lance(name) else expand_address(name)
+        return expand_address(name)
     name = folder_of(name)
     # A file that exists wins, so that a name with [brackets] can be read.
     if os.path.exists(name):
-        return [name if is_lance(name) else _readable(name)]
+        return [_readable(name)]
     if not glob.has_magic(name):
         raise CorpusError(f"{name}: no such file")
     matches = [path for path in sorted(glob.glob(name, recursive=True)) if not os.path.isdir(path)]
@@ -98,7 +91,7 @@ def refuse_repeats(paths: list[str]) -> None:
     """Raise CorpusError where a file is named twice, by whatever path."""
     seen: dict[str, str] = {}
     for path in paths:
-        real = path if path == STDIN or is_remote(path) or is_dataset(path) else os.path.realpath(path)
+        real = path if path == STDIN or is_remote(path) else os.path.realpath(path)
         if real in seen:
             first = shown_address(seen[real])
             raise CorpusError(f"{shown_address(path)}: is named twice (first as {first}); its ids would be duplicates")
@@ -106,7 +99,7 @@ def refuse_repeats(paths: list[str]) -> None:
 
 
 def _size_bytes(path: str) -> int | None:
-    if path == STDIN or is_table(path):
+    if path == STDIN:
         return None
     if is_remote(path):
         return remote_bytes(path)

@@ -10,12 +10,10 @@ from dataclasses import replace
 from types import TracebackType
 
 from mvindex.corpus.beir import beir_corpus
-from mvindex.corpus.dataset_names import open_dataset
 from mvindex.corpus.folder import Folder, FolderFile, FolderOptions, LeftOut
 from mvindex.corpus.inputs import Input
-from mvindex.corpus.lance_tables import is_lance, open_lance
 from mvindex.corpus.options import CorpusOptions
-from mvindex.corpus.paths import Paths, expand_paths, is_table, names_of, refuse_repeats, total_bytes
+from mvindex.corpus.paths import Paths, expand_paths, names_of, refuse_repeats, total_bytes
 from mvindex.corpus.registry import find_format, has_reader, open_rows
 from mvindex.corpus.rows import Reject, Row, Source, SourceLocation
 from mvindex.errors import CorpusError, DocumentError, ExtraMissing
@@ -132,10 +130,6 @@ class Corpus:
             yield _file_reject(path, f"cannot be read: {type(err).__name__}: {err}".partition("\n")[0])
 
     def _read_file(self, path: str, in_folder: FolderFile | None) -> Iterator[Row | Reject]:
-        if is_table(path) and in_folder is None:
-            opened = (open_lance if is_lance(path) else open_dataset)(path, self._options)
-            yield from self._rows_of(*opened, in_folder)
-            return
         file = self._file = Input(path, in_folder)
         file.on_warning = self._warn
         try:
@@ -174,7 +168,7 @@ def open_corpus(
 
     Args:
         paths: Names, patterns such as `part-*.jsonl.gz`, folders, addresses such as `s3://bucket/part-*.parquet`,
-            tables such as `corpus.lance` and `datasets:NAME`, or "-" for stdin.
+            collections such as `ir_datasets:NAME`, or "-" for stdin.
         options: Formats and fields; detected by default.
         on_source: Called with the format and fields of each file that is named, before its first row.
         folders: Which files of folders are read.
@@ -211,8 +205,8 @@ def open_corpus(
 
 
 def is_folder(name: str) -> bool:
-    """Return whether this is a folder whose files are read, rather than one of the BEIR layout or a table."""
-    return os.path.isdir(name) and not is_lance(name) and beir_corpus(name) is None
+    """Return whether this is a folder whose files are read, rather than one of the BEIR layout."""
+    return os.path.isdir(name) and beir_corpus(name) is None
 
 
 def read_documents(paths: Paths, options: CorpusOptions | None = None) -> Iterator[Document]:

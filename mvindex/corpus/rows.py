@@ -18,7 +18,7 @@ _NAMES_SHOWN = 20
 class SourceLocation:
     """Where a row begins: the file as the caller named it, and the line, counted from 1.
 
-    In tables (Parquet, Arrow, datasets) and arrays of JSON the number of the row stands for the line.
+    In tables (Parquet, Arrow) and arrays of JSON the number of the row stands for the line.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""Rows of Arrow tables (Parquet, Arrow files, datasets), streamed in small batches."""
+"""Rows of Arrow tables (Parquet, Arrow files), streamed in small batches."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Kind graph: views that link to near ones of other documents, walked by document; see kernels.walk.
 
-Beside the links stand codes of the views, of 8, 4 or 2 bits a dimension, so that a walk reads nothing else. A walk
+Beside the links stand codes of the views, of 4 bits a dimension, so that a walk reads nothing else. A walk
 finds documents; the search loop scores them anew from the stored views. Built by own code: the graphs of hnswlib,
 usearch and Faiss take as long to build, hold links to a document's own views, which a walk by document never follows,
 and know nothing of documents.
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvindex.engines.graph_build import BEAM, DEGREE, SPARE, build_graph
-from mvindex.engines.graph_codes import BITS, BUILT_BITS, WALKED_BITS, code_bytes_of
+from mvindex.engines.graph_codes import BITS, BUILT_BITS, code_bytes_of
 from mvindex.engines.protocol import BuildOptions, Capabilities, EngineKind, Parameter, Search, ViewBytes
 from mvindex.errors import EngineError
 from mvindex.kernels.loading import Loading
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from mvindex.kernels.walk import Graph, Steps
 
 ARRAYS = ("codes", "factors", "links", "owners", "starts", "entries")
-# The documents of the beam for the first ten, by the bits of a code: measured in docs/decisions/010.
-_BEAMS = {2: 800, 4: 400, 8: 400}
+# The documents of the beam for the first ten: measured in docs/decisions/010.
+_DEFAULT: Search = {"beam": 400, "top_k": 10}
 _CHOICES = [{"beam": beam} for beam in (16, 32, 64, 128, 256, 512, 1024, 2048)]
-# Of the documents of the beam so many for each that is wanted, and so many at least, are scored from the stored views;
-# by the bits of a code: measured in docs/decisions/010.
-_RESCORED = {2: (4, 80), 4: (2, 32), 8: (2, 32)}
+# Of the documents of the beam so many for each that is wanted, and so many at least, are scored from the stored views:
+# measured in docs/decisions/010.
+_RESCORED, _LEAST_RESCORED = 2, 32
 # A table of what a walk has reached has so many places for each document of the beam.
 _PLACES = 256
 _LEAST_PLACES, _MOST_PLACES = 1 << 15, 1 << 26
@@ -57,8 +57,7 @@ class GraphEngine:
         self._max_views = int(np.diff(graph.starts).max(initial=1))
         self._graph, self._settings = graph, settings
         self._loading = loading or Loading()
-        self._default = {"beam": _BEAMS[graph.bits], "top_k": 10}
-        self._search = self._default | {name: int(value) for name, value in (settings.get("search") or {}).items()}
+        self._search = {**_DEFAULT, **{name: int(value) for name, value in (settings.get("search") or {}).items()}}
         self._free: dict[int, list[Steps]] = {}
         self.num_rows = int(settings["built_rows"])
         self.capabilities = Capabilities(is_exact=False, ranks_documents=True)
@@ -93,12 +92,12 @@ class GraphEngine:
 
         for file in self._files:
             file.check_length()
-        width = code_bytes_of(queries.shape[1], self._graph.bits)
+        width = code_bytes_of(queries.shape[1], BITS)
         if self._graph.codes.shape[1] != width:
             raise EngineError(f"kind graph: expected codes of {width} bytes, got {self._graph.codes.shape[1]}")
         # Arrays that cannot be written are another type to the compiler.
         queries = np.require(queries, requirements=["C", "W"])
-        beam = min(beam_of(self._search, self._default, top_k), self.num_rows)
+        beam = min(beam_of(self._search, _DEFAULT, top_k), self.num_rows)
         share = 1.0 if allowed is None else np.count_nonzero(allowed) / max(len(allowed), 1)
         mask = np.empty(0, dtype=bool) if allowed is None else allowed
         inverse = 1 / scoring.temperature if scoring.aggregate is Aggregate.DRPQ else 0.0
@@ -114,8 +113,7 @@ class GraphEngine:
             walk_part(0, 1)
         else:
             self._in_threads(walk_part, len(queries))
-        times, least = _RESCORED[self._graph.bits]
-        most = max(times * top_k, least)
+        most = max(_RESCORED * top_k, _LEAST_RESCORED)
         return [rows[rows >= 0][:most].astype(np.int64) for rows in found[:, :most]]
 
     def _in_threads(self, walk_part: Callable[[int, int], None], num_queries: int) -> None:
@@ -178,9 +176,9 @@ def _open(directory: Path, settings: Mapping[str, Any], device: str | None) -> G
         return np.ascontiguousarray(array.view(np.ndarray))
 
     bits = settings["parameters"].get("bits", BUILT_BITS)
-    if bits not in WALKED_BITS:
-        raise EngineError(f"{directory}: expected codes of {WALKED_BITS} bits a dimension, got {bits!r:.40}")
-    graph = Graph(**{name: mapped(name) for name in ARRAYS}, bits=bits)
+    if bits != BITS:
+        raise EngineError(f"kind graph: expected codes of {BITS} bits a dimension, got {bits!r:.40}")
+    graph = Graph(**{name: mapped(name) for name in ARRAYS}, bits=BITS)
     num_views, num_rows = len(graph.owners), len(graph.starts) - 1
     lengths = {len(graph.codes), len(graph.factors), len(graph.links), num_views, int(graph.starts[-1])}
     if lengths != {num_views} or num_rows != settings["built_rows"] or num_views != settings["num_views"]:
@@ -201,7 +199,6 @@ GRAPH = EngineKind(
     build=_build,
     open=_open,
     parameters=(
-        Parameter(name="bits", help="Bits a dimension of the codes.", default=BITS, choices=WALKED_BITS),
         Parameter(name="degree", help="Links of a view.", default=DEGREE, least=4, most=256),
         Parameter(name="beam", help="Documents looked at when a view is linked.", default=BEAM, least=4, most=4096),
     ),

@@ -65,7 +65,6 @@ def build_graph(snapshot: Snapshot, directory: Path, options: BuildOptions) -> M
         )
     degree = options.parameters.get("degree", DEGREE)
     beam = options.parameters.get("beam", BEAM)
-    bits = options.parameters.get("bits", BITS)
     graph, square = _unlinked(snapshot, directory, degree, options.on_progress)
     order = np.random.default_rng(_SEED).permutation(snapshot.num_rows)
     first = np.arange(min(_ENTRIES, len(order)))
@@ -77,9 +76,8 @@ def build_graph(snapshot: Snapshot, directory: Path, options: BuildOptions) -> M
     for name, array in (("owners", graph.owners), ("starts", graph.starts), ("entries", graph.entries)):
         save(directory / f"{name}.npy", array)
     save(directory / "links.npy", np.ascontiguousarray(graph.links[:, :degree]))
-    if bits != BUILT_BITS:
-        replace_by_packed(snapshot.views, directory, bits, options.on_progress)
-    return {"num_views": num_views, "parameters": {"degree": degree, "beam": beam, "bits": bits}}
+    replace_by_packed(snapshot.views, directory, options.on_progress)
+    return {"num_views": num_views, "parameters": {"degree": degree, "beam": beam, "bits": BITS}}
 
 
 def _unlinked(

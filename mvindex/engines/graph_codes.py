@@ -1,4 +1,4 @@
-"""The codes of a graph's views: of 8 bits a dimension, by which it is built, or of fewer, by which it is walked."""
+"""The codes of a graph's views: of 8 bits a dimension, by which it is built, then of 4, by which it is walked."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from mvindex.kernels.score import decode
 from mvindex.records import Floats, ProgressCallback
 from mvindex.store.views import MappedViews
 
-# Bits a dimension: while a graph is built, those that it can be walked by, and the default.
-BUILT_BITS, WALKED_BITS, BITS = 8, (2, 4, 8), 4
+# Bits a dimension while a graph is built, and when it is walked.
+BUILT_BITS, BITS = 8, 4
 CODES, FACTORS = "codes.npy", "factors.npy"
 _READ_VIEWS = 65_536
 
 
 def code_bytes_of(dim: int, bits: int) -> int:
-    """Return the bytes of the code of a view, in whole vectors of 64 bytes, or of 32 for 2 or 4 bits a dimension."""
+    """Return the bytes of the code of a view, in whole vectors of 64 bytes, or of 32 for 4 bits a dimension."""
     width = 64 if bits == BUILT_BITS else 32
     return -(-dim * bits // (8 * width)) * width
 
@@ -49,14 +49,14 @@ def write_bytes(
     return codes, factors, square
 
 
-def replace_by_packed(views: MappedViews, directory: Path, bits: int, on_progress: ProgressCallback) -> None:
-    """Write codes of 2 or 4 bits and their factors in the place of those of 8."""
+def replace_by_packed(views: MappedViews, directory: Path, on_progress: ProgressCallback) -> None:
+    """Write codes of 4 bits and their factors in the place of those of 8."""
     from mvindex.kernels.packed import encode_packed
 
     mean = np.zeros(views.dim)
     for _, _, rows in _blocks(views):
         mean += rows.sum(axis=0, dtype=np.float64) / views.num_views
-    shape = (views.num_views, code_bytes_of(views.dim, bits))
+    shape = (views.num_views, code_bytes_of(views.dim, BITS))
     factors: npt.NDArray[np.float32] = np.zeros((views.num_views, 2), dtype=np.float32)
     block = np.empty((min(_READ_VIEWS, views.num_views), shape[1]), dtype=np.uint8)
     for name in (CODES, FACTORS):
@@ -64,7 +64,7 @@ def replace_by_packed(views: MappedViews, directory: Path, bits: int, on_progres
     with open(directory / CODES, "xb") as file:
         _write_header(file, block.dtype, shape)
         for begin, end, rows in _blocks(views):
-            encode_packed(rows, mean.astype(np.float32), bits, block[: end - begin], factors[begin:end, 0])
+            encode_packed(rows, mean.astype(np.float32), block[: end - begin], factors[begin:end, 0])
             file.write(block[: end - begin].data)
             on_progress("packing codes", end, views.num_views)
     save(directory / FACTORS, factors)

@@ -37,7 +37,6 @@ class Parameter:
         default: The value if none is given; None where it depends on the views.
         least: The least value accepted.
         most: The greatest value accepted.
-        choices: The only values accepted, rising; empty for all within the limits.
 
     """
 
@@ -46,15 +45,10 @@ class Parameter:
     default: int | None
     least: int = 1
     most: int = MAX_NLIST
-    choices: tuple[int, ...] = ()
 
     def check(self, value: object) -> None:
-        """Raise ConfigError unless the value is a whole number within the limits, or one of the choices."""
-        if self.choices:
-            if isinstance(value, bool) or value not in self.choices:
-                *most, last = map(str, self.choices)
-                raise ConfigError(f"{self.name}: expected {', '.join(most)} or {last}, got {value!r:.40}")
-        elif isinstance(value, bool) or not isinstance(value, int) or not self.least <= value <= self.most:
+        """Raise ConfigError unless the value is a whole number within the limits."""
+        if isinstance(value, bool) or not isinstance(value, int) or not self.least <= value <= self.most:
             raise ConfigError(
                 f"{self.name}: expected a whole number from {self.least} to {self.most}, got {value!r:.40}"
             )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from mvindex.errors import DamagedIndex, Unsupported
+from mvindex.errors import DamagedIndex
 from mvindex.records import CountCallback, Floats, ProgressCallback
 from mvindex.search.fusion import Fusion
 from mvindex.search.hybrid import JudgedQuestion
@@ -72,9 +72,6 @@ class Admin(Protocol):
 
     def verify(self, on_progress: CountCallback) -> VerifyReport:
         """Check everything against its checksum."""
-
-    def probe(self) -> Mapping[str, str]:
-        """Probe the capabilities of the server of the index."""
 
 
 class LocalAdmin:
@@ -210,10 +207,6 @@ class LocalAdmin:
         from mvindex.maintenance.dispatch import verify
 
         return verify(self._store.where, on_progress)
-
-    def probe(self) -> Mapping[str, str]:
-        """Raise Unsupported: no server holds the index."""
-        raise Unsupported(f"{self._store.where}: no server holds this index; there is nothing to probe")
 
     def _stores(self) -> list[EmbeddedStore]:
         """Return all embedded stores; StoreError when a shard is missing."""

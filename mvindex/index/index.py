@@ -789,11 +789,6 @@ class Index:
         self._store.info()  # it reads by the path: a closed index, or one that was moved, refuses it, too
         return self._admin.verify(on_progress)
 
-    def probe(self) -> Mapping[str, str]:
-        """Probe the capabilities of the server of the index; Unsupported for an index in a directory."""
-        self.capabilities.check(Operation.PROBE, self.where)
-        return self._admin.probe()
-
 
 def store_of(index: Index) -> Store:
     """Return the store of an index, for tools that read or copy documents as they are stored."""

@@ -15,15 +15,13 @@ from mvindex.records import Bools, Doubles, Floats, Ints, Views
 
 # Differences of views in memory at once, in float64: 8 MiB, whatever the number of views of a document.
 _BLOCK_ELEMENTS = 1 << 20
-# A distance in float64 is off by less than this share, for up to a million dims.
-ROUNDING = 1e-9
 
 
 def kept_views(rows: npt.NDArray[Any], starts: Ints, eps: float) -> Bools:
     """Return which views are kept, (r,) bool: in slot order, all but those within eps of one kept before.
 
     rows: (r, d) finite float32, or fp16 or fp32 as stored; starts: (n + 1,) int64, document i owns
-    rows[starts[i]:starts[i + 1]]. The distance is Euclidean, in float64 (relative error below ROUNDING); for unit
+    rows[starts[i]:starts[i + 1]]. The distance is Euclidean, in float64 (relative error below 1e-9); for unit
     vectors 1 - cosine = distance^2 / 2. eps 0 removes exact duplicates only. ConfigError when eps is no finite
     number from 0 on.
 
@@ -37,19 +35,6 @@ def kept_views(rows: npt.NDArray[Any], starts: Ints, eps: float) -> Bools:
     for block in _blocks(starts, rows.shape[1]):
         is_kept[block] = _kept_slots(decode(rows[block]), eps)
     return is_kept
-
-
-def nearest_before(rows: npt.NDArray[Any], starts: Ints) -> Doubles:
-    """Return the distance of each view to the nearest one before it in its document, (r,); infinite for the first.
-
-    rows, starts: as in kept_views(), which removes no view whose distance here is above eps.
-    """
-    nearest = np.full(len(rows), np.inf)
-    for block in _blocks(starts, rows.shape[1]):
-        views = decode(rows[block])
-        for slot in range(1, block.shape[1]):
-            nearest[block[:, slot]] = _distances(views[:, :slot], views[:, slot, None]).min(axis=1)
-    return nearest
 
 
 def remove_near_duplicates(views: Views, stored: npt.NDArray[Any], eps: float) -> Views:

@@ -1,4 +1,4 @@
-"""View scores to document scores: the one scoring function, and the total order of documents.
+"""View scores to document scores: the one scoring function.
 
 A view's score is the inner product of the stored view and the query. A document's score is its best view's score, or
 DRPQ's softmax mean of them all. Both are float64 sums in one fixed order, rounded once to float32, so that a score
@@ -155,15 +155,6 @@ def best_views(scores: Floats, starts: Ints) -> DocumentScores:
     best = np.maximum.reduceat(scores, begins)
     (at_best,) = (scores == best.repeat(starts[1:] - begins)).nonzero()
     return DocumentScores(best, at_best[at_best.searchsorted(begins)] - begins)
-
-
-def top_documents(scores: Floats, ordinals: Ints, top_k: int) -> Ints:
-    """Return the positions of the top_k documents in the total order: score descending, then ordinal ascending."""
-    if len(scores) > 4 * top_k:
-        threshold = np.partition(scores, len(scores) - top_k)[len(scores) - top_k]
-        kept = np.flatnonzero(scores >= threshold)
-        return kept[np.lexsort((ordinals[kept], -scores[kept]))[:top_k]]
-    return np.lexsort((ordinals, -scores))[:top_k]
 
 
 def view_weights(scores: npt.NDArray[np.floating[Any]], temperature: float) -> Doubles:

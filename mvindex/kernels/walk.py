@@ -17,7 +17,7 @@ from mvindex.kernels.aligned import aligned_bytes
 from mvindex.kernels.compiled import compiled_inline, compiled_strict
 from mvindex.kernels.heap import HIGHEST_FIRST, LOWEST_FIRST, push, replace_first, sort_falling
 from mvindex.kernels.numbers import prefetch
-from mvindex.kernels.packed import CHUNK_BYTES, dot_2, dot_4, plain_dot
+from mvindex.kernels.packed import CHUNK_BYTES, TOP_LEVEL, packed_dot, plain_dot
 from mvindex.kernels.vnni import VIEW_OFFSET, dot_alone
 
 _LOWEST = np.float32(-np.inf)
@@ -37,10 +37,10 @@ _LINE = ~63
 class Graph(NamedTuple):
     """Codes and links of n views of m documents.
 
-    codes: (n, pitch) uint8, of 8 bits a dimension value + 128, 64-byte aligned, pitch a multiple of 64; of 2 or 4 as in
+    codes: (n, pitch) uint8, of 8 bits a dimension value + 128, 64-byte aligned, pitch a multiple of 64; of 4 as in
     kernels.packed, 32-byte aligned; factors: (n, 2) float32, what products with a code are multiplied by, and, where
     links are looked for, one more coordinate, by which all views have the same norm; links: (n, degree) int32, -1 after
-    the last; owners: (n,) int32, document rows; starts: (m + 1,) int64; entries: (e,) int32, views; bits: 2, 4 or 8.
+    the last; owners: (n,) int32, document rows; starts: (m + 1,) int64; entries: (e,) int32, views; bits: 4 or 8.
     """
 
     codes: Any
@@ -88,10 +88,8 @@ def vnni_product(graph: Any, view: Any, query: Any) -> Any:
     code_at, query_at, total = graph.codes.ctypes.data + view * pitch, query.ctypes.data, np.int32(0)
     if graph.bits == 8:
         total = dot_alone(code_at, query_at, pitch // 64)
-    elif graph.bits == 4:
-        total = 2 * dot_4(code_at, query_at, pitch // CHUNK_BYTES)
     else:
-        total = 2 * dot_2(code_at, query_at, pitch // CHUNK_BYTES)
+        total = 2 * packed_dot(code_at, query_at, pitch // CHUNK_BYTES)
     return total
 
 
@@ -143,11 +141,11 @@ def _encode_query(query: Any, integers: Any) -> Any:
 
 @compiled_inline
 def offset_of(query: Any, bits: Any) -> Any:
-    """Return what products are too high by, since codes hold value + 128, or levels, twice, around (2^bits - 1) / 2."""
+    """Return what products are too high by, since codes hold value + 128, or levels, twice, around TOP_LEVEL / 2."""
     total = np.int32(0)
     for i in range(len(query)):
         total += np.int32(query[i])
-    return total * (VIEW_OFFSET if bits == 8 else (1 << bits) - 1)
+    return total * (VIEW_OFFSET if bits == 8 else TOP_LEVEL)
 
 
 @compiled_strict

@@ -39,7 +39,7 @@ from mvindex.store.lexical.tokenizer import Lexical, StoredLexical
 from mvindex.store.locks import writer_lock
 from mvindex.store.marks import result_of, with_mark
 from mvindex.store.network_fs import refuse_network
-from mvindex.store.protocol import Capabilities, Operation, Sharding, Store, StorePart
+from mvindex.store.protocol import Capabilities, Sharding, Store, StorePart
 from mvindex.store.reader import SnapshotReader, StoredDocument, StoredRow, check_ids
 from mvindex.store.rows import FORMAT_VERSION, pack_spans
 from mvindex.store.sizes import file_bytes, size_of
@@ -54,7 +54,6 @@ T = TypeVar("T")
 
 # Documents read at once by scan().
 _SCANNED = 1024
-CAPABILITIES = Capabilities({Operation.PROBE: "only a server that holds an index can be probed"})
 
 
 class EmbeddedStore:
@@ -80,7 +79,7 @@ class EmbeddedStore:
     @property
     def capabilities(self) -> Capabilities:
         """The operations that the store has."""
-        return CAPABILITIES
+        return Capabilities()
 
     @property
     def settings(self) -> Mapping[str, Any]:

@@ -32,7 +32,6 @@ class Operation(Enum):
     COMPACT = "compact"
     SNAPSHOT = "snapshot"
     VERIFY = "verify"
-    PROBE = "probe"
     TRANSFER = "reading documents and views as stored"
     FILES = "working on the files of an index"
 

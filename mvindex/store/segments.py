@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -103,12 +103,6 @@ class MappedSegment:
         first, last = begin // BLOCK_BYTES, -(-end // BLOCK_BYTES)
         for block in first + np.flatnonzero(~self._is_checked[first:last]):
             self._check_block(int(block))
-
-    def damaged_blocks(self) -> Iterator[int]:
-        """Yield the numbers of the blocks that do not match their checksum; all blocks are read again."""
-        for block in range(len(self.committed.checksums)):
-            if self._block_checksum(block) != int(self.committed.checksums[block]):
-                yield block
 
     def _call_for(self, begin: int, end: int) -> None:
         """Start reading these bytes, as far as the file goes, where they are not in memory yet."""

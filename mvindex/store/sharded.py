@@ -21,7 +21,7 @@ from mvindex.errors import StaleReader, StoreError
 from mvindex.records import Floats, IndexInfo, Ints
 from mvindex.store.batch import Batch
 from mvindex.store.catalog import ExistingDocument
-from mvindex.store.embedded import CAPABILITIES, EmbeddedStore, remove_untouched
+from mvindex.store.embedded import EmbeddedStore, remove_untouched
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities, Sharding, StorePart
 from mvindex.store.reader import StoredDocument
@@ -124,7 +124,7 @@ class ShardedStore:
     @property
     def capabilities(self) -> Capabilities:
         """The operations that the store has."""
-        return CAPABILITIES
+        return Capabilities()
 
     @property
     def settings(self) -> Mapping[str, Any]:

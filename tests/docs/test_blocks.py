@@ -33,7 +33,7 @@ INDEXES = {
     "docs/how-to/serving.md": ("wiki.mvx", "news.mvx"),
 }
 # What a word in the blocks of a page needs.
-NEEDED = {"curl ": "curl", "milvus": "milvus-lite", " datasets:": "datasets"}
+NEEDED = {"curl ": "curl", "milvus": "milvus-lite"}
 # They train, and analyse, for minutes.
 SLOW = {"docs/how-to/training.md", "docs/how-to/analysis.md", "docs/how-to/papers.md"}
 # Packages that need not be installed.

@@ -1,4 +1,4 @@
-"""The index contract, every kind and every ability on a newer Milvus, where MVINDEX_MILVUS_URI gives one."""
+"""The index contract and every kind on a newer Milvus, where MVINDEX_MILVUS_URI gives one."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,6 @@ from milvus_documents import embedded, fill, topical
 
 import mvindex
 from mvindex.testing import IndexContract
-from mvindex_connectors.milvus.kinds import version_of
 
 
 @pytest.mark.needs("milvus-newer")
@@ -34,16 +33,3 @@ def test_kinds_of_newer_servers_propose_what_is_rescored(newer_address, tmp_path
         assert [hit.score for hit in found] == [exact[hit.id] for hit in found]
         assert len({hit.id for hit in found} & set(list(exact)[:20])) >= 10
         assert index.search(query, 20, exact=True).hits == same.search(query, 20).hits
-
-
-@pytest.mark.needs("milvus-newer")
-@pytest.mark.parametrize(
-    ("ability", "since"),
-    [("group_by", (2, 4)), ("fp16 vectors", (2, 4)), ("int8 vectors", (2, 6)), ("arrays of views (MAX_SIM)", (2, 6))],
-)
-def test_what_only_newer_servers_have_is_probed(newer_address, ability, since):
-    with mvindex.create(newer_address, dim=4) as index:
-        version = index.info().server["server"]
-        if version_of(version) < since:
-            pytest.skip(f"{version} has no {ability}")
-        assert index.probe()[ability] == "yes"

@@ -63,5 +63,5 @@ def test_the_async_client_mirrors_the_member(name):
 @pytest.mark.parametrize("kind", [IndexClient, AsyncIndexClient])
 def test_a_client_is_no_index_and_has_no_administration(kind):
     assert not issubclass(kind, Index)
-    administration = {"build", "tune", "compact", "snapshot", "verify", "probe", "path", "settings", "encoder"}
+    administration = {"build", "tune", "compact", "snapshot", "verify", "path", "settings", "encoder"}
     assert not [name for name in administration if hasattr(kind, name)]

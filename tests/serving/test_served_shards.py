@@ -16,7 +16,6 @@ from mvindex import Document, QueryGroup
 from mvindex.errors import ConfigError, QueryError, ServerUnavailable, StaleReader, StoreError, TimedOut, Unsupported
 from mvindex.store.shard_layout import shard_of
 from mvindex_connectors.remote import CallSettings, ShardedClient
-from mvindex_connectors.remote.replicas import Hedging
 from mvindex_connectors.remote.shard_search import _DocumentChanged, _same
 from tests.helpers.cli import lines
 from tests.helpers.cli import mvindex as mvindex_command
@@ -382,28 +381,6 @@ def test_a_replica_takes_over_where_a_server_is_killed(folder):
             server.close()
 
 
-def test_a_slow_server_is_asked_a_second_time_and_a_replica_answers(folder):
-    """One of two servers of the shard is stopped, as in a long pause: the other one answers in the meantime."""
-    servers = [start(f"--index=s={directory(folder / 'shards.mvx', n)}", "--read-only") for n in (0, 0, 1, 2, 3)]
-    urls = [server.url("s") for server in servers]
-    settings = CallSettings(timeout_s=30, retry_s=0.2, hedge_share=1)
-    try:
-        with ShardedClient(urls, settings=settings) as shards:
-            expected = [shards.search(VECTORS[0]) for _ in range(50)][0]
-            before = shards.num_hedged
-            os.kill(servers[1].process.pid, signal.SIGSTOP)
-            try:
-                begun = time.monotonic()
-                for _ in range(4):
-                    assert shards.search(VECTORS[0]) == expected
-                assert time.monotonic() - begun < 20 and shards.num_hedged > before
-            finally:
-                os.kill(servers[1].process.pid, signal.SIGCONT)
-    finally:
-        for server in servers:
-            server.close()
-
-
 def test_a_search_ends_at_its_deadline(folder):
     servers = [start(f"--index=s={directory(folder / 'shards.mvx', n)}", "--read-only") for n in range(SHARDS)]
     try:
@@ -420,24 +397,6 @@ def test_a_search_ends_at_its_deadline(folder):
     finally:
         for server in servers:
             server.close()
-
-
-def test_second_tries_are_at_most_a_share_of_the_calls():
-    hedging = Hedging(0.05)
-    assert hedging.wait_s("a") is None
-    for _ in range(100):
-        hedging.record("a", 0.02)
-    hedging.record("a", 5.0)
-    assert hedging.wait_s("a") == 0.02 and hedging.wait_s("other") is None
-    allowed = 0
-    for _ in range(1000):
-        hedging.wait_s("a")
-        allowed += hedging.may_hedge()
-    assert 50 <= allowed <= 61
-    assert Hedging(0).may_hedge() is False
-    for wrong in (-0.1, 2, "many"):
-        with pytest.raises(ConfigError, match="hedge_share"):
-            CallSettings(hedge_share=wrong)
 
 
 def test_the_command_line_takes_addresses_with_commas_between(urls, folder):

@@ -1,4 +1,4 @@
-"""Administration of an index in Milvus: build, tune, compact, verify, probe."""
+"""Administration of an index in Milvus: build, tune, compact, verify."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from mvindex.search.queries import TextQueries
 from mvindex.search.tuning import FusionReport, TuneGoal, TuneReport, checked_target
 from mvindex.store.protocol import Operation
 from mvindex_connectors.milvus import maintenance
-from mvindex_connectors.milvus.capability_checks import probe
 from mvindex_connectors.milvus.engine import MilvusEngine
 from mvindex_connectors.milvus.index_build import build_index
 from mvindex_connectors.milvus.store import MilvusStore
@@ -56,10 +55,6 @@ class MilvusAdmin:
     def verify(self, on_progress: CountCallback) -> VerifyReport:
         """Check every record and all views against their checksums."""
         return maintenance.verify(self._store, on_progress)
-
-    def probe(self) -> Mapping[str, str]:
-        """Return, by the name of each ability, "yes" or what this Milvus says or does instead."""
-        return probe(self._store.connection)
 
     def snapshot(self, path: Path, on_progress: CountCallback) -> SnapshotReport:
         """Raise Unsupported."""

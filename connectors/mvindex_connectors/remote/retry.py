@@ -52,11 +52,9 @@ class CallSettings:
         connect_timeout_s: Seconds for establishing a connection, TLS included.
         retry_s: Seconds for an unreachable server to come back; connecting to one that does not answer counts.
         chunk_timeout_s: Seconds for the acknowledgement of a chunk, whose documents the server may have to encode.
-        hedge_share: For shards: share of the calls that may be sent a second time because they take longer than 95 %
-            of the recent ones; 0 for none.
 
     Raises:
-        ConfigError: A value is not a number of seconds, or no share.
+        ConfigError: A value is not a number of seconds.
 
     """
 
@@ -64,15 +62,12 @@ class CallSettings:
     connect_timeout_s: float = 5.0
     retry_s: float = 5.0
     chunk_timeout_s: float = 600.0
-    hedge_share: float = 0.05
 
     def __post_init__(self) -> None:
         for name in ("timeout_s", "connect_timeout_s", "retry_s", "chunk_timeout_s"):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not 0 <= value < 1e7 or (value == 0 and name != "retry_s"):
                 raise ConfigError(f"{name}: expected seconds, got {value!r}")
-        if not isinstance(self.hedge_share, int | float) or not 0 <= self.hedge_share <= 1:
-            raise ConfigError(f"hedge_share: expected a number from 0 to 1, got {self.hedge_share!r}")
 
 
 def channel_parts(address: Address, access: Access) -> tuple[str, grpc.ChannelCredentials | None]:

@@ -24,7 +24,7 @@ from mvindex.records import IndexInfo
 from mvindex.store.shard_layout import parse_place
 from mvindex.v1 import service_pb2 as service
 from mvindex_connectors.remote.convert import info_from
-from mvindex_connectors.remote.replicas import Hedging, Replicas
+from mvindex_connectors.remote.replicas import Replicas
 from mvindex_connectors.remote.retry import CallSettings, RetryingChannel
 
 logger = logging.getLogger(__name__)
@@ -75,7 +75,6 @@ class ShardCall(NamedTuple):
 
     shard: ServedShard
     make: Callable[[str], Any]
-    size: int = 1
 
 
 class ShardCalls:
@@ -91,14 +90,8 @@ class ShardCalls:
         """
         self._channels, self._settings, self.allow_partial = channels, settings, allow_partial
         self._pool = ThreadPoolExecutor(min(_MAX_THREADS, 4 * len(channels)), thread_name_prefix="shards")
-        self._hedging = Hedging(settings.hedge_share)
         self._failed_at: dict[int, tuple[float, MvindexError]] = {}
         self.placement = self._found()
-
-    @property
-    def num_hedged(self) -> int:
-        """The number of calls that were sent a second time."""
-        return self._hedging.num_hedged
 
     def close(self) -> None:
         """End calls in progress."""
@@ -165,7 +158,7 @@ class ShardCalls:
         def one(call: ShardCall) -> Any:
             with self.errors(call.shard):
                 retry_s = 0.0 if self.allow_partial else None
-                return call.shard.replicas.call(method, call.make, deadline, size=call.size, retry_s=retry_s)
+                return call.shard.replicas.call(method, call.make, deadline, retry_s=retry_s)
 
         if len(calls) == 1:
             return [one(calls[0])]
@@ -228,7 +221,7 @@ class ShardCalls:
     def _info(self, channel: RetryingChannel, waits: bool) -> IndexInfo:
         deadline = time.monotonic() + self._settings.timeout_s
         retry_s = None if waits else 0.0
-        response = Replicas([channel], Hedging(0)).call(
+        response = Replicas([channel]).call(
             "Info", lambda name: service.InfoRequest(index=name), deadline, retry_s=retry_s
         )
         return info_from(response, str(channel.address))
@@ -277,7 +270,7 @@ class ShardCalls:
 
     def _served(self, by_number: Mapping[int, Sequence[tuple[RetryingChannel, IndexInfo]]]) -> dict[int, ServedShard]:
         return {
-            number: ServedShard(number, Replicas([channel for channel, _ in own], self._hedging), own[0][1])
+            number: ServedShard(number, Replicas([channel for channel, _ in own]), own[0][1])
             for number, own in by_number.items()
         }
 
@@ -295,15 +288,14 @@ class Attempt:
         """Return the response to each call; all are sent at once."""
         return self.calls.run(calls, method, self.deadline)
 
-    def ask_all(self, method: str, make: Callable[[str], Any], size: int = 1) -> list[Any]:
+    def ask_all(self, method: str, make: Callable[[str], Any]) -> list[Any]:
         """Return the response of each shard to the same request."""
-        return self.ask(method, [ShardCall(shard, make, size) for shard in self.shards])
+        return self.ask(method, [ShardCall(shard, make) for shard in self.shards])
 
-    def ask_any(self, method: str, make: Callable[[str], Any], size: int = 1) -> Any:
+    def ask_any(self, method: str, make: Callable[[str], Any]) -> Any:
         """Return the response of any shard, for a question to which all have the same response."""
         channels = [channel for shard in self.shards for channel in shard.replicas.channels]
-        anyone = ServedShard(self.shards[0].number, Replicas(channels, self.calls._hedging), self.shards[0].info)
-        return anyone.replicas.call(method, make, self.deadline, size=size)
+        return Replicas(channels).call(method, make, self.deadline)
 
 
 class _ShardFailed(MvindexError):

@@ -180,7 +180,7 @@ class ShardedSearch:
         Each of several is searched for its share first, and in full where it may have more of the best than that.
         """
         shared = self._for_share(attempt, queries, options)
-        responses = attempt.ask_all("Search", queries.request(shared), len(queries))
+        responses = attempt.ask_all("Search", queries.request(shared))
         found = [[shard_result_from(result) for result in response.results] for response in responses]
         depth = options.depth if options.mode is Mode.HYBRID else options.top_k
         cut_short = [which_cut_short(own, depth, options.scoring) for own in zip(*found, strict=True)]
@@ -189,7 +189,7 @@ class ShardedSearch:
         for place, shard in enumerate(attempt.shards):
             numbers = [number for number, shards in enumerate(cut_short) if shards[place]]
             if numbers:
-                calls.append(ShardCall(shard, queries.some(numbers).request(options), len(numbers)))
+                calls.append(ShardCall(shard, queries.some(numbers).request(options)))
                 again.append((place, numbers))
         for (place, numbers), response in zip(again, attempt.ask("Search", calls) if calls else [], strict=True):
             for number, result in zip(numbers, response.results, strict=True):
@@ -230,7 +230,7 @@ class ShardedSearch:
     def _counts(self, attempt: Attempt, texts: Sequence[str]) -> tuple[TermCounts, Fusion]:
         """Return the counts of all shards, and their fusion; StoreError where they do not split texts or fuse alike."""
         request = messages.TermsRequest(texts=texts_message(list(dict.fromkeys(texts))))
-        responses = attempt.ask_all("Terms", renamed(request), len(texts))
+        responses = attempt.ask_all("Terms", renamed(request))
         settings = [(each.lexical, each.fusion_json) for each in responses]
         for shard, own in zip(attempt.shards, settings, strict=True):
             if own != settings[0]:

@@ -115,11 +115,6 @@ class ShardedClient(Reconnecting, RemoteIndex):
         """The numbers of the shards that are left out."""
         return self._calls.missing
 
-    @property
-    def num_hedged(self) -> int:
-        """The number of calls that were sent a second time because they took long."""
-        return self._calls.num_hedged
-
     def close(self) -> None:
         """Close the connections; calls in progress end."""
         self._calls.close()
@@ -184,7 +179,7 @@ class ShardedClient(Reconnecting, RemoteIndex):
 
         def read(attempt: Attempt) -> dict[str, Document]:
             calls = [
-                ShardCall(shard, renamed(request), len(own))
+                ShardCall(shard, renamed(request))
                 for shard, own in self._by_owner(attempt, checked)
                 for request in get_requests("", own)
             ]
@@ -277,7 +272,7 @@ class ShardedClient(Reconnecting, RemoteIndex):
 
         def read(attempt: Attempt) -> dict[str, list[ViewScore]]:
             calls = [
-                ShardCall(shard, renamed(request), len(own))
+                ShardCall(shard, renamed(request))
                 for shard, own in self._by_owner(attempt, checked)
                 for request in explain_requests("", vector, own, scoring, temperature)
             ]
@@ -299,7 +294,7 @@ class ShardedClient(Reconnecting, RemoteIndex):
         if self._calls.first_info.encoder is None:
             raise QueryError(f"{self.where}: this index was made of given vectors; give vectors, not texts")
         make = renamed(encode_request("", texts))
-        response = self._calls.attempt(lambda attempt: attempt.ask_any("Encode", make, len(texts)), deadline)
+        response = self._calls.attempt(lambda attempt: attempt.ask_any("Encode", make), deadline)
         return vectors_from(response.vectors)
 
     def _by_owner(self, attempt: Attempt, ids: Sequence[str]) -> list[tuple[ServedShard, list[str]]]:

@@ -10,7 +10,7 @@ from mvindex.engines.auto import LINKED_VIEWS, SCANNED_BYTES
 from mvindex.engines.params import IVF_KINDS, default_nlist
 from mvindex.engines.protocol import EXACT
 from mvindex.errors import ConfigError
-from mvindex.measure.planning.rates import Rates, Workload, build_seconds, query_seconds
+from mvindex.measure.planning.rates import REFERENCE_CORES, Workload, build_seconds, query_seconds
 from mvindex.measure.planning.recall import Recall, expected_recall, nprobe_for
 from mvindex.measure.planning.sizes import (
     Collection,
@@ -36,10 +36,11 @@ _ORDER = ("graph", "ivf-pq", "ivf-sq8", "ivf-flat", "hnsw", "ivf-rabitq", "flat"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The memory, disk and GPUs of each machine. disk_bytes None: not checked; gpu_bytes: of each GPU."""
+    """The memory, disk, cores and GPUs of each machine. disk_bytes None: not checked; gpu_bytes: of each GPU."""
 
     ram_bytes: int
     disk_bytes: int | None = None
+    cores: int = REFERENCE_CORES
     gpus: int = 0
     gpu_bytes: int = 80 << 30
 
@@ -78,7 +79,7 @@ class Layout:
     """One way to lay out the collection, with one machine per shard; bytes and seconds are those of the largest shard.
 
     on_gpu: the exact scan runs there, and its copies are `engine`. lacks: what does not fit, empty when all does.
-    build_s, query_s: of a build and of a single query, None where nothing was measured.
+    build_s, query_s: of a build and of a single query on the reference machine, None on a GPU.
     """
 
     kind: str
@@ -124,19 +125,16 @@ class Plan:
     layouts: Sequence[Layout]
     recommended: Layout | None
     why: str
-    rates: Rates | None
 
 
-def make_plan(request: PlanRequest, rates: Rates | None = None) -> Plan:
-    """Return the plan; times only where rates are given."""
+def make_plan(request: PlanRequest) -> Plan:
+    """Return the plan."""
     layouts = [
-        _with_times(request, layout, rates)
-        for kind, on_gpu in _kinds(request)
-        for layout in _of_kind(request, kind, on_gpu)
+        _with_times(request, layout) for kind, on_gpu in _kinds(request) for layout in _of_kind(request, kind, on_gpu)
     ]
     fitting = [layout for layout in layouts if not layout.lacks]
     chosen, why = _recommend(request, fitting) if fitting else (None, "nothing fits")
-    return Plan(request=request, layouts=layouts, recommended=chosen, why=why, rates=rates)
+    return Plan(request=request, layouts=layouts, recommended=chosen, why=why)
 
 
 def _kinds(request: PlanRequest) -> Iterator[tuple[str, bool]]:
@@ -190,8 +188,8 @@ def _layout(request: PlanRequest, kind: str, on_gpu: bool, shards: int) -> Layou
     return replace(layout, lacks=tuple(_lacks(request.machine, layout)))
 
 
-def _with_times(request: PlanRequest, layout: Layout, rates: Rates | None) -> Layout:
-    if rates is None or layout.on_gpu:
+def _with_times(request: PlanRequest, layout: Layout) -> Layout:
+    if layout.on_gpu:
         return layout
     load = Workload(
         kind=layout.kind,
@@ -202,7 +200,7 @@ def _with_times(request: PlanRequest, layout: Layout, rates: Rates | None) -> La
         nprobe=layout.nprobe,
         top_k=request.top_k,
     )
-    return replace(layout, build_s=build_seconds(rates, load), query_s=query_seconds(rates, load))
+    return replace(layout, build_s=build_seconds(load, request.machine.cores), query_s=query_seconds(load))
 
 
 def _nlist(request: PlanRequest, kind: str, shard: Collection, store: StoreBytes) -> int:

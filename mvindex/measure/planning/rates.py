@@ -1,10 +1,11 @@
-"""Build and query times: counts of work, times the rates of a machine.
+"""Build and query times: counts of work, times the rates of a reference machine.
 
 Not counted: encoding texts and queries, reading views that no page cache holds, and the network between shards.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -27,40 +28,38 @@ _UNBLOCKED = 10
 # Vectors visited in a graph of 32 links, per ef: 14 to 22 measured on 8,192 to 32,768 vectors.
 _VISITED_PER_EF = 17
 _HNSW_EF_CONSTRUCTION, _HNSW_MIN_EF, _HNSW_EF_PER_ROW = 80, 512, 4
+# Documents of a graph's beam for the first ten; they grow with the square root of top_k.
+_BEAM, _BEAM_TOP_K = 400, 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """Seconds as a fixed part and a rate per unit of work."""
-
-    fixed_s: float
-    per_unit_s: float
-
-    def seconds(self, work: float) -> float:
-        """Return the seconds of so many units of work."""
-        return self.fixed_s + self.per_unit_s * work
-
-    @classmethod
-    def through(cls, small: tuple[float, float], large: tuple[float, float]) -> Line:
-        """Return the line through two points (work, seconds); through the larger and zero where noise hides a slope."""
-        (work, seconds), (more_work, more_seconds) = small, large
-        slope = (more_seconds - seconds) / (more_work - work)
-        if not 0 < slope <= more_seconds / more_work:
-            return cls(fixed_s=0.0, per_unit_s=more_seconds / more_work)
-        return cls(fixed_s=seconds - slope * work, per_unit_s=slope)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
-    """The rates of one thread of a machine.
-
-    product_s: one multiplication and addition of a matrix product, which trains lists and assigns views to them.
-    build, query: by kind, over build_work() and query_work(); a kind that was not measured in time is left out.
-    """
-
-    product_s: float
-    build: Mapping[str, Line]
-    query: Mapping[str, Line]
+# The reference machine: the two cores of an AMD EPYC (Zen 5, AVX-512 VNNI) that docs/figures were measured on. Seconds
+# of one thread. A multiplication and addition of a matrix product, which trains lists and assigns views to them: 1.7 ns
+# for 96 dimensions.
+REFERENCE_CORES = 2
+_PRODUCT_S = 1.77e-11
+# Of an element of build_work(). Lists: the 125 s of 10 million views of 96 dimensions (full_count.jsonl), less their
+# products; the builds of other lists take about as long (scale.jsonl). graph: 308 s for 800,000 views of 384
+# (peers.jsonl). hnsw: 320 s for 1,600,000 (scale.jsonl). flat reads fp16 and writes float32, at 1.3 GB/s.
+_BUILD_S: Mapping[str, float] = {
+    EXACT: 0.0,
+    "flat": 1.5e-9,
+    "graph": 1.0e-6,
+    "hnsw": 3.8e-10,
+    **dict.fromkeys(IVF_KINDS, 2.5e-8),
+}
+# Of an element of query_work(), beside what each query takes. exact and graph: peers.jsonl. ivf-pq: 15 ms for 168
+# million views (full_count.jsonl). Others: the least time of scale.jsonl; flat as the scan in float32 there.
+_QUERY_FIXED_S = 5e-4
+_QUERY_S: Mapping[str, float] = {
+    EXACT: 6.0e-11,
+    "flat": 3.8e-10,
+    "graph": 1.3e-8,
+    "hnsw": 2.5e-9,
+    "ivf-flat": 2.7e-10,
+    "ivf-sq8": 2.1e-10,
+    "ivf-pq": 2.8e-11,
+    "ivf-rabitq": 6.7e-11,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,16 +75,14 @@ class Workload:
     top_k: int = 10
 
 
-def build_seconds(rates: Rates, load: Workload) -> float | None:
-    """Return the seconds of a build; None where the kind was not measured."""
-    line = rates.build.get(load.kind)
-    return None if line is None else line.seconds(build_work(load)) + rates.product_s * build_products(load)
+def build_seconds(load: Workload, cores: int) -> float:
+    """Return the seconds of a build on so many cores of the reference machine."""
+    return (_BUILD_S[load.kind] * build_work(load) + _PRODUCT_S * build_products(load)) / cores
 
 
-def query_seconds(rates: Rates, load: Workload) -> float | None:
-    """Return the latency of a single query; None where the kind was not measured."""
-    line = rates.query.get(load.kind)
-    return None if line is None else line.seconds(query_work(load))
+def query_seconds(load: Workload) -> float:
+    """Return the latency of a single query in one thread of the reference machine."""
+    return _QUERY_FIXED_S + _QUERY_S[load.kind] * query_work(load)
 
 
 def build_work(load: Workload) -> float:
@@ -111,10 +108,12 @@ def build_products(load: Workload) -> float:
 
 
 def query_work(load: Workload) -> float:
-    """Return the elements (vectors times dimensions) that a query reads."""
+    """Return the elements that a query reads: vectors times dimensions, and for a graph documents times dimensions."""
     if load.kind == "hnsw":
         ef = max(_HNSW_MIN_EF, _HNSW_EF_PER_ROW * 4 * load.top_k)
         return float(min(load.num_views, _VISITED_PER_EF * ef)) * load.dim
+    if load.kind == "graph":
+        return min(load.num_views, _BEAM * math.sqrt(load.top_k / _BEAM_TOP_K)) * load.dim
     if load.kind not in IVF_KINDS:
         return float(load.num_views) * load.dim
     centroids = float(load.nlist)

@@ -11,7 +11,7 @@ from mvindex.measure.planning.layouts import Layout, Plan, commands
 from mvindex.measure.planning.units import format_bytes, format_seconds
 
 WIDTH = 80
-_HEADER = ("layout", "nlist", "shards", "RAM", "disk", "fits", "recall")
+HEADER = ("layout", "nlist", "shards", "RAM", "disk", "fits", "recall", "build", "query")
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
@@ -27,7 +27,6 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "top_k": request.top_k,
         "target_recall": request.target_recall,
         "scan": request.scan,
-        "is_measured": plan.rates is not None,
         "store_bytes_per_document": plan.layouts[0].store.resident / plan.layouts[0].shard.documents,
         "layouts": [_layout_json(layout, plan) for layout in plan.layouts],
         "recommended": None if plan.recommended is None else plan.layouts.index(plan.recommended),
@@ -76,18 +75,12 @@ def summary(plan: Plan) -> str:
     )
 
 
-def header(plan: Plan) -> Sequence[str]:
-    """Return the names of the columns; times only where rates were measured."""
-    return _HEADER if plan.rates is None else (*_HEADER, "build", "query")
-
-
 def plan_rows(plan: Plan) -> list[Sequence[str]]:
-    """Return the cells of the table, one row per layout, under header()."""
+    """Return the cells of the table, one row per layout, under HEADER."""
     return [_cells(layout, plan) for layout in plan.layouts]
 
 
 def _cells(layout: Layout, plan: Plan) -> Sequence[str]:
-    times = () if plan.rates is None else (_time(layout.build_s), _time(layout.query_s))
     return (
         ("* " if layout == plan.recommended else "  ") + layout.name,
         str(layout.nlist) if layout.nlist else "-",
@@ -96,7 +89,8 @@ def _cells(layout: Layout, plan: Plan) -> Sequence[str]:
         format_bytes(layout.store.disk + layout.engine.disk),
         "no" if layout.lacks else "yes",
         "?" if layout.recall.low is None else f"{layout.recall.low:.2f}",
-        *times,
+        _time(layout.build_s),
+        _time(layout.query_s),
     )
 
 
@@ -119,11 +113,12 @@ def notes(plan: Plan) -> Iterator[str]:
         f"Recall of the first {at} documents on the harder of two corpora, measured at up to 8 million views; ? is "
         "unknown. Other sizes are extrapolated: mvindex tune measures (docs/how-to/scale.md)."
     )
-    if plan.rates is not None:
-        yield _wrap(
-            "Times: of one thread, extrapolated from small indexes on this machine; take them as right within a factor "
-            "of three. Without encoding, and for views in the page cache. - was not measured."
-        )
+    cores = plan.request.machine.cores
+    yield _wrap(
+        "Times are of a reference machine (AMD EPYC, Zen 5), not of yours: a build on "
+        f"{cores} of its cores, a query in one thread. Take them as right within a factor of three. Without encoding, "
+        "and for views in the page cache. - is unknown, or nothing to build."
+    )
 
 
 def _recommendation(plan: Plan, chosen: Layout) -> Iterator[str]:

@@ -12,11 +12,10 @@ import mvindex
 from mvindex.engines import graph_build
 from mvindex.engines.build import EngineCache
 from mvindex.engines.graph import GRAPH, GraphEngine, beam_of
-from mvindex.errors import ConfigError, DamagedIndex, EngineError, StoreError
+from mvindex.errors import ConfigError, DamagedIndex, EngineError, EngineUnavailable, StoreError
 from mvindex.index import embedded_store_of
 from mvindex.kernels.walk import new_steps
 from mvindex.testing import unit
-from tests.helpers.marks import long
 
 DIM, COUNT, VIEWS = 24, 3000, 4
 
@@ -53,24 +52,6 @@ def recall(index, queries=QUERIES, **options):
     found, exact = (index.search(queries, exact=is_exact, **options) for is_exact in (False, True))
     assert all(len(set(ids(one))) == len(one.hits) == len(other.hits) for one, other in zip(found, exact, strict=True))
     return float(np.mean([len(set(ids(a)) & set(ids(b))) / len(b.hits) for a, b in zip(found, exact, strict=True)]))
-
-
-@pytest.mark.parametrize("bits", [2, long(8)])
-def test_codes_of_other_bits_find_nearly_all_too_with_the_same_links(path, tmp_path, bits):
-    shutil.copytree(path, tmp_path / "x.mvx")
-    (whole,) = (tmp_path / "x.mvx").glob("*/engine-graph-*/links.npy")
-    links = whole.read_bytes()
-    with mvindex.open(tmp_path / "x.mvx") as index:
-        index.build("graph", parameters={"bits": bits})
-        (built,) = (tmp_path / "x.mvx").glob("*/engine-graph-*/links.npy")
-        assert built != whole and built.read_bytes() == links
-        assert np.load(built.parent / "codes.npy").shape == (COUNT * VIEWS, {2: 32, 8: 64}[bits])
-        for top_k, scoring in ((1, "max"), (10, "drpq"), (100, "max"), (COUNT, "max")):
-            assert recall(index, top_k=top_k, scoring=scoring) > 0.95
-        assert recall(index, top_k=50, filter={"half": 1}) > 0.95
-        index.delete(ids=(best := ids(index.search(QUERIES[0], 3)))[:1])
-        index.add_views([mvindex.Document("new", "t")], [[QUERIES[0] * 50]])
-        assert ids(index.search(QUERIES[0], 2)) == ["new", best[1]]
 
 
 @pytest.mark.parametrize("scoring", ["max", "drpq"])
@@ -138,11 +119,10 @@ def test_what_is_deleted_added_or_replaced_after_the_build_counts(tmp_path):
     ],
     ids=["one", "same", "line", "sizes", "zeros"],
 )
-@pytest.mark.parametrize("bits", [2, 8])
-def test_odd_views_are_found_too(tmp_path, views, bits):
+def test_odd_views_are_found_too(tmp_path, views):
     queries = np.random.default_rng(2).standard_normal((10, views.shape[2])).astype(np.float32)
     with mvindex.open(make(tmp_path / "x.mvx", views)) as index:
-        index.build("graph", parameters={"bits": bits})
+        index.build("graph")
         for found, exact in zip(index.search(queries, 5), index.search(queries, 5, exact=True), strict=True):
             assert [hit.score for hit in found.hits] == pytest.approx([hit.score for hit in exact.hits])
         assert len(index.search(queries[0] * 0, 5).hits) == min(5, len(views))
@@ -268,9 +248,8 @@ def test_a_fixed_depth_is_scanned(tmp_path):
     ("parameters", "message"),
     [
         ({"degree": 3}, "degree: expected a whole number from 4 to 256, got 3"),
-        ({"bits": 3}, "bits: expected 2, 4 or 8, got 3"),
         ({"beam": 5000}, "beam: expected a whole number from 4 to 4096, got 5000"),
-        ({"nlist": 3}, "kind 'graph': has no parameter 'nlist'; it has bits, degree, beam"),
+        ({"nlist": 3}, "kind 'graph': has no parameter 'nlist'; it has degree, beam"),
     ],
 )
 def test_wrong_parameters_are_refused(path, parameters, message):
@@ -290,16 +269,32 @@ def test_arrays_that_do_not_fit_each_other_are_refused(tmp_path):
         again.search(QUERIES[0])
 
 
-@pytest.mark.parametrize(
-    ("bits", "message"),
-    [(8, "expected codes of 64 bytes, got 32"), (3, r"expected codes of \(2, 4, 8\) bits a dimension, got 3")],
-)
-def test_codes_of_other_bits_than_the_catalog_says_are_refused(path, tmp_path, bits, message):
+def change_record(path, parameters, **settings):
+    """Write parameters, and other settings, into the record of an index's engine."""
+    with mvindex.open(path) as index:
+        store = embedded_store_of(index)
+        record = store.settings["engine"]
+        changed = {"parameters": record["settings"]["parameters"] | parameters, **settings}
+        with store.writing():
+            store.change_settings(engine=record | {"settings": record["settings"] | changed})
+
+
+@pytest.mark.parametrize("bits", [2, 8])
+def test_a_graph_of_other_bits_is_refused_until_it_is_built_again(path, tmp_path, bits):
     shutil.copytree(path, tmp_path / "x.mvx")
+    change_record(tmp_path / "x.mvx", {"bits": bits})
     with mvindex.open(tmp_path / "x.mvx") as index:
-        record = embedded_store_of(index).settings["engine"]
-        settings = record["settings"] | {"parameters": record["settings"]["parameters"] | {"bits": bits}}
-        with embedded_store_of(index).writing():
-            embedded_store_of(index).change_settings(engine=record | {"settings": settings})
-    with mvindex.open(tmp_path / "x.mvx") as index, pytest.raises(EngineError, match=message):
-        index.search(QUERIES[0], 3)
+        message = f"kind graph: expected codes of 4 bits a dimension, got {bits}; `mvindex build` makes it again"
+        with pytest.raises(EngineUnavailable, match=message):
+            index.search(QUERIES[0], 3)
+        index.build("graph")
+        assert len(index.search(QUERIES[0], 3).hits) == 3
+
+
+def test_a_graph_whose_bits_were_chosen_is_compacted(path, tmp_path):
+    shutil.copytree(path, tmp_path / "x.mvx")
+    change_record(tmp_path / "x.mvx", {}, requested={"bits": 2}, search={"beam": 300, "top_k": 10})
+    with mvindex.open(tmp_path / "x.mvx") as index:
+        index.delete(ids=ids(index.search(QUERIES[0], 3))[:1])
+        index.compact()
+        assert index.info().kind == "graph" and recall(index, top_k=10) > 0.95

@@ -1,4 +1,4 @@
-"""The one scoring function and the total order, against plain slow functions."""
+"""The one scoring function, against plain slow functions."""
 
 import math
 
@@ -18,7 +18,6 @@ from mvindex.kernels.score import (
     document_scores,
     lipschitz_constant,
     parse_aggregate,
-    top_documents,
     view_scores,
     view_sums,
     view_weights,
@@ -178,15 +177,6 @@ def test_the_best_view_is_the_first_of_the_highest():
     found = best_views(scores, np.array([0, 3, 4, 6]))
     assert found.scores.tolist() == [3, -2, 5]
     assert found.slots.tolist() == [1, 0, 0]
-
-
-@pytest.mark.parametrize("top_k", [1, 3, 10, 100, 1000])
-def test_the_order_is_score_falling_then_ordinal_rising(top_k):
-    rng = np.random.default_rng(1)
-    scores = rng.integers(0, 5, 500).astype(np.float32)
-    ordinals = rng.permutation(500)
-    plain = sorted(range(500), key=lambda row: (-scores[row], ordinals[row]))[:top_k]
-    assert top_documents(scores, ordinals, top_k).tolist() == plain
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
