@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from mvindex.engines.graph_build import BEAM, DEGREE, SPARE, build_graph
 from mvindex.engines.graph_codes import BITS, BUILT_BITS, code_bytes_of
-from mvindex.engines.protocol import BuildOptions, Capabilities, EngineKind, Parameter, Search, ViewBytes
+from mvindex.engines.protocol import BuildOptions, EngineCapabilities, EngineKind, Parameter, Search, ViewBytes
 from mvindex.errors import EngineError
 from mvindex.kernels.loading import Loading
 from mvindex.kernels.score import Aggregate, Scoring
@@ -60,7 +60,7 @@ class GraphEngine:
         self._search = {**_DEFAULT, **{name: int(value) for name, value in (settings.get("search") or {}).items()}}
         self._free: dict[int, list[Steps]] = {}
         self.num_rows = int(settings["built_rows"])
-        self.capabilities = Capabilities(is_exact=False, ranks_documents=True)
+        self.capabilities = EngineCapabilities(is_exact=False, ranks_documents=True)
 
     @property
     def search_settings(self) -> Search:

@@ -93,7 +93,7 @@ class BuildOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Capabilities:
+class EngineCapabilities:
     """The capabilities of an engine, known before it is called.
 
     is_exact: its ranking is that of all its views, within error(); max_limit: the largest limit of a search.
@@ -168,7 +168,7 @@ class ScanEngine(Protocol):
 class TunedEngine(Protocol):
     """An engine over document rows [0, num_rows), with capabilities and search parameters that `tune` sets."""
 
-    capabilities: Capabilities
+    capabilities: EngineCapabilities
     num_rows: int
 
     @property

@@ -663,7 +663,7 @@ class EngineContract:
     def test_an_exact_ranking_is_that_of_all_rows(self, views: Floats, tmp_path: Path) -> None:
         engine = self.build(views, tmp_path)
         if not engine.capabilities.is_exact:
-            pytest.skip("the engine is approximate: Capabilities(is_exact=False)")
+            pytest.skip("the engine is approximate: EngineCapabilities(is_exact=False)")
         queries = unit(np.random.default_rng(5).standard_normal((6, self.dim)))
         _, rows = engine.search(queries, 400, None)
         assert (np.sort(rows, axis=1) == np.arange(400)).all()
@@ -671,7 +671,7 @@ class EngineContract:
     def test_a_mask_is_obeyed_and_padding_is_marked(self, views: Floats, tmp_path: Path) -> None:
         engine = self.build(views, tmp_path)
         if not engine.capabilities.can_filter:
-            pytest.skip("the engine takes no mask: Capabilities(can_filter=False)")
+            pytest.skip("the engine takes no mask: EngineCapabilities(can_filter=False)")
         allowed: Bools = np.zeros(400, dtype=bool)
         allowed[[3, 50, 399]] = True
         scores, rows = engine.search(views[:2], 10, allowed)

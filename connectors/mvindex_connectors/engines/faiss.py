@@ -25,7 +25,7 @@ from mvindex.engines.params import (
 )
 from mvindex.engines.protocol import (
     BuildOptions,
-    Capabilities,
+    EngineCapabilities,
     EngineKind,
     OneOfShards,
     Parameter,
@@ -89,7 +89,9 @@ class FaissRanking:
         self.num_rows = int(settings["built_rows"])
         least = LEAST_COARSE if kind in COARSE_KINDS else 1
         is_exact = kind == "flat"
-        self.capabilities = Capabilities(is_exact=is_exact, over_fetch=self._search["k_factor"], least_limit=least)
+        self.capabilities = EngineCapabilities(
+            is_exact=is_exact, over_fetch=self._search["k_factor"], least_limit=least
+        )
 
     @property
     def search_settings(self) -> Search:

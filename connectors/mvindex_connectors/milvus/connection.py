@@ -34,7 +34,7 @@ _lite_lock = Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Capabilities:
+class ServerFeatures:
     """The version of a Milvus and what it can do. kinds: of indexes that are known to be built there."""
 
     server: str
@@ -64,7 +64,7 @@ class Connection:
         except BaseException:
             self.close()
             raise
-        self.capabilities = _capabilities(str(version))
+        self.features = _features_of(str(version))
 
     def close(self) -> None:
         """Close the connection, and with it a Lite database."""
@@ -127,7 +127,7 @@ class Connection:
 
     def described(self) -> dict[str, Any]:
         """Return what `mvindex info` shows of the server."""
-        return {**asdict(self.capabilities), "kinds": list(self.capabilities.kinds)}
+        return {**asdict(self.features), "kinds": list(self.features.kinds)}
 
 
 def views_of(collection: str) -> str:
@@ -203,11 +203,11 @@ def _is_loaded(state: dict[str, Any]) -> bool:
     return str(getattr(state.get("state"), "name", state.get("state"))) == "Loaded"
 
 
-def _capabilities(version: str) -> Capabilities:
+def _features_of(version: str) -> ServerFeatures:
     from mvindex_connectors.milvus.kinds import kinds_of
 
     is_lite = version.startswith("milvus_lite")
-    return Capabilities(server=version, is_lite=is_lite, kinds=kinds_of(version, is_lite))
+    return ServerFeatures(server=version, is_lite=is_lite, kinds=kinds_of(version, is_lite))
 
 
 def _is_passing(err: Exception) -> bool:

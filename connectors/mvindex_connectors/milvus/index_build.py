@@ -21,10 +21,10 @@ _STALLED_S = 600.0
 
 def build_index(store: MilvusStore, kind: str | None, nlist: int | None, on_progress: ProgressCallback) -> BuildReport:
     """Build an index of Milvus' own and make it the active one; EngineUnavailable when the server does not finish."""
-    capabilities = store.connection.capabilities
+    features = store.connection.features
     with store.writing():
         num_views, dim = int(store.snapshot.settings["views"]), int(store.snapshot.dim or 2)
-        chosen, why = _chosen(kind, num_views, capabilities.kinds, capabilities.server)
+        chosen, why = _chosen(kind, num_views, features.kinds, features.server)
         if nlist is not None and not chosen.startswith("ivf"):
             raise ConfigError(f"nlist: expected an ivf kind, got kind {chosen!r}")
         parameters = build_parameters(chosen, num_views, dim, nlist)
@@ -90,7 +90,7 @@ def _create(connection: Connection, name: str, kind: str, parameters: dict[str, 
             params=dict(parameters),
         )
         # Lite builds in this call; a server would block in it for ever where a build fails: that is waited for below.
-        if not connection.capabilities.is_lite:
+        if not connection.features.is_lite:
             client.create_index(name, index, sync=False, **options)
         else:
             client.create_index(name, index)

@@ -293,7 +293,7 @@ class MilvusStore:
                 self._seen = None if self.snapshot.settings["next_document"] else SeenIds()
                 before = self._num_written
                 yield
-                if self.connection.capabilities.is_lite and self._num_written - before >= _FLUSHED_ROWS:
+                if self.connection.features.is_lite and self._num_written - before >= _FLUSHED_ROWS:
                     self._flush()
         finally:
             self._lease = self._seen = None

@@ -17,7 +17,7 @@ _BLOCK_VIEWS = 4096
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Block:
+class ViewBlock:
     """Consecutive documents of a pool: position of the first, rows (r, d) float32, starts (m + 1,)."""
 
     first: int
@@ -50,7 +50,7 @@ class Pool:
         """Return the positions in the pool of these document rows, all of which are in it."""
         return np.searchsorted(self.doc_rows, doc_rows)
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[ViewBlock]:
         """Yield all documents, in the same blocks at every call; raise DamagedIndex where a checksum does not match."""
         ends = np.cumsum(self.counts)
         begin = 0
@@ -60,10 +60,10 @@ class Pool:
             yield self.block(begin, end)
             begin = end
 
-    def block(self, begin: int, end: int) -> Block:
+    def block(self, begin: int, end: int) -> ViewBlock:
         """Return the documents at positions [begin, end)."""
         packed, starts = self.views.fetch(self.doc_rows[begin:end])
-        return Block(begin, decode(packed), starts)
+        return ViewBlock(begin, decode(packed), starts)
 
 
 def choose_pool(snapshot: Snapshot, relevant: Ints, most: int, seed: int) -> Pool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mvindex.kernels.score import Scoring
-from mvindex.measure.analysis.pool import Block, Pool
+from mvindex.measure.analysis.pool import Pool, ViewBlock
 from mvindex.measure.analysis.variants import Reduced, Variant
 from mvindex.records import CountCallback, Floats, Ints
 
@@ -57,7 +57,7 @@ class _Targets:
     scores: Floats
     positions: Ints
 
-    def update(self, block: Block, batch: _Scored, relevant: RelevantDocs) -> None:
+    def update(self, block: ViewBlock, batch: _Scored, relevant: RelevantDocs) -> None:
         """Take the relevant documents of this block where they score higher."""
         rows = relevant.question_rows
         is_here = (rows >= batch.rows.start) & (rows < batch.rows.stop)
@@ -110,7 +110,7 @@ def count_ranks(pool: Pool, request: RankRequest, variants: Sequence[Variant], o
     return RankTable(ranks, targets.positions, vectors)
 
 
-def _score(block: Block, reduced: Sequence[Reduced], request: RankRequest) -> Iterator[_Scored]:
+def _score(block: ViewBlock, reduced: Sequence[Reduced], request: RankRequest) -> Iterator[_Scored]:
     """Yield the scores of the block's documents for all queries, a batch at a time, by every variant."""
     for begin in range(0, len(request.queries), _QUERIES_AT_ONCE):
         queries = request.queries[begin : begin + _QUERIES_AT_ONCE]

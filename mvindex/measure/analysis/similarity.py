@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mvindex.measure.analysis.pool import Block, Pool
+from mvindex.measure.analysis.pool import Pool, ViewBlock
 from mvindex.records import Doubles, Floats, Ints
 
 # Slots beyond these are left out of the matrix, which would be unreadable; they count in everything else.
@@ -24,7 +24,7 @@ class SimilarityCounter:
         self._histogram = np.zeros(len(_EDGES) - 1, dtype=np.int64)
         self._means, self._documents = 0.0, 0
 
-    def add(self, block: Block) -> None:
+    def add(self, block: ViewBlock) -> None:
         """Count the block's documents of two views or more. A view of norm 0 has cosine 0 to all others."""
         counts = np.diff(block.starts)
         norms = np.linalg.norm(block.rows, axis=1, keepdims=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from mvindex.ingest.prune import kept_views
 from mvindex.kernels.score import Aggregate, Scoring
-from mvindex.measure.analysis.pool import Block
+from mvindex.measure.analysis.pool import ViewBlock
 from mvindex.records import Bools, Floats, Ints
 
 
@@ -18,7 +18,7 @@ class Subset:
     """Some of a document's views. choose: returns which views of a block belong to the variant, (r,) bool."""
 
     name: str
-    choose: Callable[[Block], Bools]
+    choose: Callable[[ViewBlock], Bools]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def pruned(eps: float) -> Subset:
 class Reduced:
     """The documents of a block reduced to a variant: their scores for queries, and their number of vectors."""
 
-    def __init__(self, block: Block, variant: Variant) -> None:
+    def __init__(self, block: ViewBlock, variant: Variant) -> None:
         self._block, self._variant = block, variant
         self._means: Floats | None = None
         self._mask: Bools | None = None
@@ -95,7 +95,7 @@ def document_scores(view_scores: Floats, starts: Ints, scoring: Scoring) -> Floa
     return np.asarray(best + np.add.reduceat(weights * gaps, starts[:-1], axis=1) / total, dtype=np.float32)
 
 
-def ranks_apart(block: Block, most: int) -> Ints:
+def ranks_apart(block: ViewBlock, most: int) -> Ints:
     """Return the rank (r,) of each view in the farthest-first order of its document; from `most` on all get `most`.
 
     The first view comes first; each next is the view whose nearest view among those taken is farthest away, on a tie
@@ -126,7 +126,7 @@ def _ranks_of(views: Floats, steps: int, rest: int) -> Ints:
     return ranks
 
 
-def _means(block: Block, is_unit: bool) -> Floats:
+def _means(block: ViewBlock, is_unit: bool) -> Floats:
     counts = np.diff(block.starts)[:, None]
     means = np.add.reduceat(block.rows, block.starts[:-1], axis=0) / counts
     if is_unit:

@@ -40,7 +40,7 @@ class Postings(NamedTuple):
 
 
 def encode(postings: Postings, num_blocks: int) -> list[bytes]:
-    """Return a segment's blocks, a power of two of them, as Block reads them."""
+    """Return a segment's blocks, a power of two of them, as PackedBlock reads them."""
     bounds = bounds_of(postings.hashes, num_blocks)
     return encode_compiled(postings, bounds) if is_loaded() else encode_plainly(postings, bounds)
 
@@ -79,7 +79,7 @@ def merge_plainly(segments: Sequence[tuple[Sequence[bytes], int]], num_blocks: i
     """Do what merge() does, by NumPy."""
     parts, first_row = [], 0
     for blobs, num_rows in segments:
-        own = [Block(blob).all() for blob in blobs]
+        own = [PackedBlock(blob).all() for blob in blobs]
         parts += [each._replace(rows=each.rows + first_row) for each in own]
         first_row += num_rows
     hashes, sizes = (
@@ -142,7 +142,7 @@ def _last_hashes(num_blocks: int) -> Hashes:
     return np.array([((block + 1 << 64) // num_blocks) - 1 for block in range(num_blocks)], dtype=np.uint64)
 
 
-class Block:
+class PackedBlock:
     """Some terms of a segment, by their hashes.
 
     A blob is a header, the hashes, and three streams of numbers of 7 bits a byte, the lowest first, the eighth bit set
@@ -198,7 +198,7 @@ def _counts(is_more: Bools, more: Ints) -> npt.NDArray[Any]:
 
 
 def _encoded(postings: Postings) -> bytes:
-    """Return the postings as Block reads them."""
+    """Return the postings as PackedBlock reads them."""
     firsts, sizes = postings.starts[:-1], _packed(np.diff(postings.starts))
     gaps = np.diff(postings.rows, prepend=-1) - 1
     gaps[firsts] = postings.rows[firsts]

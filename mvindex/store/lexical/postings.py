@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from mvindex.errors import DamagedIndex
 from mvindex.records import Ints
-from mvindex.store.lexical.packing import WAY_OUT, Block, Postings, encode, merge, num_postings_of
+from mvindex.store.lexical.packing import WAY_OUT, PackedBlock, Postings, encode, merge, num_postings_of
 from mvindex.store.lexical.tokenizer import Tokens
 from mvindex.store.rows import row_checksum
 
@@ -93,9 +93,9 @@ def read_lengths(connection: sqlite3.Connection, segment: Segment) -> npt.NDArra
     return np.frombuffer(blob, dtype="<u4")
 
 
-def read_block(connection: sqlite3.Connection, segment: Segment, block: int) -> Block:
+def read_block(connection: sqlite3.Connection, segment: Segment, block: int) -> PackedBlock:
     """Return the block; DamagedIndex when it is missing or does not match its checksum."""
-    return Block(_read_blob(connection, segment, block))
+    return PackedBlock(_read_blob(connection, segment, block))
 
 
 def _read_blob(connection: sqlite3.Connection, segment: Segment, block: int) -> bytes:
@@ -106,14 +106,14 @@ def _read_blob(connection: sqlite3.Connection, segment: Segment, block: int) -> 
 
 def read_blocks(
     connection: sqlite3.Connection, segments: Sequence[Segment], term: int
-) -> Iterator[tuple[Segment, Block]]:
+) -> Iterator[tuple[Segment, PackedBlock]]:
     """Yield each segment with the block that holds a term's hash; DamagedIndex as for read_block()."""
     blocks = [segment.block_of(term) for segment in segments]
     keys = [segment.first_row * _MAX_BLOCKS + block for segment, block in zip(segments, blocks, strict=True)]
     query = "SELECT key, postings, checksum FROM lexical_blocks WHERE key IN (SELECT value FROM json_each(?))"
     found = {key: (blob, checksum) for key, blob, checksum in connection.execute(query, (str(keys),))}
     for segment, block, key in zip(segments, blocks, keys, strict=True):
-        yield segment, Block(_checked(segment, block, found.get(key)))
+        yield segment, PackedBlock(_checked(segment, block, found.get(key)))
 
 
 def _checked(segment: Segment, block: int, found: tuple[bytes, int] | None) -> bytes:

@@ -10,7 +10,7 @@ import pytest
 
 import mvindex
 from mvindex import engines
-from mvindex.engines.protocol import BuildOptions, Capabilities, EngineKind, Parameter, ViewBytes, flat_error
+from mvindex.engines.protocol import BuildOptions, EngineCapabilities, EngineKind, Parameter, ViewBytes, flat_error
 from mvindex.engines.scan_torch import TorchScan
 from mvindex.errors import ConfigError, EngineMissing
 from mvindex.index import embedded_store_of
@@ -30,7 +30,7 @@ class ToyRanking:
         self._views, self._settings = views, settings
         self._largest = float(np.linalg.norm(views, axis=1).max())
         self.num_rows = int(settings["built_rows"])
-        self.capabilities = Capabilities(is_exact=True)
+        self.capabilities = EngineCapabilities(is_exact=True)
         self.search_settings = dict(settings.get("search") or {})
 
     def choices(self):

@@ -9,7 +9,7 @@ from mvindex.measure.analysis import measures
 from mvindex.measure.analysis.divergence import divergences, mean_divergences
 from mvindex.measure.analysis.maps import plane
 from mvindex.measure.analysis.measures import PairScores
-from mvindex.measure.analysis.pool import Block
+from mvindex.measure.analysis.pool import ViewBlock
 from mvindex.measure.analysis.ranks import NOT_FOUND
 from mvindex.measure.analysis.recall import gain, intervals, rank_array, recalls
 from mvindex.measure.analysis.similarity import SimilarityCounter
@@ -23,7 +23,7 @@ def pairs_of(*documents):
 
 def block_of(*documents):
     starts = np.cumsum([0, *(len(views) for views in documents)])
-    return Block(0, np.array([view for views in documents for view in views], dtype=np.float32), starts)
+    return ViewBlock(0, np.array([view for views in documents for view in views], dtype=np.float32), starts)
 
 
 RAGGED = st.lists(st.lists(st.floats(-2, 2), min_size=2, max_size=6), min_size=1, max_size=8)

@@ -10,7 +10,7 @@ from mvindex.index import embedded_store_of
 from mvindex.ingest.prune import kept_views
 from mvindex.kernels.score import Aggregate, Scoring
 from mvindex.measure.analysis import variants
-from mvindex.measure.analysis.pool import Block, choose_pool
+from mvindex.measure.analysis.pool import ViewBlock, choose_pool
 from mvindex.measure.analysis.ranks import NOT_FOUND, RankRequest, RelevantDocs, count_ranks
 
 
@@ -127,8 +127,8 @@ def test_a_sample_holds_the_relevant_documents_and_is_reproducible(tmp_path):
 def test_views_are_taken_furthest_first():
     # On a line at 0, 1, 10, 11: after 0 comes 11; then 1 and 10 are as far, and the lower slot comes first.
     rows = np.array([[0], [1], [10], [11]], dtype=np.float32)
-    assert variants.ranks_apart(Block(0, rows, np.array([0, 4])), 4).tolist() == [0, 2, 3, 1]
-    assert variants.ranks_apart(Block(0, rows, np.array([0, 4])), 2).tolist() == [0, 2, 2, 1]
+    assert variants.ranks_apart(ViewBlock(0, rows, np.array([0, 4])), 4).tolist() == [0, 2, 3, 1]
+    assert variants.ranks_apart(ViewBlock(0, rows, np.array([0, 4])), 2).tolist() == [0, 2, 2, 1]
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 6))
@@ -137,7 +137,7 @@ def test_the_most_different_views_are_those_of_a_plain_greedy_loop(seed, most):
     generator = np.random.default_rng(seed)
     documents = [generator.normal(size=(generator.integers(1, 6), 2)).astype(np.float32) for _ in range(5)]
     starts = np.cumsum([0, *map(len, documents)])
-    found = variants.ranks_apart(Block(0, np.concatenate(documents), starts), most)
+    found = variants.ranks_apart(ViewBlock(0, np.concatenate(documents), starts), most)
     for views, begin, end in zip(documents, starts[:-1], starts[1:], strict=True):
         taken = [0]
         while len(taken) < min(most, len(views)):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from mvindex.errors import DamagedIndex
 from mvindex.kernels import has_numba
 from mvindex.store.lexical.packing import (
-    Block,
+    PackedBlock,
     Postings,
     bounds_of,
     encode_compiled,
@@ -53,7 +53,7 @@ def encoded(postings, num_blocks):
 def test_a_block_holds_what_was_written(terms):
     written = postings_of(terms)
     (blob,) = encoded(written, 1)
-    block = Block(blob)
+    block = PackedBlock(blob)
     for one, other in zip(block.all(), written, strict=True):
         assert one.tolist() == other.tolist()
     for term, own in terms.items():
@@ -100,4 +100,4 @@ def test_blocks_that_are_not_sound_are_refused_or_read_inside_their_bytes(terms,
         (merged,) = merge_compiled([([bytes(blob)], MAX_ROWS)], 1)
     except DamagedIndex:
         return
-    assert (Block(merged).all().rows < MAX_ROWS).all()
+    assert (PackedBlock(merged).all().rows < MAX_ROWS).all()
