@@ -21,7 +21,6 @@ NOT_RUN = [
     NotRun("docs/how-to/citations.md", "python bench/citations.py", BENCH),
     NotRun("docs/how-to/files.md", "python bench/sync.py", BENCH),
     NotRun("docs/how-to/files.md", "python bench/folder.py", BENCH),
-    NotRun("docs/decisions/010-graphs-by-document.md", "python bench/graph.py", BENCH),
     NotRun("docs/decisions/010-graphs-by-document.md", "OMP_NUM_THREADS=1 python bench/graph.py", BENCH),
     NotRun("docs/explanation/benchmarks.md", "python bench/views.py", BENCH),
     NotRun("docs/explanation/benchmarks.md", "python bench/ingest.py", BENCH),
