@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
@@ -230,13 +230,17 @@ class LexicalSearch:
             ordinals[places] = part.snapshot.views.ordinals(local)
         return ordinals
 
-    def split(self, rows: Ints) -> Iterator[tuple[LexicalShard, Ints, Ints]]:
-        """Yield each shard that has some of the rows, their places among the rows, and the shard's own row numbers."""
+    def split(self, rows: Ints) -> list[tuple[LexicalShard, Ints, Ints]]:
+        """Return each shard that has some of the rows, their places among the rows, and the shard's own row numbers."""
+        if len(self._parts) == 1:
+            return [(self._parts[0], np.arange(len(rows)), rows)] if len(rows) else []
         which = np.searchsorted(self._firsts, rows, side="right") - 1
+        found = []
         for number, (part, first) in enumerate(zip(self._parts, self._firsts, strict=True)):
             places = np.flatnonzero(which == number)
             if len(places):
-                yield part, places, rows[places] - first
+                found.append((part, places, rows[places] - first))
+        return found
 
     def rows_of(self, ids: Iterable[str]) -> dict[str, int]:
         """Return the row of each of these documents that there is."""

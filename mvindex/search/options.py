@@ -75,7 +75,7 @@ class SearchOptions:
         fields: What hits carry beside id, score and slot.
         operators: Whether quotes, + and - in the texts of queries are operators.
         words: What the operators of one query demand; set where its text is read.
-        tuned: The fusion of the index, for what a search cannot choose.
+        tuned: The fusion of the index, for what a search cannot choose; with_defaults() puts in what it can.
         combine: How the queries make one group, where they are one; servers are sent groups so.
         shard: For one shard of several that are searched as one; its results are then ShardResults.
 
@@ -181,7 +181,7 @@ class SearchOptions:
             temperature=temperature if self.temperature is None else self.temperature,
             method=chosen.method,
             weights=chosen.weights,
-            tuned=fusion,
+            tuned=chosen,
         )
 
     def with_mode(self, *, has_text: bool, has_lexical: bool) -> SearchOptions:
@@ -198,6 +198,8 @@ class SearchOptions:
     @property
     def fusion(self) -> Fusion:
         """The fusion of hybrid search, with its defaults."""
+        if self.method in (None, self.tuned.method) and self.weights in (None, self.tuned.weights):
+            return self.tuned
         return parse_fusion(None if self.method is None else self.method.value, self.weights, self.tuned)
 
     @property

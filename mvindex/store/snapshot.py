@@ -52,7 +52,9 @@ class Snapshot:
         pairs = zip(segments, olds, strict=True)
         self.segments: list[MappedSegment] = [MappedSegment(self.directory, segment, old) for segment, old in pairs]
         self.views: MappedViews = _mapped(self.segments, self.view_type, self.dim, previous.views if previous else None)
-        self.alive = _live_rows(source, connection, self.settings, self.views.num_rows)
+        # Of documents, deleted ones included.
+        self.num_rows = self.views.num_rows
+        self.alive = _live_rows(source, connection, self.settings, self.num_rows)
         self.checked_metadata: int = previous.checked_metadata if previous else 0
         self.checked_documents: int = previous.checked_documents if previous else 0
         # By declared filter field, once a filter has read it.
@@ -66,11 +68,6 @@ class Snapshot:
         # Views of live documents, and of those that the last other search allowed.
         self._live_views: _ViewsInside | None = None
         self._allowed_views: _ViewsInside | None = None
-
-    @property
-    def num_rows(self) -> int:
-        """Number of document rows, deleted ones included."""
-        return self.views.num_rows
 
     @cached_property
     def num_documents(self) -> int:
