@@ -38,8 +38,9 @@ from mvindex_connectors.server.response_budget import ResponseMeter, too_large_b
 # before anything is converted. While nobody sends small requests, parts are searched together.
 _MAX_SMALL = 32
 _PART, _FIRST_PART, _PARTS_AT_ONCE = 8, 64, 64
-# Citations of results with more characters are chosen behind the search, one request at a time: .03 s for so many.
-_LONG_CHARS = 64 << 10
+# Citations of results with more characters, or with a text of more, are chosen behind the search, one request at a
+# time. What is known of shorter texts is kept.
+_LONG_CHARS, _LONG_TEXT_CHARS = 64 << 10, 8_000
 # How long a small request waits for its lane before the lane of large ones may take it.
 _MAX_WAIT_S = 0.1
 
@@ -440,9 +441,9 @@ def _completed(job: Job, answer: list[SearchResult] | Exception, *, can_wait: bo
     if isinstance(answer, Exception):
         return answer
     if can_wait and (job.texts is not None or isinstance(job.queries, list)):
-        chars = sum(len(hit.text) for result in answer for hit in result.hits)
-        if chars > _LONG_CHARS:
-            return _Uncited(job, answer, 1 + chars // _LONG_CHARS)
+        sizes = [len(hit.text) for result in answer for hit in result.hits]
+        if sum(sizes) > _LONG_CHARS or max(sizes, default=0) > _LONG_TEXT_CHARS:
+            return _Uncited(job, answer, 1 + sum(sizes) // _LONG_CHARS)
     _choose_citations(answer, job.meter)
     return _converted(job, answer)
 
