@@ -173,7 +173,12 @@ def test_a_search_does_not_wait_for_the_citations_of_long_texts():
         await asyncio.sleep(0.05)
         (short,) = await asyncio.wait_for(search(-1, "other"), 20)
         assert short.hits[0].id == "d" and not any(each.done() for each in long)
+        assert len(batcher._citations) == 2
         long[1].cancel()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        # At once: its results are large, and the one before it may take long.
+        assert len(batcher._citations) == 1
         may_cite.set()
         answers = await asyncio.wait_for(asyncio.gather(*long, return_exceptions=True), 20)
         assert [isinstance(answer, asyncio.CancelledError) for answer in answers] == [False, True, False]

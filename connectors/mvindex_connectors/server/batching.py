@@ -27,6 +27,7 @@ from mvindex.records import Combine, Floats, QueryGroup, SearchResult
 from mvindex.search.fusion import Mode
 from mvindex.search.options import SearchOptions
 from mvindex.search.profiling import watched_stages
+from mvindex_connectors.server.citing import LongCitations, Uncited, uncited
 from mvindex_connectors.server.config import Limits
 from mvindex_connectors.server.fairness import ENCODING_S, LONG_WORK_S, FairQueue, query_costs, switch_interval
 from mvindex_connectors.server.lanes import Job, Lane, new_future
@@ -38,9 +39,6 @@ from mvindex_connectors.server.response_budget import ResponseMeter, too_large_b
 # before anything is converted. While nobody sends small requests, parts are searched together.
 _MAX_SMALL = 32
 _PART, _FIRST_PART, _PARTS_AT_ONCE = 8, 64, 64
-# Citations of results with more characters, or with a text of more, are chosen behind the search, one request at a
-# time. What is known of shorter texts is kept.
-_LONG_CHARS, _LONG_TEXT_CHARS = 64 << 10, 8_000
 # How long a small request waits for its lane before the lane of large ones may take it.
 _MAX_WAIT_S = 0.1
 
@@ -75,20 +73,6 @@ class _Batch:
         return time.monotonic() - self.begun
 
 
-@dataclass(slots=True, eq=False)
-class _Uncited:
-    """The results of a request whose citations take long; it waits for them in turns of callers."""
-
-    job: Job
-    results: list[SearchResult]
-    cost: int
-
-    @property
-    def caller(self) -> str:
-        """The caller that sent it."""
-        return self.job.caller
-
-
 class Batcher:
     """Batches the searches of one index; all calls come from one event loop."""
 
@@ -116,9 +100,7 @@ class Batcher:
         # The encoder takes all cores without the interpreter, the rest of a search takes the interpreter: two batches.
         self._small, self._large = Lane("small", 2), Lane("large", 1)
         self._has_helped = False  # whether the lane of large requests took small ones at its last turn
-        self._uncited: FairQueue[_Uncited] = FairQueue()
-        self._citing = ThreadPoolExecutor(1, thread_name_prefix="cite")
-        self._is_citing = False
+        self._citations = LongCitations(_cited, _resolve)
 
     @property
     def waiting(self) -> int:
@@ -129,7 +111,7 @@ class Batcher:
         """Finish searches in progress, then stop the threads."""
         self._small.close()
         self._large.close()
-        self._citing.shutdown(wait=True)
+        self._citations.close()
 
     def is_large(self, queries: list[str] | Floats, options: SearchOptions, texts: list[str] | None) -> bool:
         """Return whether the request is searched in parts, in the lane of large ones."""
@@ -168,6 +150,7 @@ class Batcher:
                     return await self._submit(lane, whole)
                 except asyncio.CancelledError:
                     lane.drop_cancelled()
+                    self._citations.drop_cancelled()
                     raise
         # A query group has one result.
         parts = [slice(0, len(queries))] if options.combine is not None else list(_parts(costs))
@@ -280,34 +263,12 @@ class Batcher:
         failed = done.exception()
         answers = [failed] * len(jobs) if failed is not None else done.result()
         for job, answer in zip(jobs, answers, strict=True):
-            if isinstance(answer, _Uncited):
-                self._uncited.append(answer)
+            if isinstance(answer, Uncited):
+                self._citations.add(answer)
             else:
                 _resolve(job, answer)
-        self._cite_next()
         self._pump()
         asyncio.get_running_loop().call_soon(note)
-
-    def _cite_next(self) -> None:
-        """Let the citations of the next request be chosen whose results are long."""
-        while self._uncited and not self._is_citing:
-            waiting = self._uncited.popleft()
-            if not waiting.job.future.done():
-                self._is_citing = True
-                self._start_citing(waiting)
-
-    def _start_citing(self, waiting: _Uncited) -> None:
-        loop = asyncio.get_running_loop()
-
-        def ended(done: Future[Any]) -> None:
-            loop.call_soon_threadsafe(self._end_citing, waiting, done)
-
-        self._citing.submit(_cite_long, waiting).add_done_callback(ended)
-
-    def _end_citing(self, waiting: _Uncited, done: Future[Any]) -> None:
-        self._is_citing = False
-        _resolve(waiting.job, done.exception() or done.result())
-        self._cite_next()
 
     def _search_jobs(self, batch: _Batch, encoded: Callable[[], None], is_large: bool) -> list[Any]:
         """Return the results of each job of a batch, or its error. Runs in a thread, unless it is quick.
@@ -436,24 +397,18 @@ def _metered(job: Job, answer: list[SearchResult] | Exception) -> list[SearchRes
     return answer
 
 
-def _completed(job: Job, answer: list[SearchResult] | Exception, *, can_wait: bool) -> list[Any] | Exception | _Uncited:
+def _completed(job: Job, answer: list[SearchResult] | Exception, *, can_wait: bool) -> list[Any] | Exception | Uncited:
     """Return a job's answer with its citations, converted; or what waits for them, where they take long."""
     if isinstance(answer, Exception):
         return answer
-    if can_wait and (job.texts is not None or isinstance(job.queries, list)):
-        sizes = [len(hit.text) for result in answer for hit in result.hits]
-        if sum(sizes) > _LONG_CHARS or max(sizes, default=0) > _LONG_TEXT_CHARS:
-            return _Uncited(job, answer, 1 + sum(sizes) // _LONG_CHARS)
-    _choose_citations(answer, job.meter)
-    return _converted(job, answer)
+    waiting = uncited(job, answer) if can_wait else None
+    return waiting or _cited(Uncited(job, answer, 1))
 
 
-def _cite_long(waiting: _Uncited) -> list[Any] | Exception:
-    """Return what waited for its citations, converted."""
-    waiting.job.meter.is_in_thread = True
-    with switch_interval.at_most(LONG_WORK_S):
-        _choose_citations(waiting.results, waiting.job.meter)
-        return _converted(waiting.job, waiting.results)
+def _cited(waiting: Uncited) -> list[Any] | Exception:
+    """Return results with their citations, converted."""
+    _choose_citations(waiting.results, waiting.job.meter)
+    return _converted(waiting.job, waiting.results)
 
 
 def _resolve(job: Job, answer: Any) -> None:
