@@ -10,14 +10,33 @@ import json
 import shlex
 import sys
 import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from mvindex.errors import ConfigError, ExtraMissing
 
 FAISS_PACKAGES = ("faiss-cpu", "faiss-gpu", "faiss-gpu-cu12", "faiss-gpu-cu11", "faiss-gpu-cuvs")
+
+
+def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return __getattr__() and __dir__() of a package whose names are imported on first use (PEP 562).
+
+    Args:
+        package: The package.
+        homes: By name, the module of the package that has it.
+
+    """
+
+    def load(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+
+    return load, lambda: sorted(homes)
 
 
 def require(module: str, extra: str, purpose: str) -> ModuleType:

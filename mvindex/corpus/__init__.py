@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mvindex.plugins import lazy_names
 
 if TYPE_CHECKING:
     from mvindex.corpus.folder import Folder, FolderFile, FolderOptions, LeftOut
@@ -35,35 +37,26 @@ __all__ = [
 ]
 
 # Loaded on first use: a search needs the texts below, and no reader.
-_LAZY_EXPORTS = {
-    "BinaryFormat": "formats",
-    "Corpus": "reader",
-    "CorpusOptions": "options",
-    "Folder": "folder",
-    "FolderFile": "folder",
-    "FolderOptions": "folder",
-    "LeftOut": "folder",
-    "MAX_ROW_BYTES": "options",
-    "Reject": "rows",
-    "RejectsWriter": "rejects",
-    "Row": "rows",
-    "Source": "rows",
-    "SourceLocation": "rows",
-    "TextFormat": "formats",
-    "find_format": "registry",
-    "is_folder": "reader",
-    "open_corpus": "reader",
-    "read_documents": "reader",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY_EXPORTS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{_LAZY_EXPORTS[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "BinaryFormat": "formats",
+        "Corpus": "reader",
+        "CorpusOptions": "options",
+        "Folder": "folder",
+        "FolderFile": "folder",
+        "FolderOptions": "folder",
+        "LeftOut": "folder",
+        "MAX_ROW_BYTES": "options",
+        "Reject": "rows",
+        "RejectsWriter": "rejects",
+        "Row": "rows",
+        "Source": "rows",
+        "SourceLocation": "rows",
+        "TextFormat": "formats",
+        "find_format": "registry",
+        "is_folder": "reader",
+        "open_corpus": "reader",
+        "read_documents": "reader",
+    },
+)

@@ -8,7 +8,9 @@ Texts in other files are joined in join.py.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mvindex.plugins import lazy_names
 
 if TYPE_CHECKING:
     from mvindex.io.dpr import import_dpr
@@ -31,26 +33,17 @@ __all__ = [
 ]
 
 # Loaded on first use: most commands need none of them.
-_LAZY_EXPORTS = {
-    "Columns": "validation",
-    "ExportReport": "export",
-    "ImportReport": "import_",
-    "MissingPolicy": "validation",
-    "Target": "import_",
-    "Texts": "join",
-    "export_index": "export",
-    "import_dpr": "dpr",
-    "import_vectors": "files",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY_EXPORTS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{_LAZY_EXPORTS[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "Columns": "validation",
+        "ExportReport": "export",
+        "ImportReport": "import_",
+        "MissingPolicy": "validation",
+        "Target": "import_",
+        "Texts": "join",
+        "export_index": "export",
+        "import_dpr": "dpr",
+        "import_vectors": "files",
+    },
+)

@@ -8,7 +8,9 @@ Trainer(config, "my-encoder", callbacks=[ProgressBar()]).train()
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mvindex.plugins import lazy_names
 
 if TYPE_CHECKING:
     from mvindex_train.callbacks import Callback, CallbackError, RunStart
@@ -34,28 +36,19 @@ __all__ = [
 ]
 
 # Loaded on first use: `mvindex train --help` imports this package.
-_LAZY_EXPORTS = {
-    "Callback": "callbacks",
-    "CallbackError": "callbacks",
-    "Interrupted": "loop",
-    "MLflow": "loggers",
-    "ProgressBar": "progress",
-    "RunStart": "callbacks",
-    "TensorBoard": "loggers",
-    "TrainConfig": "config",
-    "Trainer": "trainer",
-    "WandB": "loggers",
-    "preset": "presets",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY_EXPORTS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{_LAZY_EXPORTS[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "Callback": "callbacks",
+        "CallbackError": "callbacks",
+        "Interrupted": "loop",
+        "MLflow": "loggers",
+        "ProgressBar": "progress",
+        "RunStart": "callbacks",
+        "TensorBoard": "loggers",
+        "TrainConfig": "config",
+        "Trainer": "trainer",
+        "WandB": "loggers",
+        "preset": "presets",
+    },
+)

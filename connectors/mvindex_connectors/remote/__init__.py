@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mvindex.plugins import lazy_names
 
 if TYPE_CHECKING:
     from mvindex_connectors.remote.address import Access
@@ -14,19 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Access", "AsyncIndexClient", "CallSettings", "IndexClient", "ServerAdmin", "ShardedClient"]
 
-_LAZY_EXPORTS = {
-    "Access": "address",
-    "AsyncIndexClient": "async_client",
-    "CallSettings": "retry",
-    "IndexClient": "client",
-    "ServerAdmin": "admin",
-    "ShardedClient": "sharded_client",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY_EXPORTS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{_LAZY_EXPORTS[name]}"), name)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "Access": "address",
+        "AsyncIndexClient": "async_client",
+        "CallSettings": "retry",
+        "IndexClient": "client",
+        "ServerAdmin": "admin",
+        "ShardedClient": "sharded_client",
+    },
+)
