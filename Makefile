@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# The base only, which is there in seconds: all that the demo needs.
+LIGHT := $(if $(wildcard $(READY)),$(READY),$(VENV)/.light)
 DEMO := build/demo
 FULL ?=
 # What to test: make test T=tests/unit/search/test_search.py
@@ -16,8 +18,9 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test check docs docs-release format install proto clean release-check
 
-demo: $(READY)
+demo: $(LIGHT)
 	@mkdir -p $(DEMO)
+	@du -sm $(VENV) | awk '{print "installed: " $$1 " MB"}'
 	$(BIN)/mvindex ingest examples/squad/passages.tsv --index $(DEMO)/squad.mvx
 	$(BIN)/mvindex query --queries examples/squad/one_passage_three_views.tsv --index $(DEMO)/squad.mvx --top-k 1 --explain
 
@@ -46,7 +49,13 @@ format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-install: $(READY)
+# The base, or what EXTRAS names: make install EXTRAS=fast,server
+install: $(if $(filter command line environment,$(origin EXTRAS)),$(READY),$(LIGHT))
+
+$(VENV)/.light: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable .
+	@touch $(VENV)/.light
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -59,7 +68,7 @@ clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
 
 # Builds what would be released, checks it, and runs the quickstart with each extra on each Python that is found.
-# Choose some by PYTHONS=3.11,3.12 and EXTRAS=base,minilm; DRAFT=1 allows the placeholder of the project's address.
+# Choose some by PYTHONS=3.11,3.12 and EXTRAS=base,train; DRAFT=1 allows the placeholder of the project's address.
 release-check: PYTHONS ?= 3.10,3.11,3.12,3.13
 release-check:
 	$(PYTHON) -m venv build/release-tools

@@ -4,8 +4,7 @@
 #     apt-get install --no-install-recommends buildah crun debootstrap
 #     .ci/base_image.sh && MVINDEX_BUILD_IMAGE=1 make test FULL=1 T=tests/serving/test_examples.py
 #
-# The image is named as the Dockerfile's base, with the Python of Debian 12 (3.11) and this machine's settings of pip;
-# torch is limited to constraints.txt, since other versions bring gigabytes of CUDA. Needs root.
+# The image is named as the Dockerfile's base, with the Python of Debian 12 (3.11). Needs root.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export BUILDAH_ISOLATION=chroot STORAGE_DRIVER=vfs
@@ -16,14 +15,10 @@ debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates boo
 ln -s python3 "$root/usr/bin/python"
 cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
 cp constraints.txt "$root/etc/pip-constraints.txt"
-mkdir "$root/opt/wheels"
-wheels=$(python3 -m pip config get global.find-links 2>/dev/null || true)
-[[ ! -d $wheels ]] || cp "$wheels"/torch-*.whl "$root/opt/wheels/"
 cat >"$root/etc/pip.conf" <<'SETTINGS'
 [global]
 cert = /etc/ssl/certs/ca-certificates.crt
 constraint = /etc/pip-constraints.txt
-find-links = /opt/wheels
 retries = 0
 SETTINGS
 

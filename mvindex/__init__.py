@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mvindex.encoder import CallableEncoder, load_encoder
     from mvindex.encoder.sentence_transformers import save_sentence_transformer
     from mvindex.index import Index, IndexProtocol
+    from mvindex.index.awaited import AsyncIndex, open_async
     from mvindex.index.factory import create
     from mvindex.index.factory import open_index as open
     from mvindex.io.sync import SyncOptions, SyncReport, sync_folder
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 __all__ = [
+    "AsyncIndex",
     "CallableEncoder",
     "Citation",
     "Document",
@@ -45,6 +47,7 @@ __all__ = [
     "create",
     "load_encoder",
     "open",
+    "open_async",
     "read_files",
     "repair",
     "restore",
@@ -57,6 +60,7 @@ __all__ = [
 
 # Loaded on first use, so that `import mvindex` costs little.
 _LAZY_EXPORTS = {
+    "AsyncIndex": ("mvindex.index.awaited", "AsyncIndex"),
     "CallableEncoder": ("mvindex.encoder", "CallableEncoder"),
     "Index": ("mvindex.index", "Index"),
     "IndexProtocol": ("mvindex.index", "IndexProtocol"),
@@ -65,6 +69,7 @@ _LAZY_EXPORTS = {
     "create": ("mvindex.index.factory", "create"),
     "load_encoder": ("mvindex.encoder", "load_encoder"),
     "open": ("mvindex.index.factory", "open_index"),
+    "open_async": ("mvindex.index.awaited", "open_async"),
     "read_files": ("mvindex.corpus.files", "read_files"),
     "repair": ("mvindex.maintenance.dispatch", "repair"),
     "restore": ("mvindex.maintenance.backups", "restore"),

@@ -14,6 +14,7 @@ MvindexError
         StaleReader             the files of this snapshot are gone; open again
         NoSuchIndex             the server holds no index of that name
     QueryError                  a query, filter or search argument is wrong
+        CursorExpired           a cursor is of another index or query, or remembers too much
     EngineError                 a search engine failed
         EngineMissing           no such engine is installed
         EngineUnavailable       the engine cannot be reached or loaded
@@ -80,6 +81,10 @@ class StaleReader(StoreError):
 
 class QueryError(MvindexError):
     """A query, filter or search argument is wrong."""
+
+
+class CursorExpired(QueryError):
+    """The cursor of a page cannot go on: it is of another index or query, or has shown more than it remembers."""
 
 
 class EngineError(MvindexError):

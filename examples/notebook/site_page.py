@@ -15,3 +15,8 @@ def on_files(files: Any, config: Any) -> Any:
     for name, content in {"notebook.md": page, **resources["outputs"]}.items():
         files.append(File.generated(config, name, content=content))
     return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Lead links to the notebook, which in a checkout are to its file, to that page."""
+    return markdown.replace("](../examples/notebook/first_index.ipynb)", "](notebook.md)")

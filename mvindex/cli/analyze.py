@@ -79,7 +79,7 @@ def analyze(  # noqa: PLR0913 - each option is a flag of the command
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Also write the report as one HTML file (needs the extra report).",
+            help="Also write the report as one HTML file (needs the extra reports).",
             rich_help_panel=OUTPUT_PANEL,
         ),
     ] = None,

@@ -43,7 +43,7 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
         str | None,
         typer.Option(
             help="Build this kind: exact (a scan), or one of an installed engine: flat (exact), graph, hnsw, ivf-flat, "
-            "ivf-sq8, ivf-pq, ivf-rabitq; for Milvus, see mvindex info (default: by size, memory and --target-recall)."
+            "ivf-sq8, ivf-pq, ivf-rabitq. For Milvus, see mvindex info. Default: by size, memory and --target-recall."
         ),
     ] = None,
     index: IndexOption = None,
@@ -55,8 +55,11 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
         typer.Option("--set", metavar="NAME=NUMBER", help="Set another parameter of the kind; may be repeated."),
     ] = None,
     target_recall: Annotated[
-        float, typer.Option(help="Without --kind, choose one that finds this share of the exact top-k.")
-    ] = 0.97,
+        float,
+        typer.Option(
+            help="Find this share of the exact top-k: without --kind by the choice of one, with kind graph by its beam."
+        ),
+    ] = 0.98,
     shard: Annotated[int | None, typer.Option(help="Build this shard only, from 0; needs --kind.")] = None,
     train_only: Annotated[
         bool,
@@ -89,8 +92,8 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
 ) -> None:
     """Build a search engine over all documents and make it the active one.
 
-    --kind exact removes it, and writes the copies of views that the certified scan reads to a file of a byte a
-    dimension, where the index is large enough: each new process then maps it at its first exact query.
+    --kind exact removes it. Where the index is large enough, it writes copies of the views that the certified scan
+    reads, a byte a dimension. Each new process then maps their file at its first exact query.
 
     Derived files that are damaged (see mvindex verify) are rebuilt first. An interrupted ivf build continues where it
     stopped. Run mvindex tune afterwards to choose its search parameters.
@@ -130,13 +133,13 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
         return
     with _open_for_build(index) as target:
         with explain_wait("checking the lexical index, all of it"):
-            is_lexical_rebuilt = target.rebuild_lexical_if_damaged()
+            is_lexical_rebuilt = target.admin.rebuild_lexical_if_damaged()
         if is_lexical_rebuilt:
             note("rebuilt from the texts: the lexical index")
-        if target.rebuild_columns_if_damaged():
+        if target.admin.rebuild_columns_if_damaged():
             note("rebuilt from the metadata: the columns of filter fields")
         with show_step_progress() as on_progress:
-            built = target.build(**chosen, target_recall=target_recall, on_progress=on_progress)
+            built = target.admin.build(**chosen, target_recall=target_recall, on_progress=on_progress)
         row = asdict(built)
         row["seconds"] = round(time.monotonic() - started, 2)
         measured = None if measured_questions is None else _measure_recall(target, measured_questions, cutoffs)
@@ -157,11 +160,27 @@ def _summary(row: Mapping[str, Any]) -> list[str]:
         f"The engine is now {row['kind']}: {row['views']:,} views of {row['documents']:,} documents, {size}, "
         f"built in {took}."
     ]
+    measured = row.get("measured")
     if row["kind"] in ("exact", "flat"):
         said.append("Its results are exact.")
+    elif measured:
+        said.append(
+            f"Of {measured['questions']} questions made of stored views it finds {measured['recall_10']:.1%} of the "
+            f"best 10 and {measured['recall_100']:.1%} of the best 100."
+        )
+        said.append(_costs_of(measured))
     else:
         said.append("Its results are approximate: mvindex tune measures their recall and sets its search parameters.")
     return said
+
+
+def _costs_of(measured: Mapping[str, Any]) -> str:
+    """Return what a query costs by the engine and by the scan, and so which of them answers."""
+    shown = [
+        f"{measured[f'ms_{documents}']:.2f} and {measured[f'exact_ms_{documents}']:.2f} for the best {documents}"
+        for documents in (10, 100)
+    ]
+    return f"CPU milliseconds a query, by the engine and by the exact scan: {', '.join(shown)}. The faster one answers."
 
 
 def _build_shard(path: Path, shard: int | None, chosen: Mapping[str, Any], output: Output) -> None:
@@ -218,7 +237,7 @@ def _build_table(place: str | None, lexical: str | None, fields: Sequence[str], 
         if lexical is None:
             with show_step_progress() as on_progress:
                 on_progress("reading metadata", 0, 1)
-                target.set_filter_fields({**target.info().filter_fields, **declared} if declared else {})
+                target.admin.set_filter_fields({**target.info().filter_fields, **declared} if declared else {})
             row["filter_fields"] = target.info().filter_fields
         else:
             _set_lexical(target, lexical)
@@ -233,9 +252,9 @@ def _set_lexical(index: Index, lexical: str) -> None:
 
     with show_count_progress("indexing terms", None) as advance:
         if lexical == NONE:
-            index.disable_lexical()
+            index.admin.disable_lexical()
         else:
-            index.enable_lexical(lexical, advance)
+            index.admin.enable_lexical(lexical, advance)
 
 
 def _open_for_build(place: str | None) -> Index:

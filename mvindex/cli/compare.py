@@ -26,7 +26,7 @@ MeasureOption = Annotated[
     list[str] | None,
     typer.Option(
         "--measure",
-        help="Compare by this measure of ir-measures, such as nDCG@10 (default), MRR@10, R@100; may be repeated.",
+        help="Compare by this measure, such as nDCG@10 (default), MRR@10, R@100, AP, P(rel=2)@5; may be repeated.",
     ),
 ]
 

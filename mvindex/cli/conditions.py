@@ -9,18 +9,21 @@ from typing import Any
 from mvindex.errors import QueryError
 from mvindex.store.dates import DATE_KEY, parse_period
 from mvindex.store.fields import ID
+from mvindex.store.filters import OPERATORS, Takes
 
 _SIGNS = {"=": "eq", "==": "eq", "!=": "ne", "<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
-_OF_LISTS = ("in", "nin", "contains_any", "contains_all")
+_OF_LISTS = tuple(word for word, operator in OPERATORS.items() if operator.takes.is_list)
+_WORDS = (*_OF_LISTS, *(word for word, operator in OPERATORS.items() if operator.takes is Takes.MEMBER))
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
 _ITEM = rf'(?:{_QUOTED}|[^\s"<>=!,\[\]]+)'
 _CONDITION = re.compile(
     rf"""\s*(?P<field>[^\s<>=!"']+)
-    \s*(?P<operator>==|!=|<=|>=|=|<|>|(?<=\s)(?:{"|".join(_OF_LISTS)}|contains)(?=[\s\["]))
+    \s*(?P<operator>==|!=|<=|>=|=|<|>|(?<=\s)(?:{"|".join(_WORDS)})(?=[\s\["]))
     \s*(?P<value>{_QUOTED}|\[\s*(?:{_ITEM}(?:\s*,\s*{_ITEM})*\s*)?\]|[^\s"<>=!\[][^\s"<>=!]*)""",
     re.VERBOSE,
 )
 _AND = re.compile(r"\s+and\s+", re.IGNORECASE)
+_REST = re.compile(r"\s*\S")
 
 
 def parse_conditions(text: str) -> dict[str, Any]:
@@ -40,7 +43,7 @@ def parse_conditions(text: str) -> dict[str, Any]:
         operator = _SIGNS.get(found["operator"], found["operator"])
         conditions.append({found["field"]: {operator: _operand(found["field"], operator, found["value"])}})
         place = found.end()
-        if not text[place:].strip():
+        if not _REST.match(text, place):
             return conditions[0] if len(conditions) == 1 else {"and": conditions}
         joined = _AND.match(text, place)
         if joined is None:

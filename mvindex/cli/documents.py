@@ -154,7 +154,10 @@ def _summary(row: Mapping[str, Any]) -> list[str]:
     if row["missing_shards"]:
         said.append(f"WITHOUT shards {', '.join(map(str, row['missing_shards']))}.")
     if row["fresh_documents"]:
-        said.append(f"{row['fresh_documents']:,} documents are newer than the engine: mvindex build adds them to it.")
+        command = "compact" if row["kind"] == "graph" else "build"
+        said.append(
+            f"{row['fresh_documents']:,} documents are newer than the engine: mvindex {command} adds them to it."
+        )
     if row["num_deleted"]:
         said.append(f"{row['num_deleted']:,} deleted or replaced rows take space: mvindex compact gives it back.")
     return said

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, replace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mvindex.cli.compare import MeasureOption, print_comparison
+from mvindex.cli.gate import REFUSED, SECTIONS, Gate, append_summary, parse_thresholds
 from mvindex.cli.options import (
     QUESTION_BATCH,
     QUESTIONS,
@@ -43,6 +44,11 @@ from mvindex.cli.options import (
     split_batches,
 )
 from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
+
+if TYPE_CHECKING:
+    from mvindex.measure.compare import RunReport
+
+GATE = "Gate"
 
 
 def evaluate(  # noqa: PLR0913 - each option is a flag of the command
@@ -90,6 +96,31 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
             rich_help_panel=QUESTIONS,
         ),
     ] = False,
+    fail_below: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MEASURE=VALUE",
+            help="Exit with 3 where a measure is below a value: R@1=.85, gold.R@1=.85, nDCG@10=.4; may be repeated.",
+            rich_help_panel=GATE,
+        ),
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            help="Exit with 3 where the index is worse than this TREC run, --trec of an earlier eval, and that is "
+            "hardly chance.",
+            rich_help_panel=GATE,
+        ),
+    ] = None,
+    summary: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Append the measures as Markdown to this file, such as $GITHUB_STEP_SUMMARY.",
+            rich_help_panel=GATE,
+        ),
+    ] = None,
     filter_json: FilterOption = None,
     scoring: ScoringOption = "max",
     temperature: TemperatureOption = None,
@@ -118,6 +149,8 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
     Example: mvindex eval --questions questions.jsonl
 
     Example: mvindex eval --index corpus.mvx --questions queries.jsonl --qrels qrels.tsv --json
+
+    Example: mvindex eval --questions questions.jsonl --fail-below R@1=.85 --baseline main.run
     """
     from mvindex.cli.progress import show_count_progress
     from mvindex.measure.compare import read_run
@@ -125,7 +158,7 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
     from mvindex.measure.questions import read_qrels, read_questions
     from mvindex.measure.run_files import open_run
 
-    options = parse_search_options(
+    request = parse_search_options(
         filter_json=filter_json,
         scoring=scoring,
         temperature=temperature,
@@ -138,12 +171,14 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
         operators=operators,
     )
     reranking = parse_rerank_options(rerank, rerank_on, rerank_depth)
+    thresholds = parse_thresholds(fail_below or [])
     cutoffs, question_format = parse_cutoffs(at), parse_question_format(format)
     questions, qrels = find_judged_files(questions, qrels, split)
     judged = read_qrels(qrels) if qrels else None
     _check_judged({"--compare": compare, "--measure": measure}, judged is not None)
     others = {path: read_run(path) for path in compare or ()}
-    from mvindex.cli.search import Searcher, describe_search
+    gate = Gate(thresholds=thresholds, baseline=baseline, run=None if baseline is None else read_run(baseline))
+    from mvindex.cli.search import Searcher
 
     with (
         open_chosen(index, device, allow_partial=allow_partial) as target,
@@ -151,34 +186,38 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
     ):
         # Without a shard, its documents would look like gold documents that the index does not have.
         documents = None if target.missing_shards else target
-        measures = [f"R@{cutoff}" for cutoff in cutoffs] + (measure or [])
+        cutoffs = (*cutoffs, *gate.cutoffs)
+        measures = [f"R@{cutoff}" for cutoff in cutoffs] + (measure or []) + gate.judged_measures
         evaluation = Evaluation(cutoffs, judged, regex, documents, citations=citations, measures=measures)
-        options = replace(options, top_k=evaluation.needed_depth)
         own: dict[str, list[str]] = {}
-        searcher, named = Searcher(target, options, reranking, device), describe_search(target, options, reranking)
+        gold: dict[str, dict[str, int]] = {}
+        searcher = Searcher(target, replace(request, top_k=evaluation.needed_depth), reranking, device)
         with show_count_progress("questions", None) as advance:
             for batch in split_batches(read_questions(questions, question_format), QUESTION_BATCH):
                 results = searcher.search([question.text for question in batch])
                 for question, result in zip(batch, results, strict=True):
                     evaluation.add(question, result)
-                    if others:
+                    if question.passage_id is not None:
+                        gold[question.id] = {question.passage_id: 1}
+                    if others or baseline is not None:
                         own[question.id] = [hit.id for hit in result.hits]
                     if run is not None:
                         run.add(question.id, result.hits)
                 advance(len(batch))
         missing = list(target.missing_shards)
-        report = evaluation.report() | named | ({"missing_shards": missing} if missing else {})
-    if not others or judged is None:
-        _print_report(report, output)
-        return
+        report = evaluation.report() | searcher.described | ({"missing_shards": missing} if missing else {})
     from mvindex.measure.compare import DEFAULT_MEASURES, compare_runs
 
-    compared = compare_runs({**others, "this": own}, judged, measure or DEFAULT_MEASURES)
-    if output is not Output.TABLE:
-        print_report("", report | {"compared": asdict(compared)}, output)
-        return
-    _print_report(report, output)
-    print_comparison(compared, output)
+    compared = None
+    if others and judged is not None:
+        compared = compare_runs({**others, "this": own}, judged, measure or DEFAULT_MEASURES)
+    verdict = gate.verdict(report, own, gold if judged is None else judged, measure)
+    _print_all(report, compared, verdict.as_json() if gate.is_set else None, output)
+    if summary is not None:
+        append_summary(summary, report, verdict)
+    verdict.show()
+    if not verdict.passed:
+        raise typer.Exit(REFUSED)
 
 
 def _check_judged(options: Mapping[str, object], is_judged: bool) -> None:
@@ -188,12 +227,25 @@ def _check_judged(options: Mapping[str, object], is_judged: bool) -> None:
             raise typer.BadParameter(f"{name}: needs judgements, --qrels FILE")
 
 
+def _print_all(
+    report: Mapping[str, Any], compared: RunReport | None, gate: Mapping[str, Any] | None, output: Output
+) -> None:
+    """Print the report, the comparison with other runs, and, for programs, the gate."""
+    if output is Output.TABLE:
+        _print_report(report, output)
+        if compared is not None:
+            print_comparison(compared, output)
+        return
+    added = {"compared": None if compared is None else asdict(compared), "gate": gate}
+    print_report("", {**report, **{name: value for name, value in added.items() if value is not None}}, output)
+
+
 def _print_report(report: Mapping[str, Any], output: Output) -> None:
     """Print the report; for people, shares of questions in percent and other measures as numbers."""
     if output is not Output.TABLE:
         print_report("", report, output)
         return
-    for section in ("gold", "answer", "citations", "gold_citations", "qrels"):
+    for section in SECTIONS:
         if section in report:
             shown = {name: _shown_measure(section, name, value) for name, value in report[section].items()}
             print_report(f"{section.replace('_', ' ')} ({report['counts'][section]:,} questions)", shown, output)

@@ -1,9 +1,9 @@
-"""The commands `mvindex import dpr`, `faiss`, `milvus-bulk` and `vectors`."""
+"""The commands `mvindex import dpr`, `faiss`, `milvus`, `milvus-bulk` and `vectors`."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from mvindex.io.import_ import ImportReport, Target
     from mvindex.io.join import Texts
 
-# The heading of options in the help.
-_COLUMNS = "Columns"
+# The headings of options in the help.
+_COLUMNS, _FIELDS = "Columns", "Fields"
 
 IndexArgument = Annotated[
     str,
@@ -73,6 +73,9 @@ LexicalOption = Annotated[
         help="Search these terms beside the vectors: unicode, english or bigrams (docs/how-to/hybrid.md).",
         rich_help_panel=NEW_INDEX,
     ),
+]
+InnerProductOption = Annotated[
+    bool, typer.Option("--accept-inner-product", help="Import an L2 index whose vectors are not of length 1.")
 ]
 MemoryOption = Annotated[
     str | None,
@@ -145,10 +148,7 @@ def faiss(  # noqa: PLR0913 - each option is a flag of the command
     accept_reconstructions: Annotated[
         bool, typer.Option("--accept-reconstructions", help="Import what the codes of a quantized index decode to.")
     ] = False,
-    accept_inner_product: Annotated[
-        bool,
-        typer.Option("--accept-inner-product", help="Import an L2 index whose vectors are not of length 1."),
-    ] = False,
+    accept_inner_product: InnerProductOption = False,
     encoder: EncoderOption = None,
     dtype: DtypeOption = None,
     lexical: LexicalOption = None,
@@ -169,6 +169,57 @@ def faiss(  # noqa: PLR0913 - each option is a flag of the command
     read = find_importer("faiss")
     with show_step_progress() as on_progress:
         report = read(file, target, texts, ids=ids, memory_bytes=memory, on_progress=on_progress, **options)
+    _print(report, output)
+
+
+def _field_option(what: str, flag: str) -> Any:
+    return typer.Option(
+        flag, metavar="NAME", help=f"Take {what} from this field (default: by its name).", rich_help_panel=_FIELDS
+    )
+
+
+@import_app.command()
+def milvus(  # noqa: PLR0913 - each option is a flag of the command
+    address: Annotated[
+        str,
+        typer.Argument(
+            metavar="ADDRESS", help="Copy milvus://HOST:PORT/COLLECTION or milvus-lite:PATH.db?collection=NAME."
+        ),
+    ],
+    index: IndexArgument,
+    vector_field: Annotated[str | None, _field_option("vectors", "--vector-field")] = None,
+    id_field: Annotated[str | None, _field_option("the document's id", "--id-field")] = None,
+    text_field: Annotated[str | None, _field_option("the text of a row", "--text-field")] = None,
+    order_field: Annotated[str | None, _field_option("the order of a document's rows", "--order-field")] = None,
+    title_field: Annotated[str | None, _field_option("the document's title", "--title-field")] = None,
+    accept_inner_product: InnerProductOption = False,
+    encoder: EncoderOption = None,
+    dtype: DtypeOption = None,
+    lexical: LexicalOption = None,
+    output: OutputOption = Output.TABLE,
+    as_json: JsonOption = False,
+) -> None:
+    """Import a collection that others made in Milvus: rows with a vector, a text and the id of their document.
+
+    Rows of one id become a document with its views, each of which stands for the text of its row. Nothing is encoded.
+    After a kill, the same command continues (docs/how-to/milvus.md).
+
+    Example: mvindex import milvus 'milvus-lite:old.db?collection=chunks' --index corpus.mvx --id-field doc_id
+    """
+    from mvindex.cli.progress import show_step_progress
+    from mvindex.index.backends import find_importer
+
+    read = find_importer("milvus")
+    target = _target(index, encoder, dtype, lexical)
+    fields = {
+        "vector_field": vector_field,
+        "id_field": id_field,
+        "text_field": text_field,
+        "order_field": order_field,
+        "title_field": title_field,
+    }
+    with show_step_progress() as on_progress:
+        report = read(address, target, **fields, accept_inner_product=accept_inner_product, on_progress=on_progress)
     _print(report, output)
 
 

@@ -155,8 +155,8 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
         typer.Option(
             metavar="TERMS",
             help="Search these terms beside the views: unicode, english (stems), bigrams (quicker for "
-            "Chinese, Japanese, Korean, Thai), auto (which of them suits the first texts; the default in a directory) "
-            "or none (docs/how-to/hybrid.md).",
+            "Chinese, Japanese, Korean, Thai) or none. auto, the default in a directory, takes what suits the first "
+            "texts (docs/how-to/hybrid.md).",
             rich_help_panel=NEW_INDEX,
         ),
     ] = None,

@@ -23,7 +23,8 @@ _SHOWN_PROBLEMS = 50
 def compact(index: IndexOption = None, output: OutputOption = Output.TABLE, as_json: JsonOption = False) -> None:
     """Give back the disk space of deleted and replaced documents. Readers continue; writers wait.
 
-    Needs disk space for a second copy while it runs. If interrupted, it changes nothing.
+    Needs disk space for a second copy while it runs. If interrupted, it changes nothing. A graph takes in the documents
+    that it lacks.
 
     Example: mvindex compact --index corpus.mvx
     """
@@ -33,7 +34,7 @@ def compact(index: IndexOption = None, output: OutputOption = Output.TABLE, as_j
         row = dict(run_job(index, lambda admin: admin.compact()))
     else:
         with open_chosen_local(index) as target, show_count_progress("documents", len(target)) as advance:
-            row = asdict(target.compact(advance))
+            row = asdict(target.admin.compact(advance))
     print_report("compact", row, output)
     if row["is_old_in_use"]:
         note("a reader still uses the old files; they are deleted by the first write after it has closed or refreshed")
@@ -70,9 +71,9 @@ def snapshot(
         return
     with open_chosen_local(index) as target, show_count_progress("bytes", target.info().size_bytes) as advance:
         if keep is None:
-            row = asdict(target.snapshot(place, advance))
+            row = asdict(target.admin.snapshot(place, advance))
         else:
-            row = asdict(take_backup(target.snapshot, place, keep, advance))
+            row = asdict(take_backup(target.admin.snapshot, place, keep, advance))
     print_report("snapshot", row, output)
 
 
@@ -122,7 +123,7 @@ def verify(
         if salvage is not None:
             index_directory(index)  # raises Unsupported
         with open_chosen_local(index) as target, show_count_progress("bytes", None) as advance:
-            report = target.verify(advance)
+            report = target.admin.verify(advance)
     else:
         path = index_directory(index)
         with show_count_progress("bytes", size_of(path)) as advance:

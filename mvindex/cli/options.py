@@ -18,12 +18,13 @@ import typer
 from mvindex.cli.output import OUTPUT_PANEL
 from mvindex.errors import ConfigError, QueryError, Unsupported
 from mvindex.paths import user_path
+from mvindex.search.flags import SEARCH_FLAGS
 
 if TYPE_CHECKING:
     from mvindex.index import Index, IndexProtocol
     from mvindex.measure.questions import QuestionFormat
     from mvindex.search.fusion import Mode
-    from mvindex.search.options import SearchOptions
+    from mvindex.search.request import SearchRequest
 
 T = TypeVar("T")
 Choice = TypeVar("Choice", bound=Enum)
@@ -36,7 +37,7 @@ def _use_threads(count: int | None) -> None:
 
 
 # Headings of options in the help of a command; those of --output are in output.py.
-SEARCH, HYBRID, RERANK = "Search", "Hybrid search", "Reranking"
+SEARCH, HYBRID = SEARCH_FLAGS["top_k"].heading, SEARCH_FLAGS["fusion"].heading
 QUESTIONS, CORPUS, FOLDERS, NEW_INDEX = "Questions", "Corpus", "Folders", "A new index"
 MACHINE = "This machine"
 
@@ -44,6 +45,18 @@ MACHINE = "This machine"
 def _choices(*names: str) -> Callable[[], list[str]]:
     """Return what completes an option that takes one of these names."""
     return lambda: list(names)
+
+
+def search_option(name: str, *declared: str, metavar: str | None = None) -> Any:
+    """Return an option of a search, as SEARCH_FLAGS describes it."""
+    flag = SEARCH_FLAGS[name]
+    return typer.Option(
+        *declared,
+        metavar=metavar,
+        help=flag.help,
+        rich_help_panel=flag.heading,
+        autocompletion=_choices(*flag.choices) if flag.choices else None,
+    )
 
 
 IndexOption = Annotated[
@@ -84,21 +97,18 @@ ThreadsOption = Annotated[
         rich_help_panel=MACHINE,
     ),
 ]
-TopKOption = Annotated[int, typer.Option("--top-k", "-k", help="Return so many documents.", rich_help_panel=SEARCH)]
-FilterOption = Annotated[
-    str | None,
-    typer.Option(
-        "--filter",
-        metavar="CONDITIONS",
-        help="Keep documents whose metadata meet conditions: 'year >= 1990 and tags contains oil', or JSON, "
-        '\'{"year": {"gte": 1990}}\'.',
-        rich_help_panel=SEARCH,
-    ),
-]
-ExactOption = Annotated[
-    bool,
-    typer.Option("--exact", help="Return certified results, whatever engine is active.", rich_help_panel=SEARCH),
-]
+TopKOption = Annotated[int, search_option("top_k", "--top-k", "-k")]
+OffsetOption = Annotated[int, search_option("offset", "--offset")]
+CursorOption = Annotated[str | None, search_option("cursor", "--cursor", metavar="TEXT")]
+LikeOption = Annotated[str | None, search_option("like", "--like", metavar="ID")]
+PositivesOption = Annotated[list[str] | None, search_option("positives", "--positives", metavar="ID")]
+NegativesOption = Annotated[list[str] | None, search_option("negatives", "--negatives", metavar="ID")]
+CitationsOption = Annotated[int | None, search_option("citations", "--citations")]
+ContextOption = Annotated[int, search_option("context", "--context")]
+MaxCharsOption = Annotated[int | None, search_option("max_chars", "--max-chars")]
+DiversityOption = Annotated[float | None, search_option("diversity", "--diversity")]
+FilterOption = Annotated[str | None, search_option("filter", "--filter", metavar="CONDITIONS")]
+ExactOption = Annotated[bool, search_option("exact", "--exact")]
 PartialOption = Annotated[
     bool,
     typer.Option(
@@ -107,82 +117,17 @@ PartialOption = Annotated[
         rich_help_panel=SEARCH,
     ),
 ]
-ScoringOption = Annotated[
-    str,
-    typer.Option(
-        metavar="max|drpq",
-        help="Score a document by its best view (max), or by the softmax mean over all its views (drpq).",
-        rich_help_panel=SEARCH,
-        autocompletion=_choices("max", "drpq"),
-    ),
-]
-TemperatureOption = Annotated[
-    float | None,
-    typer.Option(
-        help="Divide view scores by this in the softmax of drpq (default: that of the index).", rich_help_panel=SEARCH
-    ),
-]
-CandidatesOption = Annotated[
-    int | None,
-    typer.Option(help="Look at so many view hits for drpq; only what they prove is certified.", rich_help_panel=SEARCH),
-]
-ModeOption = Annotated[
-    str,
-    typer.Option(
-        metavar="MODE",
-        help="Search by views (dense), by terms (lexical, BM25) or by both (hybrid). auto is hybrid where the index "
-        "has terms, else dense (docs/how-to/hybrid.md).",
-        rich_help_panel=SEARCH,
-        autocompletion=_choices("auto", "dense", "lexical", "hybrid"),
-    ),
-]
+ScoringOption = Annotated[str, search_option("scoring", "--scoring", metavar="max|drpq")]
+TemperatureOption = Annotated[float | None, search_option("temperature", "--temperature")]
+CandidatesOption = Annotated[int | None, search_option("candidates", "--candidates")]
+ModeOption = Annotated[str, search_option("mode", "--mode", metavar="MODE")]
 HybridOption = Annotated[bool, typer.Option("--hybrid", help="Short for --mode hybrid.", rich_help_panel=HYBRID)]
-FusionOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="METHOD",
-        help="Fuse the scores by zscore, minmax or rrf (default: as tuned, else zscore).",
-        rich_help_panel=HYBRID,
-        autocompletion=_choices("zscore", "minmax", "rrf"),
-    ),
-]
-OperatorsOption = Annotated[
-    bool,
-    typer.Option(
-        "--operators",
-        help='Require "quoted phrases" and +words, exclude -words. Without this option these signs mean nothing.',
-        rich_help_panel=HYBRID,
-    ),
-]
-WeightsOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DENSE,LEXICAL",
-        help="Weigh the dense and the lexical score by these (default: as tuned, or 1,1).",
-        rich_help_panel=HYBRID,
-    ),
-]
-RerankOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="CHECKPOINT",
-        help="Rerank the hits by a cross-encoder: a directory or a hub id.",
-        rich_help_panel=RERANK,
-    ),
-]
-RerankOnOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="snippet|text",
-        help="Let it read the snippet (default) or the text of each hit.",
-        rich_help_panel=RERANK,
-        autocompletion=_choices("snippet", "text"),
-    ),
-]
-RerankDepthOption = Annotated[
-    int | None,
-    typer.Option(help="Rerank so many documents (default: 50, or --top-k if larger).", rich_help_panel=RERANK),
-]
+FusionOption = Annotated[str | None, search_option("fusion", "--fusion", metavar="METHOD")]
+OperatorsOption = Annotated[bool, search_option("operators", "--operators")]
+WeightsOption = Annotated[str | None, search_option("weights", "--weights", metavar="DENSE,LEXICAL")]
+RerankOption = Annotated[str | None, search_option("rerank", "--rerank", metavar="CHECKPOINT")]
+RerankOnOption = Annotated[str | None, search_option("rerank_on", "--rerank-on", metavar="snippet|text")]
+RerankDepthOption = Annotated[int | None, search_option("rerank_depth", "--rerank-depth")]
 SplitOption = Annotated[
     str | None,
     typer.Option(
@@ -401,8 +346,14 @@ def parse_search_options(  # noqa: PLR0913 - one parameter for each option of th
     fusion: str | None = None,
     weights: str | None = None,
     operators: bool = False,
-) -> SearchOptions:
-    """Return the options of a search, checked before an index is opened.
+    offset: int = 0,
+    cursor: str | None = None,
+    citations: int | None = None,
+    context: int = 0,
+    max_chars: int | None = None,
+    diversity: float | None = None,
+) -> SearchRequest:
+    """Return the request of a search without queries, checked before an index is opened.
 
     Raises:
         typer.BadParameter: For unknown names, and options that do not go together.
@@ -411,7 +362,7 @@ def parse_search_options(  # noqa: PLR0913 - one parameter for each option of th
     """
     from mvindex.kernels.score import Aggregate
     from mvindex.search.fusion import Method, Mode
-    from mvindex.search.options import SearchOptions
+    from mvindex.search.request import parse_options
 
     aggregate = parse_choice("--scoring", scoring, Aggregate)
     chosen = _parse_mode(mode, hybrid)
@@ -431,17 +382,23 @@ def parse_search_options(  # noqa: PLR0913 - one parameter for each option of th
     for option, text in (("--fusion", fusion), ("--weights", weights)):
         if text is not None and chosen not in (Mode.AUTO, Mode.HYBRID):
             raise typer.BadParameter(f"{option} {text}: belongs to --hybrid, got --mode {chosen.value}")
-    return SearchOptions.parse(
+    return parse_options(
         top_k,
         parse_filter(filter_json),
-        scoring,
-        exact,
+        scoring=scoring,
+        exact=exact,
         temperature=temperature,
         candidates=candidates,
         mode=chosen.value,
         fusion=fusion,
         weights=None if weights is None else _parse_weights(weights),
         operators=operators,
+        offset=offset,
+        cursor=cursor,
+        citations=citations,
+        context=context,
+        max_chars=max_chars,
+        diversity=diversity,
     )
 
 

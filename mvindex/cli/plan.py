@@ -73,7 +73,7 @@ def plan(  # noqa: PLR0913 - each option is a flag of the command
     ] = 10,
     target_recall: Annotated[
         float, typer.Option(help="Find this share of the exact top_k.", rich_help_panel=SEARCH)
-    ] = 0.97,
+    ] = 0.98,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""The program: its commands, the commands of add-ons, and exit codes: 0 done, 1 error, 2 wrong usage."""
+"""The program: its commands, the commands of add-ons, and exit codes: 0 done, 1 error, 2 wrong usage, 3 refused."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ _COMMANDS = {
     "ingest": "ingest:ingest",
     "sync": "sync:sync",
     "query": "query:query",
+    "grep": "grep:grep",
     "eval": "eval:evaluate",
     "compare": "compare:compare",
     "analyze": "analyze:analyze",
@@ -56,6 +57,7 @@ _HEADINGS = {
     },
     "Search": {
         "query": "Search: documents, each with the sentence that answers best.",
+        "grep": "Search the files of a folder, without an index.",
         "get": "Show documents by id.",
         "info": "Show what an index holds and how it searches.",
         "serve": "Serve indexes over gRPC and HTTP, with a search page.",
@@ -86,6 +88,8 @@ _HEADINGS = {
     },
 }
 
+# The exit code of an error where it is not 1: of grep that means that nothing was found.
+_ERROR_CODES = {"grep": 2}
 # Of a message, which may quote a file.
 _MAX_MESSAGE_CHARS = 4_000
 _is_debug = False
@@ -152,7 +156,7 @@ def full_app() -> typer.Typer:
 
 
 def main() -> None:
-    """Run the program; our errors become one line on stderr and exit code 1."""
+    """Run the program; our errors become one line on stderr and exit code 1, of grep 2."""
     # Files that everyone may write are nobody's intention.
     os.umask(os.umask(0o077) | 0o002)
     try:
@@ -183,7 +187,7 @@ def _fail(err: BaseException, message: str) -> None:
     # What is wrong may be a whole file of one line.
     shown = message if len(message) <= _MAX_MESSAGE_CHARS else f"{message[:_MAX_MESSAGE_CHARS]}..."
     sys.stderr.write(escape_controls(f"mvindex: {shown}\n"))
-    sys.exit(1)
+    sys.exit(_ERROR_CODES.get(_command(), 1))
 
 
 def _discard_output() -> None:
@@ -192,9 +196,14 @@ def _discard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _command() -> str:
+    """Return the command of this call; "" where none is named."""
+    return next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+
+
 def _chosen_app() -> typer.Typer:
     """Return the program with the command of this call, or with all where it is not one of our own."""
-    name = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    name = _command()
     if name in _COMMANDS or name in _HIDDEN:
         return make_app([name])
     _add_commands()

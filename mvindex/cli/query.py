@@ -12,16 +12,25 @@ from mvindex.cli.options import (
     QUESTION_BATCH,
     QUESTIONS,
     CandidatesOption,
+    CitationsOption,
+    ContextOption,
+    CursorOption,
     DeviceOption,
+    DiversityOption,
     ExactOption,
     FilterOption,
     ForceRunOption,
     FusionOption,
     HybridOption,
     IndexOption,
+    LikeOption,
+    MaxCharsOption,
     ModeOption,
+    NegativesOption,
+    OffsetOption,
     OperatorsOption,
     PartialOption,
+    PositivesOption,
     QuestionFormatOption,
     RerankDepthOption,
     RerankOnOption,
@@ -48,7 +57,8 @@ if TYPE_CHECKING:
     from mvindex.cli.results import Explained
     from mvindex.measure.run_files import RunWriter
     from mvindex.records import SearchResult
-    from mvindex.search.options import SearchOptions
+    from mvindex.search.like import Like
+    from mvindex.search.request import SearchRequest
 
 
 # The id of a query that is given by itself.
@@ -89,6 +99,15 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
     ] = None,
     format: QuestionFormatOption = None,
     top_k: TopKOption = 10,
+    offset: OffsetOption = 0,
+    cursor: CursorOption = None,
+    like: LikeOption = None,
+    positives: PositivesOption = None,
+    negatives: NegativesOption = None,
+    citations: CitationsOption = None,
+    context: ContextOption = 0,
+    max_chars: MaxCharsOption = None,
+    diversity: DiversityOption = None,
     filter_json: FilterOption = None,
     scoring: ScoringOption = "max",
     temperature: TemperatureOption = None,
@@ -126,14 +145,21 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
     Example: mvindex query "when did the oil crisis begin?" --top-k 5
 
     Example: mvindex query --queries questions.jsonl --output trec > dense.run
+
+    Example: mvindex query --like doc-7 --negatives doc-9
     """
     if output is ResultOutput.TREC:
         if trec is not None:
             raise typer.BadParameter(f"--output trec prints the run file; give it without --trec {trec}")
         trec = "-"
-    _check_source(text, queries, format)
+    documents = None
+    if like is not None or positives or negatives:
+        from mvindex.search.like import parse_like
+
+        documents = parse_like(like, positives or (), negatives or ())
+    _check_source(text, queries, format, documents, explain=explain)
     _check_group_options(also, combine, text=text, rerank=rerank, explain=explain)
-    options = parse_search_options(
+    request = parse_search_options(
         top_k=top_k,
         filter_json=filter_json,
         scoring=scoring,
@@ -145,23 +171,33 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
         fusion=fusion,
         weights=weights,
         operators=operators,
+        offset=offset,
+        cursor=cursor,
+        citations=citations,
+        context=context,
+        max_chars=max_chars,
+        diversity=diversity,
     )
     reranking = parse_rerank_options(rerank, rerank_on, rerank_depth)
-    questions: Iterable[_Query] = [_Query(_ONLY, text)] if text is not None else _read_queries(queries or "-", format)
-    from mvindex.cli.search import Searcher, describe_search
+    questions: Iterable[_Query]
+    if documents is not None:
+        request, questions = request.of_documents(documents), [_Query(_ONLY, "")]
+    else:
+        questions = [_Query(_ONLY, text)] if text is not None else _read_queries(queries or "-", format)
+    from mvindex.cli.search import Searcher
 
     with (
         open_chosen(index, device, allow_partial=allow_partial) as target,
         _open_run(trec, force) if trec else nullcontext() as run,
     ):
-        searcher = Searcher(target, options, reranking, device)
-        named = describe_search(target, options, reranking) | _describe_group(also, combine)
+        searcher = Searcher(target, request, reranking, device)
+        named = searcher.described | _describe_group(also, combine)
         show = _printer(ResultOutput.TREC if trec is not None and output is ResultOutput.TABLE else output, named)
         for batch in split_batches(questions, QUESTION_BATCH):
             texts = [question.text for question in batch]
             with explain_wait(_FIRST_SEARCH):
                 # Encoded once: the search and every explanation then use the same vector.
-                vectors = target.encode_queries(_encoded_texts(texts, options)) if explain else None
+                vectors = target.encode_queries(_encoded_texts(texts, request)) if explain else None
                 results = [searcher.search_group([*texts, *also], combine)] if also else searcher.search(texts, vectors)
             for row, (question, result) in enumerate(zip(batch, results, strict=True)):
                 if run is not None:
@@ -169,7 +205,7 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
                 views = None
                 if vectors is not None:
                     ids = [hit.id for hit in result.hits]
-                    views = target.explain_all(vectors[row], ids, options.aggregate.value, temperature=temperature)
+                    views = target.explain_all(vectors[row], ids, request.aggregate.value, temperature=temperature)
                 show(question if queries is not None else question._replace(id=None), result, views)
         prepare_queries(target)
     if trec not in (None, "-"):
@@ -187,7 +223,7 @@ def _printer(
             identity = {} if query.id is None else {"query_id": query.id}
             print_json(identity | result_as_json(query.text, result, options, views))
         elif output is ResultOutput.TSV:
-            print_tsv(result_as_rows(query.id or _ONLY, result))
+            print_tsv(result_as_rows(query.id or _ONLY, result, options.get("offset", 0)))
         elif output is ResultOutput.TABLE:
             print_result(query.text, result, options, views)
 
@@ -196,17 +232,21 @@ def _printer(
     return show
 
 
-def _check_source(text: str | None, queries: str | None, format: str | None) -> None:
-    """Raise BadParameter unless there is either a query or a file of queries."""
-    if (text is None) == (queries is None):
-        raise typer.BadParameter("expected either a query or --queries FILE")
+def _check_source(
+    text: str | None, queries: str | None, format: str | None, documents: Like | None, *, explain: bool
+) -> None:
+    """Raise BadParameter unless there is one of a query, a file of queries and documents."""
+    if (text is not None) + (queries is not None) + (documents is not None) != 1:
+        raise typer.BadParameter("expected either a query, --queries FILE, or documents by --like or --positives")
+    if documents is not None and explain:
+        raise typer.BadParameter("--explain: scores the views for one query; it does not go with --like")
     if format is not None and queries is None:
         raise typer.BadParameter(f"--format {format}: belongs to --queries FILE")
 
 
-def _encoded_texts(texts: list[str], options: SearchOptions) -> list[str]:
+def _encoded_texts(texts: list[str], request: SearchRequest) -> list[str]:
     """Return the texts as a search encodes them: without operators."""
-    if not options.operators:
+    if not request.operators:
         return texts
     from mvindex.search.operators import parse_operators
 

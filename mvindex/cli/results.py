@@ -20,7 +20,7 @@ from mvindex.cli.terminal import (
     stdout_width,
     wrapped,
 )
-from mvindex.records import Component, Hit, SearchResult, ViewScore
+from mvindex.records import Citation, Component, Hit, SearchResult, ViewScore
 
 _MAX_TEXT_CHARS = 600
 _INDENT = 5
@@ -40,13 +40,16 @@ def result_as_json(
     Args:
         query: The text of the query.
         result: Its result.
-        options: The search options to name, see SearchOptions.as_json().
+        options: The search options to name, see Searcher.described.
         explained: Adds to each hit its views, best first, and the margin of the best over the second.
 
     """
     hits = [asdict(hit) for hit in result.hits]
     for hit, found in zip(hits, result.hits, strict=True):
         hit["citation"] = None if found.citation is None else found.citation.as_json()
+        hit["citations"] = [cited.as_json() for cited in found.citations]
+        if not hit["citations"]:
+            del hit["citations"]
         hit["components"] = list(hit["components"])
         if not hit["components"]:
             del hit["components"]
@@ -58,6 +61,10 @@ def result_as_json(
             {"slot": view.slot, "score": view.score, "weight": view.weight, "snippet": view.snippet} for view in views
         ]
     state: dict[str, Any] = {"exact": result.exact, "short_by": result.short_by, "rounds": result.rounds}
+    if result.next is not None:
+        state["next"] = result.next
+    if result.duplicates_of:
+        state["duplicates_of"] = dict(result.duplicates_of)
     if result.missing_shards:
         state["missing_shards"] = list(result.missing_shards)
     return {"query": query, **options, **state, "hits": hits}
@@ -76,22 +83,41 @@ def print_result(
     summary = f"{count}, {state}; {shown_options}"
     lines = [wrapped([(escape_controls(query), BOLD)], width, is_coloured=is_coloured)]
     lines.append(wrapped([(summary, PLAIN)], width, is_coloured=is_coloured))
-    for rank, hit in enumerate(result.hits, start=1):
+    for rank, hit in enumerate(result.hits, start=1 + options.get("offset", 0)):
         title = f"  {escape_controls(hit.title)}" if hit.title else ""
+        if hit.id in result.duplicates_of:
+            title += f"  (near-duplicate of {escape_controls(result.duplicates_of[hit.id])})"
         head = [(f"{hit.score:.4f}  ", PLAIN), (escape_controls(hit.id), BOLD_CYAN), (title, PLAIN)]
         if place := _place_of(hit):
             head.append((f"  ({escape_controls(place)})", PLAIN))
         lines.append(wrapped(head, width, is_coloured=is_coloured, lead=f"{rank:3d}. "))
         text = _text_with_citation(hit, has_style=is_coloured)
         lines.append(wrapped(text, width, is_coloured=is_coloured, lead=" " * _INDENT))
+        for cited in hit.citations:
+            quoted = (
+                f"{cited.before}{_MARKS[0]}{cited.text}{_MARKS[1]}{cited.after}"
+                if len(cited.before + cited.after)
+                else cited.text
+            )
+            where = _place_of_citation(cited)
+            lines.append(
+                wrapped(
+                    [(escape_controls(" ".join(quoted.split())), PLAIN), (f"  ({escape_controls(where)})", PLAIN)],
+                    width,
+                    is_coloured=is_coloured,
+                    lead=" " * _INDENT + f"{cited.score:6.2f}  ",
+                )
+            )
         details = [_component_line(component) for component in hit.components if explained is not None]
         details += _view_lines((explained or {}).get(hit.id, ()), has_weights="temperature" in options)
         lines += [shortened(line, width, DIM, is_coloured=is_coloured) for line in details]
+    if result.next is not None:
+        lines.append(f"next page: --cursor {result.next}")
     sys.stdout.write("\n".join(lines) + "\n\n")
 
 
-def result_as_rows(query_id: str, result: SearchResult) -> list[list[Any]]:
-    """Return a result as rows of TSV_HEADER, one for each hit."""
+def result_as_rows(query_id: str, result: SearchResult, offset: int = 0) -> list[list[Any]]:
+    """Return a result as rows of TSV_HEADER, one for each hit; offset: documents before the first."""
     return [
         [
             query_id,
@@ -102,7 +128,7 @@ def result_as_rows(query_id: str, result: SearchResult) -> list[list[Any]]:
             hit.snippet,
             _place_of(hit),
         ]
-        for rank, hit in enumerate(result.hits, start=1)
+        for rank, hit in enumerate(result.hits, start=1 + offset)
     ]
 
 
@@ -114,9 +140,10 @@ def _shown_option(value: Any) -> str:
 
 def _place_of(hit: Hit) -> str:
     """Return where the citation stands, as far as it is known: file, page and line."""
-    cited = hit.citation
-    if cited is None:
-        return ""
+    return "" if hit.citation is None else _place_of_citation(hit.citation)
+
+
+def _place_of_citation(cited: Citation) -> str:
     known = {"": cited.file, "page ": cited.page, "line ": cited.line}
     return ", ".join(f"{name}{value}" for name, value in known.items() if value is not None)
 

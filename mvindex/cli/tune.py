@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def tune(  # noqa: PLR0913 - each option is a flag of the command
-    target_recall: Annotated[float, typer.Option(help="Find this share of the exact top-k.")] = 0.97,
+    target_recall: Annotated[float, typer.Option(help="Find this share of the exact top-k.")] = 0.98,
     queries: Annotated[
         str | None,
         typer.Option(
@@ -103,14 +103,14 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
         if fusion:
             judged = _read_judged(queries or "", format, qrels)
             with show_step_progress() as on_progress:
-                report_of_fusion = target.tune_fusion(
+                report_of_fusion = target.admin.tune_fusion(
                     judged.texts, judged.relevant, top_k=top_k, on_progress=on_progress
                 )
             _print_fusion(report_of_fusion, judged.num_unjudged, output)
             return
         vectors = None if queries is None else _query_vectors(target, queries, format)
         with show_step_progress() as on_progress:
-            report = target.tune(vectors, **settings, on_progress=on_progress)
+            report = target.admin.tune(vectors, **settings, on_progress=on_progress)
     _report(report, output, plot)
 
 
@@ -162,7 +162,7 @@ def _set_fusion(path: str | None, values: list[str], output: Output) -> None:
     options = dict(_parse_setting(value) for value in values)
     method, weights = options.pop("method", None), options.pop("weights", None)
     with open_chosen_local(path) as target:
-        target.set_hybrid_weights(method, weights, **options)
+        target.admin.set_hybrid_weights(method, weights, **options)
         setting = target.fusion.as_setting()
     print_report("fusion", setting if output is Output.TABLE else {"fusion": setting}, output)
 
@@ -305,7 +305,7 @@ def _check_plot(path: Path) -> None:
 
     if path.suffix not in (".png", ".svg", ".pdf"):
         raise typer.BadParameter(f"--plot: expected a name that ends in .png, .svg or .pdf, got {str(path)!r}")
-    require("matplotlib", "plot", "--plot")
+    require("matplotlib", "reports", "--plot")
 
 
 def _plot(report: TuneReport, path: Path) -> None:

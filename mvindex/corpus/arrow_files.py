@@ -24,7 +24,7 @@ def open_arrow(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[Ro
     """Return how the file is read, by its schema, and its rows; raise CorpusError for a pipe or a damaged file."""
     if not file.is_seekable:
         raise CorpusError(f"{file.name}: is an Arrow file, which cannot be read from a pipe; name the file")
-    arrow = require("pyarrow", "parquet", f"reading {file.name} (Arrow)")
+    arrow = require("pyarrow", "files", f"reading {file.name} (Arrow)")
 
     def open_reader() -> Any:
         file.file.seek(0)
@@ -44,7 +44,9 @@ def open_arrow(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[Ro
         schema = open_reader().schema
     except (arrow.ArrowException, OSError, UnicodeDecodeError) as err:
         raise CorpusError(f"{file.name}: is not a whole Arrow file: {first_line(err)}") from err
-    table = Table(path=file.name, format=ARROW, schema=schema, batches=batches, ids=file.ids)
+    table = Table(
+        path=file.name, format=ARROW, schema=schema, batches=batches, ids=file.ids, size_bytes=file.size_bytes
+    )
     return open_table(table, options)
 
 

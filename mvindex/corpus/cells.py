@@ -16,6 +16,8 @@ def split_simple(line: bytes, delimiter: bytes) -> list[bytes] | None:
     Most rows are of the first kind, and this is several times as fast.
     """
     cells = without_line_end(line).split(delimiter)
+    if _QUOTE not in line:
+        return cells
     for column, cell in enumerate(cells):
         if cell.startswith(_QUOTE):
             inner = cell[1:-1]

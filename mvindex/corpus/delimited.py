@@ -73,27 +73,34 @@ def sample_cells(probe: Sequence[bytes], width: int, delimiter: bytes) -> Iterat
     """Yield the cells of the whole rows among the first lines of a file; others are left out."""
     row = QuotedCells(width, delimiter)
     for line in probe:
-        try:
-            row.feed(line)
-        except DocumentError:
-            row = QuotedCells(width, delimiter)
-            continue
-        if not row.is_open:
-            if len(row.cells) == width:
-                yield [cell.decode(errors="replace") for cell in row.cells]
-            row = QuotedCells(width, delimiter)
+        cells = None if row.is_open else split_simple(line, delimiter)
+        if cells is None:
+            try:
+                row.feed(line)
+            except DocumentError:
+                row = QuotedCells(width, delimiter)
+                continue
+            if row.is_open:
+                continue
+            cells, row = row.cells, QuotedCells(width, delimiter)
+        if len(cells) == width:
+            yield [cell.decode(errors="replace") for cell in cells]
 
 
 def is_number(cell: str) -> bool:
     """Return whether a cell is a number as JSON writes it."""
-    return _NUMBER.fullmatch(cell) is not None and math.isfinite(float(cell))
+    return not isinstance(_number(cell), str)
 
 
 def _number(cell: str) -> int | float | str:
     """Return the number of a cell; the cell itself where it is none."""
-    if not is_number(cell):
+    found = _NUMBER.fullmatch(cell)
+    if found is None:
         return cell
-    return float(cell) if any(char in cell for char in ".eE") else int(cell)
+    if found.lastindex == 1:
+        return int(cell)
+    value = float(cell)
+    return value if math.isfinite(value) else cell
 
 
 class _Reader:

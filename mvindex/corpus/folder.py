@@ -9,11 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import NamedTuple
 
-from mvindex.corpus.ignore import IgnorePatterns, read_patterns
+from mvindex.corpus.ignore import MAX_PATTERNS, IgnorePatterns, read_patterns
 from mvindex.errors import ConfigError, CorpusError
 from mvindex.paths import expand_home
 
 _IGNORE_FILE = ".gitignore"
+# What a folder of documentation begins with; in it, files that only build and style its site are left out.
+_SITE_PAGES = frozenset(("index.md", "index.rst"))
+_SITE_FILES = frozenset(("conf.py", "make.bat", "docutils.conf"))
+_SITE_SUFFIXES = frozenset((".css", ".scss", ".sass", ".less", ".js", ".mjs"))
+# Of a path that is compared with patterns; those of a folder with 1,000 patterns such as **/a/** take 10,000.
+_MAX_STEPS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +109,18 @@ class _Ignore(NamedTuple):
         return self.patterns.decide(self.above + file.removeprefix(self.below))
 
 
+class _Level(NamedTuple):
+    """A folder that is being walked: its path below the root, its entries to come, and the patterns that hold.
+
+    is_site: whether it is in the source of a site of documentation.
+    """
+
+    below: str
+    entries: Iterator[os.DirEntry[str]]
+    ignores: list[_Ignore]
+    is_site: bool
+
+
 class Folder:
     """The readable files of a folder.
 
@@ -131,7 +149,7 @@ class Folder:
                 f"{path}: expected a folder name without / and #, got {self.name!r}; give it one with --name"
             )
         self.left_out = LeftOut()
-        # Folders below that cannot be listed, ending in "/", with the reason.
+        # Folders below that cannot be listed, ending in "/", and files whose state cannot be read, with the reason.
         self.unreadable: dict[str, str] = {}
         self._options = options
         self._has_reader = has_reader
@@ -142,39 +160,62 @@ class Folder:
         """Yield the files, sorted by the parts of their paths; what is left out is counted anew."""
         self.left_out, self.unreadable = LeftOut(), {}
         above = _ignores_above(self.path) if self._options.gitignore else []
-        yield from self._walk("", above)
+        # A list, not recursion: folders may be nested deeper than Python's calls.
+        levels = [self._open_level("", above, is_site=False)]
+        while levels:
+            level = levels[-1]
+            entry = next(level.entries, None)
+            if entry is None:
+                levels.pop()
+                continue
+            file = f"{level.below}{entry.name}"
+            try:
+                is_folder = entry.is_dir(follow_symlinks=False)
+                reason = self._why_not(entry, file, is_folder, level.ignores)
+            except OSError as err:
+                self.unreadable[file] = f"cannot be read: {err.strerror}"
+                continue
+            if (
+                reason is None
+                and level.is_site
+                and not is_folder
+                and self._include is None
+                and _builds_site(entry.name)
+            ):
+                reason = "that build or style a site of documentation"
+            if reason is not None:
+                self.left_out.add(reason, file)
+            elif is_folder:
+                levels.append(self._open_level(f"{file}/", level.ignores, is_site=level.is_site))
+            else:
+                yield FolderFile(entry.path, file, self.name, self.path)
 
-    def _walk(self, below: str, ignores: list[_Ignore]) -> Iterator[FolderFile]:
+    def _open_level(self, below: str, ignores: list[_Ignore], *, is_site: bool) -> _Level:
+        """Return the sorted entries of a folder, and the patterns that hold in it; none where it cannot be read."""
+        nothing = _Level(below, iter(()), ignores, is_site)
         try:
             with os.scandir(os.path.join(self.path, below)) as entries:
                 found = sorted(entries, key=lambda entry: entry.name)
         except OSError as err:
             if not below:
                 raise CorpusError(f"{self.path}: cannot be read: {err.strerror}") from err
-            if isinstance(err, FileNotFoundError):
-                # It was removed since it was listed.
-                return
-            self.unreadable[below] = f"the folder cannot be read: {err.strerror}"
-            return
-        if self._options.gitignore and any(entry.name == _IGNORE_FILE for entry in found):
-            try:
-                ignores = [*ignores, _Ignore(_patterns_of(os.path.join(self.path, below, _IGNORE_FILE)), below=below)]
-            except CorpusError as err:
-                if not below:
-                    raise
-                # What it was to leave out must not be read.
-                self.unreadable[below] = str(err)
-                return
-        for entry in found:
-            file = f"{below}{entry.name}"
-            is_folder = entry.is_dir(follow_symlinks=False)
-            reason = self._why_not(entry, file, is_folder, ignores)
-            if reason is not None:
-                self.left_out.add(reason, file)
-            elif is_folder:
-                yield from self._walk(f"{file}/", ignores)
-            else:
-                yield FolderFile(entry.path, file, self.name, self.path)
+            # Not where it was removed since it was listed.
+            if not isinstance(err, FileNotFoundError):
+                self.unreadable[below] = f"the folder cannot be read: {err.strerror}"
+            return nothing
+        place = os.path.join(self.path, below)
+        try:
+            if self._options.gitignore and any(entry.name == _IGNORE_FILE for entry in found):
+                ignores = [*ignores, _Ignore(_patterns_of(os.path.join(place, _IGNORE_FILE)), below=below)]
+            _check_costs(place, ignores)
+        except CorpusError as err:
+            if not below:
+                raise
+            # What it was to leave out must not be read.
+            self.unreadable[below] = str(err)
+            return nothing
+        is_site = is_site or any(entry.name in _SITE_PAGES for entry in found)
+        return _Level(below, iter(found), ignores, is_site)
 
     def _why_not(self, entry: os.DirEntry[str], file: str, is_folder: bool, ignores: list[_Ignore]) -> str | None:
         """Return why an entry is left out; None where it is read."""
@@ -193,7 +234,7 @@ class Folder:
 
     def _why_no_file(self, entry: os.DirEntry[str], file: str) -> str | None:
         if entry.is_symlink():
-            if entry.is_dir():
+            if os.path.isdir(entry.path):  # entry.is_dir() raises OSError for a link to itself
                 return "links to folders"
             real = os.path.realpath(entry.path)
             if os.path.commonpath((real, self.path)) == self.path:
@@ -212,6 +253,11 @@ class Folder:
             return "empty" if entry.stat().st_size == 0 else None
         except FileNotFoundError:
             return "removed meanwhile"
+
+
+def _builds_site(name: str) -> bool:
+    """Return whether a file of documentation is none of its pages: settings, a script or a style sheet."""
+    return name in _SITE_FILES or PurePath(name).suffix.lower() in _SITE_SUFFIXES
 
 
 def _is_ignored(file: str, ignores: list[_Ignore]) -> bool:
@@ -244,6 +290,22 @@ def _patterns_of(path: str) -> IgnorePatterns:
         return read_patterns(path)
     except (OSError, ValueError) as err:
         raise CorpusError(f"{path}: cannot be read as .gitignore patterns: {err}") from err
+
+
+def _check_costs(folder: str, ignores: list[_Ignore]) -> None:
+    """Raise CorpusError where comparing a path in the folder with all patterns that hold there takes too long."""
+    num_patterns = sum(len(ignore.patterns) for ignore in ignores)
+    if num_patterns > MAX_PATTERNS:
+        raise CorpusError(
+            f"{folder}: expected at most {MAX_PATTERNS:,} patterns in the .gitignore files that hold here, got "
+            f"{num_patterns:,}"
+        )
+    steps = folder.count("/") * sum(1 + ignore.patterns.num_searched for ignore in ignores)
+    if steps > _MAX_STEPS:
+        raise CorpusError(
+            f"{folder}: expected .gitignore files that take at most {_MAX_STEPS:,} steps for a path, got {steps:,}: "
+            'parts between two "**", and one for each file, times the folders of the path'
+        )
 
 
 def _is_unicode(name: str) -> bool:

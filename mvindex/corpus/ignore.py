@@ -1,8 +1,8 @@
 """Patterns of .gitignore, matched in time proportional to pattern times path, whatever they hold.
 
 Libraries turn a pattern into one regular expression, which backtracks over each of its stars: twenty of them never
-end on a long name. Here a path is compared part by part: parts by fnmatch's expressions, which do not backtrack, and
-"**" by the first place that fits.
+end on a long name. Here a path is compared part by part: parts by fnmatch's expressions, which do not backtrack, the
+last one first, and what stands between two "**" by the first place that fits.
 """
 
 from __future__ import annotations
@@ -12,31 +12,52 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 MAX_FILE_BYTES = 128 * 1024
 MAX_PATTERN_CHARS = 4096
+# Of a file, and of all files that hold in a folder; each path is compared with all of them.
+MAX_PATTERNS = 4_000
 
-# One part of a pattern: compares a part of a path, or stands for any number of them.
-_Part: TypeAlias = "Callable[[str], object] | None"
-_ANY_PARTS: _Part = None
+# Compares a part of a path.
+_Part: TypeAlias = "Callable[[str], object]"
+_ANY_PARTS = "**"
 _WILD = re.compile(r"[*?\[\\]")
 
 
 class _Pattern(NamedTuple):
-    """A pattern. only_folders: it ends in "/"; ignores: it does not begin with "!"."""
+    """A pattern, cut at each "**", which stands for any number of parts of a path.
 
-    parts: tuple[_Part, ...]
+    head: what a path begins with; all of it where tail is None. middles: what lies between, in order. tail: what it
+    ends with. last: compares the last part. only_folders: it ends in "/"; ignores: it does not begin with "!".
+    """
+
+    head: Sequence[_Part]
+    middles: Sequence[Sequence[_Part]]
+    tail: Sequence[_Part] | None
+    last: _Part
     only_folders: bool
     ignores: bool
 
 
 class IgnorePatterns:
-    """The patterns of some lines, the last of which decides; ValueError for one that is too long."""
+    """The patterns of some lines, the last of which decides; ValueError for one that is too long, or too many.
+
+    num_searched: number of their parts that are looked for at each place of a path, not only at its ends.
+    """
 
     def __init__(self, lines: Iterable[str]) -> None:
-        found = (_parse(line) for line in lines)
+        # The last decides: of equal lines it is the only one that counts.
+        found = (_parse(line) for line in dict.fromkeys(reversed(list(lines))))
         self._patterns = [pattern for pattern in found if pattern is not None]
+        self.num_searched = sum(len(middle) for pattern in self._patterns for middle in pattern.middles)
+        if len(self) > MAX_PATTERNS:
+            raise ValueError(f"expected at most {MAX_PATTERNS:,} patterns, got {len(self):,}")
+
+    def __len__(self) -> int:
+        """Return the number of different patterns."""
+        return len(self._patterns)
 
     def __bool__(self) -> bool:
         """Return whether there are any patterns: comments and a lone "!" or "/" are none."""
@@ -49,8 +70,9 @@ class IgnorePatterns:
         """
         is_folder = path.endswith("/")
         parts = path.removesuffix("/").split("/")
-        for pattern in reversed(self._patterns):
-            if (is_folder or not pattern.only_folders) and _matches(pattern.parts, parts):
+        last = parts[-1]
+        for pattern in self._patterns:
+            if pattern.last(last) and (is_folder or not pattern.only_folders) and _matches(pattern, parts):
                 return pattern.ignores
         return None
 
@@ -90,10 +112,14 @@ def _parse(line: str) -> _Pattern | None:
     if not body:
         return None
     names = body.removeprefix("/").split("/")
-    parts = [_part(name) for name in (names if "/" in body else ["**", *names])]
-    if parts[-1] is _ANY_PARTS:
-        parts.append(_is_any)  # "a/**" names what is below a, not a itself
-    return _Pattern(tuple(parts), only_folders, not text.startswith("!"))
+    parts = list(names if "/" in body else [_ANY_PARTS, *names])
+    if parts[-1] == _ANY_PARTS:
+        parts.append("*")  # "a/**" names what is below a, not a itself
+    cuts = [at for at, name in enumerate(parts) if name == _ANY_PARTS]
+    compared = [[_part(name) for name in parts[begin + 1 : end]] for begin, end in pairwise([-1, *cuts, len(parts)])]
+    head, *middles = compared
+    tail = middles.pop() if middles else None
+    return _Pattern(head, middles, tail, compared[-1][-1], only_folders, not text.startswith("!"))
 
 
 def _without_trailing_spaces(line: str) -> str:
@@ -102,8 +128,6 @@ def _without_trailing_spaces(line: str) -> str:
 
 
 def _part(name: str) -> _Part:
-    if name == "**":
-        return _ANY_PARTS
     if not _WILD.search(name):
         return name.__eq__
     return re.compile(fnmatch.translate("".join(_as_fnmatch(name)))).match
@@ -127,28 +151,23 @@ def _as_fnmatch(name: str) -> Iterable[str]:
         at += 1
 
 
-def _is_any(_: str) -> bool:
-    return True
-
-
-def _matches(pattern: Sequence[_Part], parts: Sequence[str]) -> bool:
-    """Return whether the parts of a path match: the first place that fits is right for what stands behind "**"."""
-    at = number = 0
-    last_any = begin = -1
-    while number < len(parts):
-        part = pattern[at] if at < len(pattern) else _is_never
-        if part is None:
-            last_any, begin = at, number
+def _matches(pattern: _Pattern, parts: Sequence[str]) -> bool:
+    """Return whether the parts of a path match: the first place that fits a middle is right for what follows it."""
+    if pattern.tail is None:
+        return len(parts) == len(pattern.head) and _fits(pattern.head, parts, 0)
+    at, end = len(pattern.head), len(parts) - len(pattern.tail)
+    if at > end or not _fits(pattern.tail, parts, end) or not _fits(pattern.head, parts, 0):
+        return False
+    for middle in pattern.middles:
+        while at + len(middle) <= end and not _fits(middle, parts, at):
             at += 1
-        elif part(parts[number]):
-            at, number = at + 1, number + 1
-        elif last_any >= 0:
-            begin += 1
-            at, number = last_any + 1, begin
-        else:
+        at += len(middle)
+    return at <= end
+
+
+def _fits(compared: Sequence[_Part], parts: Sequence[str], begin: int) -> bool:
+    """Return whether the parts of a path from this place on are those compared, as many as there are."""
+    for at, part in enumerate(compared, begin):  # a loop: all() of a generator takes twice as long
+        if not part(parts[at]):
             return False
-    return all(part is _ANY_PARTS for part in pattern[at:])
-
-
-def _is_never(_: str) -> bool:
-    return False
+    return True

@@ -30,7 +30,7 @@ def folder_of(name: str) -> str:
     if not name.startswith(PREFIX):
         return name
     chosen = name.removeprefix(PREFIX)
-    library = require("ir_datasets", "ir", name)
+    library = require("ir_datasets", "reports", name)
     try:
         dataset = library.load(chosen)
     except KeyError as err:

@@ -9,21 +9,23 @@ from mvindex.corpus.formats import BinaryFormat
 from mvindex.corpus.inputs import Input
 from mvindex.corpus.options import CorpusOptions
 from mvindex.corpus.rows import Reject, Row, Source
-from mvindex.corpus.tables import BATCH_ROWS, Table, first_line, open_table
+from mvindex.corpus.tables import Table, batch_rows, first_line, open_table
 from mvindex.errors import CorpusError
 from mvindex.plugins import require
 
 PARQUET = "parquet"
 _MAGIC = b"PAR1"
 _BUFFER_BYTES = 2**20
+# Texts are compressed to a twentieth at best; what is smaller repeats itself.
+_MOST_COMPRESSION = 100
 
 
 def open_parquet(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[Row | Reject]]:
     """Return how the file is read, by its schema, and its rows; raise CorpusError for a pipe or a damaged file."""
     if not file.is_seekable:
         raise CorpusError(f"{file.name}: is Parquet, which cannot be read from a pipe; name the file")
-    parquet = require("pyarrow.parquet", "parquet", f"reading {file.name} (Parquet)")
-    arrow = require("pyarrow", "parquet", "reading Parquet")
+    parquet = require("pyarrow.parquet", "files", f"reading {file.name} (Parquet)")
+    arrow = require("pyarrow", "files", "reading Parquet")
     try:
         # Pages are read as they are needed: the default would fetch whole row groups ahead.
         stored = parquet.ParquetFile(
@@ -37,15 +39,36 @@ def open_parquet(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[
         size_bytes = file.size_bytes or 0
         done_rows = 0
         try:
-            for batch in stored.iter_batches(BATCH_ROWS, columns=columns):
+            # Columns in turn: side by side they seek to and fro, and fetch ranges of a remote file again.
+            for batch in stored.iter_batches(
+                batch_rows(_most_row_bytes(stored.metadata)), columns=columns, use_threads=False
+            ):
                 yield batch
                 done_rows += batch.num_rows
                 file.bytes_read = size_bytes * done_rows // num_rows
         except (arrow.ArrowException, OSError) as err:
             raise CorpusError(f"{file.name}: is damaged after row {done_rows}: {first_line(err)}") from err
 
-    table = Table(path=file.name, format=PARQUET, schema=stored.schema_arrow, batches=batches, ids=file.ids)
+    table = Table(
+        path=file.name,
+        format=PARQUET,
+        schema=stored.schema_arrow,
+        batches=batches,
+        ids=file.ids,
+        size_bytes=file.size_bytes,
+    )
     return open_table(table, options)
+
+
+def _most_row_bytes(metadata: Any) -> int:
+    """Return how many bytes one row may have of a column that is stored in far fewer; 0 where there is none."""
+    chunks = (
+        metadata.row_group(group).column(column)
+        for group in range(metadata.num_row_groups)
+        for column in range(metadata.num_columns)
+    )
+    sizes = ((chunk.total_uncompressed_size, chunk.total_compressed_size) for chunk in chunks)
+    return max((size for size, stored in sizes if size > stored * _MOST_COMPRESSION), default=0)
 
 
 def is_parquet(head: bytes) -> bool:

@@ -44,7 +44,10 @@ class Corpus:
         self.files = files
         self.paths = [file.path if isinstance(file, FolderFile) else file for file in files]
         self._folder_paths = {file.path for file in files if isinstance(file, FolderFile)}
-        self.bytes_total = total_bytes(self.paths)
+        # A file of a folder may have been removed since it was listed; it is a reject then.
+        self.bytes_total = total_bytes(
+            path for path in self.paths if path not in self._folder_paths or os.path.exists(path)
+        )
         self.left_out = LeftOut() if left_out is None else left_out
         self.rejects_files = False
         self.on_warning: Callable[[str], None] = logger.warning

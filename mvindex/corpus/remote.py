@@ -73,12 +73,12 @@ def open_address(address: str) -> BinaryIO:
 
 def open_system(address: str) -> tuple[Any, str]:
     """Return the file system of an address, and the path in it."""
-    core = require("fsspec.core", "remote", f"reading {shown_address(address)}")
+    core = require("fsspec.core", "files", f"reading {shown_address(address)}")
     try:
         system, path = core.url_to_fs(address)
     except ImportError as err:  # of the package of this protocol, which fsspec names
         raise ExtraMissing(
-            f"reading {shown_address(address)} needs a package for this protocol: {install_command('remote')} has "
+            f"reading {shown_address(address)} needs a package for this protocol: {install_command('files')} has "
             f"those of http and s3; fsspec says: {err}"
         ) from err
     return system, path

@@ -14,16 +14,21 @@ _FOLDER_FIELDS = ("file", "folder", "folder_path")
 
 def row_text(cells: Iterable[tuple[str, Any]]) -> str:
     """Return the cells that hold something as one line: `part: PX-1037; maker: Orbitex; stock: 583`."""
-    named = ((" ".join(name.split()), cell_text(value)) for name, value in cells)
-    return "; ".join(f"{name}: {text}" if name else text for name, text in named if text)
+    named = [
+        (name if name.isalnum() else " ".join(name.split()), text)
+        for name, value in cells
+        if (text := cell_text(value))
+    ]
+    return "; ".join([f"{name}: {text}" if name else text for name, text in named])
 
 
 def cell_text(value: Any) -> str:
     """Return a value as a text of one line; "" for none, and for lists of fractions, which are vectors and no text."""
+    if isinstance(value, str):
+        # Most cells are one word: the rest takes three times as long.
+        return value if value.isascii() and value.isalnum() else " ".join(unset(value).split())
     if value is None:
         return ""
-    if isinstance(value, str):
-        return " ".join(unset(value).split())
     if isinstance(value, list | tuple):
         return "" if any(isinstance(one, float) for one in value) else ", ".join(filter(None, map(cell_text, value)))
     return json.dumps(value, ensure_ascii=False, default=str)

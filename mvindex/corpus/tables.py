@@ -17,7 +17,14 @@ from mvindex.corpus.rows import Reject, Row, Source, SourceLocation
 from mvindex.errors import CorpusError, DocumentError
 from mvindex.plugins import require
 
-BATCH_ROWS = 1024
+# A value of a dictionary may be far larger in the rows than in the file.
+BATCH_ROWS = 64
+_BATCH_BYTES = 2**24
+# A table that gives more than so many times its size, and in all more than that, is refused.
+_MOST_SWELLING = 1_000
+_MIN_SWOLLEN_BYTES = 2**26
+# Of a row in memory, besides its values.
+_ROW_BYTES = 400
 _SAMPLE_ROWS = 1000
 _STRINGS = ("string", "large_string", "string_view")
 
@@ -32,6 +39,7 @@ class Table:
         schema: Its Arrow schema.
         batches: Returns its record batches from the first on, of these columns. Raises CorpusError for damage.
         ids: Makes the ids of its rows; by default they begin with the path.
+        size_bytes: Its stored size; None where it is unknown.
 
     """
 
@@ -40,6 +48,7 @@ class Table:
     schema: Any
     batches: Callable[[Sequence[str]], Generator[Any, None, None]]
     ids: FileIds | None = None
+    size_bytes: int | None = None
 
 
 def open_table(table: Table, options: CorpusOptions) -> tuple[Source, Iterator[Row | Reject]]:
@@ -62,7 +71,7 @@ def table_rows(batch: Any) -> list[dict[str, Any]]:
     batch = _with_date_texts(batch)
     try:
         rows: list[dict[str, Any]] = batch.to_pylist()
-        types = require("pyarrow", "parquet", "reading a table").types
+        types = require("pyarrow", "files", "reading a table").types
         has_objects = any(types.is_nested(field.type) for field in batch.schema)
         return list(map(without_nulls, rows)) if has_objects else rows
     except UnicodeDecodeError:  # Arrow does not check its strings
@@ -82,8 +91,16 @@ def _without_nulls(value: Any) -> Any:
 
 
 def small_batches(batch: Any) -> Iterator[Any]:
-    """Yield a record batch in parts of BATCH_ROWS rows, without a copy."""
-    return (batch.slice(begin, BATCH_ROWS) for begin in range(0, batch.num_rows, BATCH_ROWS))
+    """Yield a record batch in parts of at most BATCH_ROWS rows, fewer where a dictionary is large, without a copy."""
+    types = require("pyarrow", "files", "reading a table").types
+    dictionaries = (column.dictionary for column in batch.columns if types.is_dictionary(column.type))
+    num_rows = batch_rows(sum(dictionary.nbytes for dictionary in dictionaries))
+    return (batch.slice(begin, num_rows) for begin in range(0, batch.num_rows, num_rows))
+
+
+def batch_rows(most_bytes: int) -> int:
+    """Return how many rows are read at once, where one may have so many bytes."""
+    return max(1, min(BATCH_ROWS, _BATCH_BYTES // max(1, most_bytes)))
 
 
 def first_line(err: Exception) -> str:
@@ -95,10 +112,18 @@ def _read_rows(table: Table, source: Source, max_row_bytes: int) -> Iterator[Row
     roles = source.roles
     columns = [name for name in source.columns if name not in source.left_out]
     rows = (fields for batch in table.batches(columns) for part in small_batches(batch) for fields in table_rows(part))
+    num_bytes = 0
+    most_bytes = None if table.size_bytes is None else max(_MIN_SWOLLEN_BYTES, _MOST_SWELLING * table.size_bytes)
     for number, fields in enumerate(rows, start=1):
         location = SourceLocation(source.path, number)
         # A lone surrogate is written as the escape \udcXX, which JSON has and the reader of the rejects refuses again.
         raw = (json.dumps(fields, ensure_ascii=False) + "\n").encode(errors="backslashreplace")
+        num_bytes += len(raw) + _ROW_BYTES
+        if most_bytes is not None and num_bytes > most_bytes:
+            raise CorpusError(
+                f"{table.path}: its rows up to row {number:,} take over {most_bytes:,} bytes, {_MOST_SWELLING:,} times "
+                "the size of the file or more; the rest is left out"
+            )
         if len(raw) > max_row_bytes + 1:
             yield Reject(location, f"the row is over {max_row_bytes:,} bytes (max_row_bytes)", (raw,))
             continue
@@ -110,7 +135,7 @@ def _read_rows(table: Table, source: Source, max_row_bytes: int) -> Iterator[Row
 
 def _with_date_texts(batch: Any) -> Any:
     """Return the batch with texts in place of dates and times."""
-    pyarrow = require("pyarrow", "parquet", "reading a table")
+    pyarrow = require("pyarrow", "files", "reading a table")
     for place, field in enumerate(batch.schema):
         if pyarrow.types.is_timestamp(field.type) or pyarrow.types.is_date(field.type):
             texts = pyarrow.array(_date_texts(pyarrow, batch.column(place), field.type), pyarrow.string())
@@ -134,13 +159,13 @@ def _lenient(column: Any) -> list[Any]:
         values: list[Any] = column.to_pylist()
         return values
     except UnicodeDecodeError:
-        pyarrow = require("pyarrow", "parquet", "reading a table")
+        pyarrow = require("pyarrow", "files", "reading a table")
         stored: list[bytes | None] = column.cast(pyarrow.large_binary()).to_pylist()
         return [value and value.decode(errors="surrogateescape") for value in stored]
 
 
 def _table_source(table: Table, options: CorpusOptions) -> Source:
-    types = require("pyarrow", "parquet", f"reading {table.path}").types
+    types = require("pyarrow", "files", f"reading {table.path}").types
     columns = tuple(table.schema.names)
     if len(set(columns)) < len(columns):
         raise CorpusError(f"{table.path}: two columns have the same name (columns: {list_names(columns)})")

@@ -12,10 +12,10 @@ from mvindex.encoder.batches import Batch, BatchShape, batches
 from mvindex.encoder.checkpoint import Checkpoint
 from mvindex.encoder.families import Arrangement
 from mvindex.encoder.inputs import Inputs
-from mvindex.encoder.pooling import RowMeans
+from mvindex.encoder.pooling import RowMeans, add_document_share
 from mvindex.errors import EncoderError
 from mvindex.kernels.threads import map_in_threads
-from mvindex.records import CountCallback, Document, Floats, Ints, Views
+from mvindex.records import CountCallback, Document, Floats, Ints, Views, no_progress
 
 if TYPE_CHECKING:
     import torch
@@ -71,13 +71,28 @@ class CheckpointEncoder(ABC):
         self._finish(rows, lambda row: f"query {row + 1}")
         return rows
 
-    @abstractmethod
     def encode_documents(self, documents: Sequence[Document], on_progress: CountCallback | None = None) -> Views:
-        """Return the views of the documents; see TransformerEncoder."""
+        """Return the views of the documents; a text longer than the window takes several, cut between sentences.
+
+        A document without text is its title (span -1, -1), one without any token its special tokens: one view each
+        (k of them in the families poly and viewers).
+        """
+        arranged = self._inputs.arrange_documents(documents)
+        starts = np.cumsum([0, *(len(one.spans) for one in arranged)], dtype=np.int64)
+        rows = self._document_rows(arranged, on_progress or no_progress)
+        self._finish(rows, lambda row: _owner(documents, starts, row))
+        if share := self.checkpoint.settings.document_share:
+            add_document_share(rows, starts, share)
+        spans = np.array([span for one in arranged for span in one.spans], dtype=np.int64).reshape(-1, 2)
+        return Views(rows, starts, spans)
 
     @abstractmethod
     def view_attentions(self, documents: Sequence[Document]) -> list[Floats | None]:
         """Return what each document's views attend to; see TransformerEncoder."""
+
+    @abstractmethod
+    def _document_rows(self, arranged: Sequence[Arrangement], on_progress: CountCallback) -> Floats:
+        """Return the views of the documents, one after the other, after the Dense modules, (r, dim) float32."""
 
     @abstractmethod
     def _query_rows(self, arranged: Sequence[Arrangement]) -> Floats:
@@ -114,6 +129,10 @@ class CheckpointEncoder(ABC):
             raise EncoderError(f"{name_of_row(int(bad[0]))}: the model gave a vector of norm {norms[bad[0], 0]}")
         if self.checkpoint.settings.normalise:
             rows /= norms
+
+
+def _owner(documents: Sequence[Document], starts: Ints, row: int) -> str:
+    return f"document {documents[int(np.searchsorted(starts, row, side='right')) - 1].id!r}"
 
 
 def _count_finished(windows_left: Ints, owners: Ints) -> int:

@@ -37,7 +37,7 @@ class CrossEncoder:
     """
 
     def __init__(self, source: str, device: str | None = None) -> None:
-        self._torch = require("torch", "encode", _PURPOSE)
+        self._torch = require("torch", "train", _PURPOSE)
         self.folder = find_source(source).folder
         self._device: torch.device = choose_device(device)
         self._tokenizer, self._model = _load(self.folder)
@@ -90,8 +90,8 @@ def cross_encoder_fingerprint(source: str) -> str:
 
 def _load(folder: Path) -> tuple[Any, Any]:
     """Return tokenizer and model in fp32 for inference."""
-    transformers = require("transformers", "encode", _PURPOSE)
-    safetensors = require("safetensors", "encode", _PURPOSE)
+    transformers = require("transformers", "train", _PURPOSE)
+    safetensors = require("safetensors", "train", _PURPOSE)
     # Without any of these transformers makes up a vocabulary, and every word becomes unknown.
     if not any((folder / name).is_file() for name in VOCABULARIES):
         raise CheckpointError(f"{folder}: no tokenizer (none of {', '.join(VOCABULARIES)}); copy it from the model")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from mvindex.arrays import as_numbers
 from mvindex.encoder.base import join_text
@@ -78,8 +79,7 @@ class CallableEncoder:
         if not documents:
             return Views(np.zeros((0, self.dim), np.float32), np.zeros(1, np.int64), np.zeros((0, 2), np.int64))
         result = self._function([join_text(document) for document in documents])
-        names = [f"document {document.id!r}" for document in documents]
-        arrays = [self._check(item, name) for item, name in zip(self._items(result, names), names, strict=True)]
+        arrays = self._arrays(result, [f"document {document.id!r}" for document in documents])
         starts = np.cumsum([0, *map(len, arrays)], dtype=np.int64)
         if on_progress is not None:
             on_progress(len(documents))
@@ -90,27 +90,27 @@ class CallableEncoder:
         if not texts:
             return np.zeros((0, self.dim), np.float32)
         names = [f"query {number}" for number in range(1, len(texts) + 1)]
-        items = self._items(self._query_function(list(texts)), names)
-        arrays = [self._check(item, name) for item, name in zip(items, names, strict=True)]
+        arrays = self._arrays(self._query_function(list(texts)), names)
         for array, name in zip(arrays, names, strict=True):
             if len(array) != 1:
                 raise EncoderError(f"{self._name}: {name} got {len(array)} vectors; expected 1 (give a query_function)")
         return np.concatenate(arrays)
 
-    def _items(self, result: Any, names: Sequence[str]) -> Sequence[Any]:
-        """Return the result as one item per text."""
-        items = result if isinstance(result, list | tuple) else self._as_array(result, "the result")
-        if not isinstance(items, list | tuple) and items.ndim not in (2, 3):
+    def _arrays(self, result: Any, names: Sequence[str]) -> list[Floats]:
+        """Return each text's vectors as (k, dim) float32."""
+        is_list = isinstance(result, list | tuple)
+        items = result if is_list else self._numbers(result, "the result")
+        if not is_list and items.ndim not in (2, 3):
             raise EncoderError(
                 f"{self._name}: the result has shape {items.shape}; expected (n, d), (n, k, d) or a list of (k, d)"
             )
         if len(items) != len(names):
             raise EncoderError(f"{self._name}: {len(items)} results for {len(names)} texts; expected one for each")
-        return items
+        each = zip(items, names, strict=True)
+        return [self._checked(self._numbers(item, name) if is_list else item, name) for item, name in each]
 
-    def _check(self, item: Any, name: str) -> Floats:
+    def _checked(self, given: npt.NDArray[Any], name: str) -> Floats:
         """Return one text's vectors as (k, dim) float32."""
-        given = self._as_array(item, name)
         array = given[None] if given.ndim == 1 else given
         if array.ndim != 2 or len(array) < 1 or array.shape[1] < 1:
             raise EncoderError(f"{self._name}: {name} got shape {given.shape}; expected (d,) or (k, d) with k >= 1")
@@ -127,7 +127,7 @@ class CallableEncoder:
             )
         return rows
 
-    def _as_array(self, value: Any, name: str) -> Any:
+    def _numbers(self, value: Any, name: str) -> npt.NDArray[Any]:
         try:
             return as_numbers(value)
         except ValueError as err:

@@ -11,7 +11,6 @@ A form is a folder made once for a checkpoint and a version of ONNX Runtime, and
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import logging
 import os
@@ -19,7 +18,7 @@ import platform
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 FORM_VERSION = 2
 MODEL, WEIGHTS, TOKENIZER, HEAD = "model.onnx", "weights.bin", "tokenizer.json", "head.onnx"
-_FORM = "form.json"
+FORM = "form.json"
 _UNFINISHED = ".making-"
 # An unfinished folder as old as this is of a process that was killed.
 _ABANDONED_S = 86400.0
@@ -45,6 +44,7 @@ class OnnxForm:
     """A form that is there. width: dimensions of a state; pad_id: the token that pads.
 
     difference: the largest one from torch, of any element of the vectors compared when the form was made.
+    is_packaged: it is a light form of mvindex' own, which encodes documents too.
     """
 
     folder: Path
@@ -52,6 +52,7 @@ class OnnxForm:
     pad_id: int
     has_head: bool
     difference: float
+    is_packaged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +75,9 @@ def form_folder(fingerprint: str) -> Path:
 
 def find_form(fingerprint: str) -> FormState:
     """Return the encoder's form, or why it has none; None where none was made, or it is damaged."""
-    if importlib.util.find_spec("onnxruntime") is None:
-        return None
     try:
         folder = form_folder(fingerprint)
-        content = json.loads((folder / _FORM).read_bytes())
+        content = json.loads((folder / FORM).read_bytes())
         return _checked(folder, content, fingerprint)
     except FileNotFoundError:
         return None
@@ -92,14 +91,12 @@ def find_form(fingerprint: str) -> FormState:
 def _checked(folder: Path, content: dict[str, Any], fingerprint: str) -> FormState:
     """Return the form that form.json tells of; ValueError, KeyError or TypeError where a file does not match it."""
     if content["fingerprint"] != fingerprint:
-        raise ValueError(f"{_FORM}: expected the form of {fingerprint}, got {content!r:.200}")
+        raise ValueError(f"{FORM}: expected the form of {fingerprint}, got {content!r:.200}")
     if content["version"] != FORM_VERSION:
         return None  # of another release: it is made again
     if "refused" in content:
         return Refused(str(content["refused"]), str(content["versions"]))
-    for name, expected in content["files"].items():
-        if (found := _summary(folder / name)) != expected:
-            raise ValueError(f"{name}: expected {expected}, got {found}")
+    check_files(folder, content["files"])
     return OnnxForm(
         folder=folder,
         width=int(content["width"]),
@@ -107,6 +104,13 @@ def _checked(folder: Path, content: dict[str, Any], fingerprint: str) -> FormSta
         has_head=HEAD in content["files"],
         difference=float(content["difference"]),
     )
+
+
+def check_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Raise ValueError that names the first file whose size or checksum is not the expected one."""
+    for name, expected in files.items():
+        if (found := _summary(folder / name)) != expected:
+            raise ValueError(f"{name}: expected {expected}, got {found}")
 
 
 def _summary(path: Path) -> str:
@@ -185,7 +189,8 @@ def _remove_abandoned(parent: Path) -> None:
 
 def describe(folder: Path, fingerprint: str, **facts: Any) -> None:
     """Write form.json: the facts, and the sizes and checksums of the folder's files."""
-    files = {entry.name: _summary(entry) for entry in sorted(folder.iterdir())}
+    entries = sorted(entry for entry in folder.rglob("*") if entry.is_file())
+    files = {entry.relative_to(folder).as_posix(): _summary(entry) for entry in entries}
     _write(folder, fingerprint, facts | {"files": files})
 
 
@@ -198,4 +203,4 @@ def refuse(folder: Path, fingerprint: str, refused: Refused) -> None:
 
 def _write(folder: Path, fingerprint: str, content: dict[str, Any]) -> None:
     content = {"version": FORM_VERSION, "fingerprint": fingerprint, **content}
-    (folder / _FORM).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    (folder / FORM).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

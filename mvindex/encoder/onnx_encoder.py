@@ -1,7 +1,8 @@
-"""The encoder of a checkpoint whose queries run in ONNX Runtime, without torch."""
+"""The encoder of a checkpoint that runs in ONNX Runtime, without torch: queries, and of light forms documents too."""
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
@@ -11,13 +12,13 @@ import numpy as np
 
 from mvindex.encoder.batches import Batch, BatchShape
 from mvindex.encoder.checkpoint import Checkpoint
+from mvindex.encoder.checkpoint.families import BUILT_IN
 from mvindex.encoder.checkpoint.load import check_can_load
 from mvindex.encoder.checkpoint_encoder import CheckpointEncoder
 from mvindex.encoder.families import Arrangement
 from mvindex.encoder.inputs import Inputs
 from mvindex.encoder.onnx_cache import HEAD, MODEL, TOKENIZER, OnnxForm
 from mvindex.kernels.threads import default_threads
-from mvindex.plugins import require
 from mvindex.records import CountCallback, Document, Floats, Views, no_progress
 
 if TYPE_CHECKING:
@@ -28,37 +29,52 @@ IDS, MASK, STATES, ROWS, VECTORS = "ids", "mask", "states", "rows", "vectors"
 # Of a batch of queries, measured with MiniLM: any shape, since ONNX Runtime compiles nothing for one, and no larger
 # than pays: a batch costs as 43 tokens. It does not depend on the number of threads, so that vectors do not either.
 _SHAPE = BatchShape(max_tokens=256, min_spared=0, least_spared=64)
+# Of a batch of documents, measured with a light form: larger ones leave the caches.
+_DOCUMENT_SHAPE = BatchShape(max_tokens=1024, min_spared=1 / 16, least_spared=64)
 # The most threads that share a batch: they wait for each other at each product.
 _SESSION_THREADS = 4
 _QUIET = 3  # errors only
+_GPU_DRIVER = Path("/dev/nvidiactl")
 
 
 class OnnxEncoder(CheckpointEncoder):
-    """Encodes queries in ONNX Runtime on the CPU; documents by torch, which the first of them loads.
+    """Encodes queries in ONNX Runtime on the CPU. Documents too by a light form, else by torch, which is loaded then.
 
-    The vectors of queries are those of TransformerEncoder but for their last digits.
+    The vectors of queries are those of TransformerEncoder but for their last digits; those of a light form agree with
+    torch's in their rankings. A text's vectors do not depend on the texts beside it, nor on the number of threads.
+    Where torch finds a GPU, and no device is given, it encodes the documents of light forms as well.
     """
 
     def __init__(self, checkpoint: Checkpoint, form: OnnxForm, device: str | None = None) -> None:
         """Open a form that find_form() found for the checkpoint; device: where documents are encoded."""
-        tokenizers = require("tokenizers", "encode", "encoding texts")
+        # Imported late, as onnxruntime is: a program that only reads an index's settings needs neither.
+        import tokenizers
+
         tokenizer = tokenizers.Tokenizer.from_file(str(form.folder / TOKENIZER))
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
         inputs = Inputs(checkpoint.settings, tokenizer, str(checkpoint.folder))
         super().__init__(checkpoint, inputs, form.width, form.pad_id)
         self.form = form
-        self._session_threads = min(default_threads(), _SESSION_THREADS)
+        # Batches of a light form are shared out instead.
+        self._session_threads = 1 if form.is_packaged else min(default_threads(), _SESSION_THREADS)
         self._model = open_session(form.folder / MODEL, self._session_threads)
         self._head = open_session(form.folder / HEAD, self._session_threads) if form.has_head else None
         self._device, self._lock = device, Lock()
         self._transformer: TransformerEncoder | None = None
 
     def encode_documents(self, documents: Sequence[Document], on_progress: CountCallback | None = None) -> Views:
-        """Return the views of the documents; see TransformerEncoder. ExtraMissing where torch is not installed."""
-        return self._loaded().encode_documents(documents, on_progress)
+        """Return the views of the documents; ExtraMissing where they need torch, and it is not installed."""
+        if self._needs_torch() or _gpu_encodes(self._device):
+            return self._loaded().encode_documents(documents, on_progress)
+        return super().encode_documents(documents, on_progress)
 
     def view_attentions(self, documents: Sequence[Document]) -> list[Floats | None]:
         """Return what each document's views attend to; see TransformerEncoder."""
         return self._loaded().view_attentions(documents)
+
+    def _document_rows(self, arranged: Sequence[Arrangement], on_progress: CountCallback) -> Floats:
+        return self._pooled(arranged, self._states, _DOCUMENT_SHAPE, on_progress, default_threads())
 
     def _query_rows(self, arranged: Sequence[Arrangement]) -> Floats:
         num_tokens = sum(len(window.ids) for one in arranged for window in one.windows)
@@ -70,14 +86,28 @@ class OnnxEncoder(CheckpointEncoder):
     def _states(self, batch: Batch) -> Floats:
         return np.asarray(self._model.run([STATES], {IDS: batch.ids, MASK: batch.mask})[0])
 
+    def _needs_torch(self) -> bool:
+        """Return whether the graph cannot encode documents: it takes no positions, and pools no clusters."""
+        family = self.checkpoint.settings.family
+        return not self.form.is_packaged or family.pools_tokens or family not in BUILT_IN
+
     def _loaded(self) -> TransformerEncoder:
         with self._lock:
             if self._transformer is None:
-                check_can_load("encode")
+                check_can_load(self.checkpoint)
                 from mvindex.encoder.transformer import TransformerEncoder
 
                 self._transformer = TransformerEncoder(self.checkpoint, self._device)
             return self._transformer
+
+
+def _gpu_encodes(device: str | None) -> bool:
+    """Return whether documents are for a GPU that torch finds; torch is loaded only where there is a driver."""
+    if device is not None or not _GPU_DRIVER.exists() or importlib.util.find_spec("torch") is None:
+        return False
+    import torch
+
+    return bool(torch.cuda.is_available())
 
 
 def open_session(path: Path, threads: int = 1) -> Any:

@@ -75,8 +75,8 @@ def make_form(encoder: TransformerEncoder) -> OnnxForm | Refused:
         StoreError: When the cache cannot be written.
 
     """
-    require("onnx", "encode", _PURPOSE)
-    require("onnxruntime", "encode", _PURPOSE)
+    require("onnx", "train", _PURPOSE)
+    require("onnxruntime", "train", _PURPOSE)
     fingerprint = encoder.fingerprint
     try:
         with new_form(fingerprint) as folder:

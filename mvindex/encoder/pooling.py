@@ -26,6 +26,9 @@ class RowMeans:
         """Add the batch's states, (b, t, dim): a tensor of any float type, or float32."""
         places = np.flatnonzero(batch.rows != CONTEXT)
         rows = batch.rows.ravel()[places]
+        if isinstance(states, np.ndarray):
+            self._add_stretches(batch, states, places)
+            return
         # Where rows are single tokens there is nothing to sum, and the product below would be tokens by tokens.
         if (np.diff(np.sort(rows)) > 0).all():
             self._add_chosen(batch, states, places)
@@ -37,13 +40,23 @@ class RowMeans:
         with np.errstate(invalid="ignore"):
             return np.asarray(self._sums / self._weights[:, None], dtype=np.float32)
 
-    def _add_chosen(self, batch: Batch, states: torch.Tensor | Floats, places: Ints) -> None:
+    def _add_stretches(self, batch: Batch, states: Floats, places: Ints) -> None:
+        """Add the states at these places, one after the other: a row's sum does not depend on the rest of the batch."""
+        order = np.argsort(batch.rows.ravel()[places], kind="stable")
+        places = places[order]
+        rows, weights = batch.rows.ravel()[places], batch.weights.ravel()[places]
+        firsts = np.flatnonzero(np.diff(rows, prepend=-1))
+        chosen = states.reshape(-1, states.shape[-1])[places] * weights[:, None]
+        self._sums[rows[firsts]] += np.add.reduceat(chosen, firsts, axis=0)
+        self._weights[rows[firsts]] += np.add.reduceat(weights, firsts)
+
+    def _add_chosen(self, batch: Batch, states: torch.Tensor, places: Ints) -> None:
         """Add the states at these places of the flattened batch, each to a row of its own."""
         rows, weights = batch.rows.ravel()[places], batch.weights.ravel()[places]
         self._sums[rows] += _chosen(states, places) * weights[:, None]
         self._weights[rows] += weights
 
-    def _add_summed(self, batch: Batch, states: torch.Tensor | Floats) -> None:
+    def _add_summed(self, batch: Batch, states: torch.Tensor) -> None:
         """Add the states, summed by row on the device that computed them."""
         is_pooled = batch.rows != CONTEXT
         # A window's rows are neighbours: numbered from its first one they are few, and one product sums them all.
@@ -60,20 +73,16 @@ class RowMeans:
         np.add.at(self._weights, rows, weights.sum(axis=2)[line, number])
 
 
-def _chosen(states: torch.Tensor | Floats, places: Ints) -> Floats:
+def _chosen(states: torch.Tensor, places: Ints) -> Floats:
     """Return the states at these places of the flattened batch, (m, dim) float32."""
-    if isinstance(states, np.ndarray):
-        return states.reshape(-1, states.shape[-1])[places]
     import torch
 
     chosen = states.flatten(0, 1).index_select(0, torch.from_numpy(places).to(states.device))
     return np.asarray(chosen.float().cpu().numpy())
 
 
-def _weighted_sums(weights: Floats, states: torch.Tensor | Floats) -> Floats:
+def _weighted_sums(weights: Floats, states: torch.Tensor) -> Floats:
     """Return the products of weights (b, r, t) and states, (b, r, dim) float32, computed where the states are."""
-    if isinstance(states, np.ndarray):
-        return np.asarray(weights @ states)
     import torch
 
     return np.asarray(torch.bmm(torch.from_numpy(weights).to(states.device), states.float()).cpu().numpy())

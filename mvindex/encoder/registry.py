@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -12,7 +11,7 @@ from mvindex.corpus.text.parts import Splitter, parse_splitter
 from mvindex.encoder.base import Encoder
 from mvindex.encoder.checkpoint import parse_family, read_checkpoint
 from mvindex.encoder.checkpoint.families import AUTO_VIEWS, SENTENCES, SNIPPETS
-from mvindex.encoder.checkpoint.hub import DEFAULT, PACKAGED_NAMES
+from mvindex.encoder.checkpoint.hub import DEFAULT, LIGHT_FORMS
 from mvindex.encoder.checkpoint.load import check_can_load
 from mvindex.encoder.embedding import openai
 from mvindex.encoder.embedding.embedder import Embedder
@@ -27,6 +26,7 @@ from mvindex.encoder.embedding.sentence_transformer import (
     open_sentence_transformer,
 )
 from mvindex.encoder.function import CallableEncoder
+from mvindex.encoder.light import find_light_form
 from mvindex.encoder.onnx_cache import FormState, OnnxForm, Refused, find_form, form_folder
 from mvindex.encoder.onnx_encoder import OnnxEncoder
 from mvindex.errors import CheckpointError, ConfigError, ExtraMissing, MvindexError
@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 EncoderLike: TypeAlias = "Encoder | Callable[..., Any] | str | os.PathLike[str] | Any"
 
 _MAKING = "making the ONNX form of the encoder, once: later queries then start without torch"
+_LIGHT = "ONNX Runtime, int8 (packaged)"
 _KEEPS_TORCH = "queries go on loading torch"
 
 
@@ -87,11 +88,11 @@ def load_encoder(  # noqa: PLR0913 - each argument is a setting of the encoder
             f"max_views: expected a number for the family {checkpoint.settings.family.name!r}, got 'auto', which is "
             "for views that each stand for a part of the text (snippets, sentences)"
         )
-    form = find_form(checkpoint.fingerprint)
+    form = find_light_form(checkpoint) or find_form(checkpoint.fingerprint)
     if isinstance(form, OnnxForm) and device in (None, "cpu"):
         return OnnxEncoder(checkpoint, form, device)
     try:
-        check_can_load("minilm" if source in PACKAGED_NAMES else "encode")
+        check_can_load(checkpoint)
     except ExtraMissing as err:
         raise ExtraMissing(f"{err}{_way_without_torch(checkpoint.fingerprint)}") from None
     # Imported late: the encoder needs torch only from here on.
@@ -182,8 +183,6 @@ def prepare_queries(encoder: Encoder, on_note: Callable[[str], None] = lambda te
 
 def _way_without_torch(fingerprint: str) -> str:
     """Return what lets this machine encode queries, but no documents, as the end of a message."""
-    if importlib.util.find_spec("onnxruntime") is None:
-        return ""
     return f"; for queries alone, copy the ONNX form from a machine that has it, to {form_folder(fingerprint)}"
 
 
@@ -191,10 +190,14 @@ def describe_queries(spec: Mapping[str, Any]) -> str:
     """Return how the queries of an encoder of this spec are encoded on this machine, for people."""
     if spec.get("kind") != "checkpoint":
         return str(spec.get("kind"))
+    if spec.get("source") in LIGHT_FORMS:
+        return _LIGHT
     return _description(find_form(str(spec["fingerprint"])))
 
 
 def _description(state: FormState) -> str:
+    if isinstance(state, OnnxForm) and state.is_packaged:
+        return _LIGHT
     if isinstance(state, OnnxForm):
         return f"ONNX Runtime, {state.difference:.1g} from torch ({state.folder})"
     return "torch" if state is None else f"torch; no ONNX form: {state.reason}"

@@ -56,7 +56,7 @@ def save_sentence_transformer(
     checkpoint = read_checkpoint(source, None if family is None else parse_family(family))
     _check_expressible(checkpoint, read_checkpoint(source))
     _check_free(target)
-    check_can_load("encode")
+    check_can_load(checkpoint)
     tokenizer = load_wrapped_tokenizer(checkpoint)
     parts = load_parts(checkpoint, tokenizer.backend_tokenizer)
     licence, base = find_licence(checkpoint), find_base(checkpoint)
@@ -78,7 +78,7 @@ def save_sentence_transformer(
 @contextmanager
 def _new_folder(target: Path) -> Iterator[Path]:
     """Yield a folder that becomes the target when the block ends well, and is deleted otherwise."""
-    broken = require("safetensors", "encode", "saving weights").SafetensorError
+    broken = require("safetensors", "train", "saving weights").SafetensorError
     try:
         with whole_folder(target) as temporary:
             yield temporary

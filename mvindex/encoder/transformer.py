@@ -17,9 +17,8 @@ from mvindex.encoder.device import batch_shape, choose_device, document_dtype, t
 from mvindex.encoder.families import Arrangement
 from mvindex.encoder.forward import last_states
 from mvindex.encoder.inputs import Inputs
-from mvindex.encoder.pooling import add_document_share
 from mvindex.errors import Unsupported
-from mvindex.records import CountCallback, Document, Floats, Ints, Views, no_progress
+from mvindex.records import CountCallback, Document, Floats, Ints, no_progress
 
 if TYPE_CHECKING:
     import tokenizers
@@ -77,22 +76,6 @@ class TransformerEncoder(CheckpointEncoder):
         """Return what queries run through."""
         return QueryParts(self._query_model, self._head, self._tokenizer)
 
-    def encode_documents(self, documents: Sequence[Document], on_progress: CountCallback | None = None) -> Views:
-        """Return the views of the documents; a text longer than the window takes several, cut between sentences.
-
-        A document without text is its title (span -1, -1), one without any token its special tokens: one view each
-        (k of them in the families poly and viewers).
-        """
-        arranged = self._inputs.arrange_documents(documents)
-        starts = np.cumsum([0, *(len(one.spans) for one in arranged)], dtype=np.int64)
-        encode = self._encode_tokens if self.checkpoint.settings.family.pools_tokens else self._encode
-        rows = self._project(encode(arranged, self._document_model, on_progress or no_progress))
-        self._finish(rows, lambda row: _owner(documents, starts, row))
-        if share := self.checkpoint.settings.document_share:
-            add_document_share(rows, starts, share)
-        spans = np.array([span for one in arranged for span in one.spans], dtype=np.int64).reshape(-1, 2)
-        return Views(rows, starts, spans)
-
     def view_attentions(self, documents: Sequence[Document]) -> list[Floats | None]:
         """Return what each document's views attend to (see attention.view_attentions), in fp32.
 
@@ -115,6 +98,10 @@ class TransformerEncoder(CheckpointEncoder):
         # The fp32 model stays where questions use it too.
         is_shared = self._source_model is self._query_model
         return (copy.deepcopy(self._source_model) if is_shared else self._source_model).to(dtype)
+
+    def _document_rows(self, arranged: Sequence[Arrangement], on_progress: CountCallback) -> Floats:
+        encode = self._encode_tokens if self.checkpoint.settings.family.pools_tokens else self._encode
+        return self._project(encode(arranged, self._document_model, on_progress))
 
     def _query_rows(self, arranged: Sequence[Arrangement]) -> Floats:
         return self._project(self._encode(arranged, self._query_model, no_progress))
@@ -172,7 +159,3 @@ def _groups(order: Ints, num_tokens: Ints, max_tokens: int) -> Iterator[Ints]:
         count = max(1, max_tokens // max(int(num_tokens[order[begin]]), 1))
         yield order[begin : begin + count]
         begin += count
-
-
-def _owner(documents: Sequence[Document], starts: Ints, row: int) -> str:
-    return f"document {documents[int(np.searchsorted(starts, row, side='right')) - 1].id!r}"

@@ -82,7 +82,7 @@ def open_scan(device: str | None = None, share: int = 1) -> ScanEngine:
     its copies of views take as small a part of the memory.
     """
     if _is_cuda(device):
-        require("torch", "encode", "a scan on a GPU")
+        require("torch", "train", "a scan on a GPU")
         from mvindex.engines.scan_torch import ScanConfig, TorchScan
 
         return TorchScan(ScanConfig(device=device, share=share))
@@ -94,7 +94,7 @@ def open_scan(device: str | None = None, share: int = 1) -> ScanEngine:
 def scan_name(device: str | None = None) -> str:
     """Return a description of open_scan(device): the type it multiplies in, by what, and where."""
     if _is_cuda(device):
-        require("torch", "encode", "a scan on a GPU")
+        require("torch", "train", "a scan on a GPU")
         return f"torch fp32 on {device}"
     if has_int8_products():
         return "native int8 (AVX-512 VNNI)"

@@ -10,9 +10,11 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+import numpy as np
+
 from mvindex import engines, kernels
 from mvindex.durable import DIRECTORY_MODE, audit_step, file_checksum, flush_to_disk, remove_entry
-from mvindex.engines.protocol import EXACT, BuildOptions, Engine, Search
+from mvindex.engines.protocol import EXACT, Base, BuildOptions, Engine, Search
 from mvindex.errors import (
     ConfigError,
     DamagedIndex,
@@ -86,7 +88,7 @@ class BuildReport:
 
     Views and stored_bytes, those of all views in the store, include deleted documents that are still on disk. Kind
     exact ranks the store's views; its one file, if any, has the copies that its scan reads. why: why this kind was
-    chosen.
+    chosen. measured: what the engine has measured of itself, see SelfMeasured; None for kinds without a beam.
     """
 
     kind: str
@@ -95,6 +97,7 @@ class BuildReport:
     engine_bytes: int
     stored_bytes: int
     why: str = ""
+    measured: Mapping[str, Any] | None = None
 
 
 def trained_name(checksum: str) -> str:
@@ -127,11 +130,11 @@ def build_engine(
     Readers go on with what they have. Takes the writer lock. ConfigError for options that do not fit the kind.
     """
     choice = choice.checked()
-    with store.writing():
+    with store.writing() as writer:
         record = None if choice.kind == EXACT else build_files(store.snapshot, choice, on_progress)
         _renew_copies(store.snapshot, choice.kind, on_progress)
-        store.change_settings(engine=record)
-        _remove_others(store.snapshot.directory, record["directory"] if record else None)
+        writer.change_settings(engine=record)
+        remove_others(store.snapshot.directory, record["directory"] if record else None)
         return report_of(store.snapshot, choice.kind, record)
 
 
@@ -158,7 +161,7 @@ def remove_leftovers(store: EmbeddedStore) -> None:
     """Delete engine files other than the active engine's, which an interrupted build has left."""
     with store.writing():
         record = store.snapshot.settings["engine"]
-        _remove_others(store.snapshot.directory, record["directory"] if record else None)
+        remove_others(store.snapshot.directory, record["directory"] if record else None)
 
 
 def save_search_params(store: EmbeddedStore, search: Search) -> None:
@@ -166,11 +169,26 @@ def save_search_params(store: EmbeddedStore, search: Search) -> None:
 
     ConfigError when there is none.
     """
-    with store.writing():
+    # Who tunes decides that the engine answers.
+    _change_record(store, search=dict(search), measured=None)
+
+
+def save_measured(store: EmbeddedStore, search: Search, measured: Mapping[str, Any]) -> None:
+    """Save what the active engine has measured of itself, and the search parameters that follow. Takes the writer lock.
+
+    ConfigError when there is none.
+    """
+    _change_record(store, search=dict(search), measured=dict(measured))
+
+
+def _change_record(store: EmbeddedStore, **changed: Any) -> None:
+    with store.writing() as writer:
         record = store.snapshot.settings["engine"]
         if record is None:
             raise ConfigError(f"{store.directory}: there is no engine any more that could be tuned")
-        store.change_settings(engine={**record, "settings": {**record["settings"], "search": dict(search)}})
+        settings = {**record["settings"], **changed}
+        kept = {name: value for name, value in settings.items() if value is not None}
+        writer.change_settings(engine={**record, "settings": kept})
 
 
 class EngineCache:
@@ -190,7 +208,8 @@ class EngineCache:
         if record is None:
             return None
         with self._lock:
-            key = (snapshot.generation, record["directory"], record["settings"].get("search"))
+            settings = record["settings"]
+            key = (snapshot.generation, record["directory"], (settings.get("search"), settings.get("measured")))
             if self._loaded is None or self._loaded[0] != key:
                 self._loaded = (key, _open(snapshot.directory / record["directory"], record, self._device))
             return self._loaded[1]
@@ -210,9 +229,9 @@ def report_of(snapshot: Snapshot, kind: str, record: Mapping[str, Any] | None) -
 
 
 def build_files(
-    snapshot: Snapshot, choice: EngineChoice, on_progress: ProgressCallback = no_progress
+    snapshot: Snapshot, choice: EngineChoice, on_progress: ProgressCallback = no_progress, base: Base | None = None
 ) -> dict[str, Any]:
-    """Build an engine durably, and return its record for the catalog."""
+    """Build an engine durably, from nothing or from a base of its kind, and return its record for the catalog."""
     kind = choice.kind
     if snapshot.num_documents == 0:
         raise ConfigError(f"{snapshot.directory}: the index is empty; ingest documents before building {kind!r}")
@@ -222,6 +241,7 @@ def build_files(
         work=work,
         parameters=choice.parameters,
         trained=choice.trained,
+        base=base,
         on_progress=on_progress,
     )
     try:
@@ -248,8 +268,21 @@ def build_files(
         "directory": name,
         "checksums": checksums,
         **covered,
-        "settings": {**settings, **covered, **requested, **tuned, **learnt},
+        "settings": {**settings, **covered, **requested, **tuned, **learnt, **_history(snapshot, choice.kind, base)},
     }
+
+
+def _history(snapshot: Snapshot, kind: str, base: Base | None) -> dict[str, Any]:
+    """Return what a later build goes by that goes on from this one; see engines.extend."""
+    if not engines.find_kind(kind).extends:
+        return {}
+    if base is None:
+        return {"origin": {"rows": snapshot.num_rows, "gone": 0}}
+    origin, kept = (
+        base.settings["origin"],
+        {name: base.settings[name] for name in ("measured",) if name in base.settings},
+    )
+    return {"origin": {**origin, "gone": origin["gone"] + int(np.count_nonzero(base.rows < 0))}, **kept}
 
 
 def _renew_copies(snapshot: Snapshot, kind: str, on_progress: ProgressCallback) -> None:
@@ -278,10 +311,7 @@ def _open(directory: Path, record: Mapping[str, Any], device: str | None) -> Eng
         raise EngineMissing(f"{directory}: {err}") from err
     check_directory(directory)
     try:
-        for name, checksum in record["checksums"].items():
-            check_regular(directory / name)
-            if file_checksum(directory / name) != checksum:
-                raise DamagedIndex(f"{directory / name} does not match its checksum; `mvindex build` makes it again")
+        check_files(directory, record)
         return kind.open(directory, record["settings"], device)
     except (KeyError, TypeError, ValueError) as err:
         raise DamagedIndex(
@@ -293,13 +323,21 @@ def _open(directory: Path, record: Mapping[str, Any], device: str | None) -> Eng
         raise StaleReader(f"{directory} is gone: the engine was built again; open the index again") from err
 
 
+def check_files(directory: Path, record: Mapping[str, Any]) -> None:
+    """Check the files of an engine against its record; DamagedIndex names one that does not match."""
+    for name, checksum in record["checksums"].items():
+        check_regular(directory / name)
+        if file_checksum(directory / name) != checksum:
+            raise DamagedIndex(f"{directory / name} does not match its checksum; `mvindex build` makes it again")
+
+
 def _sealed(file: Path) -> str:
     """Flush a file to disk, and return its checksum."""
     flush_to_disk(file)
     return file_checksum(file)
 
 
-def _remove_others(path: Path, active: str | None) -> None:
+def remove_others(path: Path, active: str | None) -> None:
     """Delete engine directories that no setting names.
 
     Renamed first: a reader about to load one finds it whole or not at all.

@@ -18,6 +18,7 @@ from mvindex.kernels.scan import BlockTable, QueryTile, ScanOutput, Workspace, s
 from mvindex.kernels.threads import run_in_threads, taken_from
 from mvindex.records import Bools, Ints
 from mvindex.store.copies_file import CopiesFile, copies_path
+from mvindex.store.files import check_mapped
 from mvindex.store.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)
@@ -193,7 +194,7 @@ class CopyCache:
             if copies is None or copies.snapshot is not snapshot:
                 copies = self._latest = SnapshotCopies.of(snapshot, copies)
             if copies.file is not None:
-                copies.file.check_length()
+                check_mapped([copies.file.mapped])
             _map_each(copies, copies.missing(blocks), num_threads)
             chosen = self._chosen(copies, copies.missing(blocks))
             _make_each(copies, chosen, num_threads)

@@ -9,7 +9,6 @@ and know nothing of documents.
 from __future__ import annotations
 
 import math
-import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvindex.engines.graph_build import BEAM, DEGREE, SPARE, build_graph
-from mvindex.engines.graph_codes import BITS, BUILT_BITS, code_bytes_of
+from mvindex.engines.graph_codes import BITS, code_bytes_of
 from mvindex.engines.protocol import BuildOptions, EngineCapabilities, EngineKind, Parameter, Search, ViewBytes
 from mvindex.errors import EngineError
 from mvindex.kernels.loading import Loading
@@ -27,7 +26,7 @@ from mvindex.kernels.score import Aggregate, Scoring
 from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
 from mvindex.plugins import require
 from mvindex.records import Bools, Floats, Ints
-from mvindex.store.files import MappedFile
+from mvindex.store.files import MappedFile, check_mapped
 from mvindex.store.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -36,7 +35,11 @@ if TYPE_CHECKING:
 ARRAYS = ("codes", "factors", "links", "owners", "starts", "entries")
 # The documents of the beam for the first ten: measured in docs/decisions/010.
 _DEFAULT: Search = {"beam": 400, "top_k": 10}
-_CHOICES = [{"beam": beam} for beam in (16, 32, 64, 128, 256, 512, 1024, 2048)]
+# Each a quarter more than the one before: a beam of twice as many documents takes nearly twice as long. A smaller one
+# than the first saves a few hundredths of a millisecond, and may miss what stands apart from all that was measured.
+_CHOICES = [{"beam": round(32 * 1.25**step)} for step in range(20)]
+# The search parameter for a hundred documents, where it was measured too.
+_OF_MANY, _MANY = "beam_100", 100
 # Of the documents of the beam so many for each that is wanted, and so many at least, are scored from the stored views:
 # measured in docs/decisions/010.
 _RESCORED, _LEAST_RESCORED = 2, 32
@@ -67,13 +70,21 @@ class GraphEngine:
         """See TunedEngine."""
         return self._search
 
+    @property
+    def measured(self) -> Mapping[str, Any] | None:
+        """See DocumentEngine."""
+        measured = self._settings.get("measured")
+        return measured if measured is not None and "exact_ms_100" in measured else None
+
     def choices(self) -> Sequence[Search]:
         """See TunedEngine."""
         return _CHOICES
 
     def with_search(self, search: Search) -> GraphEngine:
         """See TunedEngine."""
-        return GraphEngine(self._graph, self._files, {**self._settings, "search": dict(search)}, self._loading)
+        return GraphEngine(
+            self._graph, self._files, {**self._settings, "search": dict(search), "measured": None}, self._loading
+        )
 
     def is_ready(self) -> bool:
         """See DocumentEngine."""
@@ -90,9 +101,8 @@ class GraphEngine:
         """See DocumentEngine."""
         from mvindex.kernels.walk import walk_for_queries
 
-        for file in self._files:
-            file.check_length()
-        width = code_bytes_of(queries.shape[1], BITS)
+        check_mapped(self._files)
+        width = code_bytes_of(queries.shape[1])
         if self._graph.codes.shape[1] != width:
             raise EngineError(f"kind graph: expected codes of {width} bytes, got {self._graph.codes.shape[1]}")
         # Arrays that cannot be written are another type to the compiler.
@@ -143,8 +153,18 @@ def beam_of(search: Search, default: Search, top_k: int) -> int:
     """Return the documents of the beam for top_k, from those that search["top_k"] was measured with.
 
     They grow with its square root, as measured where neighbours are spread; where a small beam was enough, as fast as
-    top_k until the default is reached.
+    top_k until the default is reached. Between search["top_k"] and a hundred documents they follow what was measured
+    for both.
     """
+    least, many = search["top_k"], search.get(_OF_MANY)
+    if many is not None and least < _MANY:
+        if top_k <= least:
+            return search["beam"]
+        if top_k >= _MANY:
+            return max(round(many * math.sqrt(top_k / _MANY)), top_k)
+        share = math.log(top_k / least) / math.log(_MANY / least)
+        between: float = search["beam"] ** (1 - share) * many**share
+        return max(round(between), top_k)
     times = top_k / search["top_k"]
     spread = max(search["beam"] * math.sqrt(times), default["beam"] * math.sqrt(top_k / default["top_k"]))
     grown = min(search["beam"] * times, spread) if times > 1 else search["beam"] * math.sqrt(times)
@@ -158,13 +178,13 @@ def _places(beam: int, share: float) -> int:
 
 
 def _build(snapshot: Snapshot, directory: Path, options: BuildOptions) -> Mapping[str, Any]:
-    require("numba", "native", "kind graph")
+    require("numba", "fast", "kind graph")
     return build_graph(snapshot, directory, options)
 
 
 def _open(directory: Path, settings: Mapping[str, Any], device: str | None) -> GraphEngine:
     """Map the arrays of a graph; EngineError when they do not fit each other."""
-    require("numba", "native", "kind graph")
+    require("numba", "fast", "kind graph")
     from mvindex.kernels.walk import Graph
 
     files = []
@@ -172,13 +192,13 @@ def _open(directory: Path, settings: Mapping[str, Any], device: str | None) -> G
     def mapped(name: str) -> npt.NDArray[Any]:
         path = directory / f"{name}.npy"
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-        files.append(MappedFile.of(path, os.stat(path)))
+        files.append(MappedFile(path, array.base, array.base.size()))
         return np.ascontiguousarray(array.view(np.ndarray))
 
-    bits = settings["parameters"].get("bits", BUILT_BITS)
+    bits = settings["parameters"].get("bits")
     if bits != BITS:
         raise EngineError(f"kind graph: expected codes of {BITS} bits a dimension, got {bits!r:.40}")
-    graph = Graph(**{name: mapped(name) for name in ARRAYS}, bits=BITS)
+    graph = Graph(**{name: mapped(name) for name in ARRAYS})
     num_views, num_rows = len(graph.owners), len(graph.starts) - 1
     lengths = {len(graph.codes), len(graph.factors), len(graph.links), num_views, int(graph.starts[-1])}
     if lengths != {num_views} or num_rows != settings["built_rows"] or num_views != settings["num_views"]:
@@ -189,8 +209,8 @@ def _open(directory: Path, settings: Mapping[str, Any], device: str | None) -> G
 def _view_bytes(dim: int) -> ViewBytes:
     """Return a view's bytes: its code and factors, and beside them links, its document's row, a share of its start."""
     beside, spare = 4 * DEGREE + 4 + 1, 4 * DEGREE // SPARE
-    built = code_bytes_of(dim, BUILT_BITS) + 8 + beside + spare
-    return ViewBytes(code=code_bytes_of(dim, BITS) + 8, beside=beside, building=built)
+    code = code_bytes_of(dim) + 8
+    return ViewBytes(code=code, beside=beside, building=code + beside + spare)
 
 
 GRAPH = EngineKind(
@@ -203,4 +223,5 @@ GRAPH = EngineKind(
         Parameter(name="beam", help="Documents looked at when a view is linked.", default=BEAM, least=4, most=4096),
     ),
     view_bytes=_view_bytes,
+    extends=True,
 )

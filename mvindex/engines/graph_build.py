@@ -1,7 +1,8 @@
 """How a graph is built: document by document in an order drawn by chance, a batch at a time.
 
 The views of a batch are linked to those of the batches before, in threads; then back. So the graph is the same
-whatever the number of threads. What is linked is kept now and then in the directory of unfinished work.
+whatever the number of threads. What is linked is kept now and then in the directory of unfinished work. A build that
+goes on from a graph takes over its links, see graph_carry, and links the documents that it lacks.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ import numpy as np
 import numpy.typing as npt
 
 from mvindex.durable import file_checksum, flush_to_disk, rename
-from mvindex.engines.graph_codes import BITS, BUILT_BITS, replace_by_packed, save, write_bytes
+from mvindex.engines.graph_carry import Carried, carried_from
+from mvindex.engines.graph_codes import BITS, MEAN, load, mean_of, save, write_codes
 from mvindex.engines.protocol import BuildOptions
 from mvindex.errors import ConfigError
 from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
-from mvindex.records import Ints, ProgressCallback
+from mvindex.records import Bools, Floats, Ints
 from mvindex.store.snapshot import Snapshot
+from mvindex.store.views import MappedViews
 
 if TYPE_CHECKING:
     from mvindex.kernels.linking import Room
@@ -33,7 +36,8 @@ if TYPE_CHECKING:
 DEGREE, BEAM = 32, 64
 # While a graph is built a view has room for half as many links again, so that the best are seldom chosen anew.
 SPARE = 2
-# A batch is this share of what is linked already, and no more than so many documents.
+# A batch is this share of what this build has linked already, and no more than so many documents: new documents that
+# are near to each other find each other.
 _BATCH_SHARE, _MOST_BATCH = 32, 4096
 _ENTRIES = 256
 _SEED = 1
@@ -47,70 +51,68 @@ _VIEWS_AT_ONCE = 512
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
-    """Documents in the order in which they are linked, and how they are."""
+class _Manner:
+    """How views are linked."""
 
-    order: Ints
     beam: int
     degree: int
-    square: np.float32
+    dim: int
 
 
 def build_graph(snapshot: Snapshot, directory: Path, options: BuildOptions) -> Mapping[str, Any]:
     """Write the arrays of the graph to the directory, and return the settings for open()."""
-    num_views = snapshot.views.num_views
-    if num_views > _MOST_VIEWS:
+    views, base = snapshot.views, options.base
+    if views.num_views > _MOST_VIEWS:
         raise ConfigError(
-            f"kind graph: expected up to {_MOST_VIEWS} views, got {num_views}; split the index into shards"
+            f"kind graph: expected up to {_MOST_VIEWS} views, got {views.num_views}; split the index into shards"
         )
     degree = options.parameters.get("degree", DEGREE)
     beam = options.parameters.get("beam", BEAM)
-    graph, square = _unlinked(snapshot, directory, degree, options.on_progress)
-    order = np.random.default_rng(_SEED).permutation(snapshot.num_rows)
-    first = np.arange(min(_ENTRIES, len(order)))
-    # One view each of the documents that are linked first, a different one in turn.
-    counts = graph.starts[order[first] + 1] - graph.starts[order[first]]
-    entries = (graph.starts[order[first]] + first % counts).astype(np.int32)
-    graph = graph._replace(entries=entries)
-    _linked(graph, _Plan(order, beam, degree, square), _Work(snapshot, options), options)
-    for name, array in (("owners", graph.owners), ("starts", graph.starts), ("entries", graph.entries)):
+    carried = None if base is None else carried_from(base, views)
+    mean = mean_of(views) if base is None else np.array(load(base.directory / MEAN))
+    old_codes = None if carried is None else carried.codes
+    graph = _unlinked(views, *write_codes(views, directory, mean, old_codes, options.on_progress), degree)
+    linker = _Linker(graph, _Manner(beam, degree, views.dim))
+    is_linked = np.zeros(views.num_rows, dtype=bool) if carried is None else linker.carry_over(carried)
+    # Nothing has to lead to documents that are deleted.
+    drawn = np.random.default_rng(_SEED).permutation(views.num_rows)
+    drawn = drawn[snapshot.alive[drawn]]
+    before, fresh = drawn[is_linked[drawn]], drawn[~is_linked[drawn]]
+    _link(linker, before, fresh, _Work(snapshot, options))
+    for name, array in (("owners", graph.owners), ("starts", graph.starts), ("entries", linker.entries(drawn))):
         save(directory / f"{name}.npy", array)
+    save(directory / MEAN, mean)
     save(directory / "links.npy", np.ascontiguousarray(graph.links[:, :degree]))
-    replace_by_packed(snapshot.views, directory, options.on_progress)
-    return {"num_views": num_views, "parameters": {"degree": degree, "beam": beam, "bits": BITS}}
+    return {"num_views": views.num_views, "parameters": {"degree": degree, "beam": beam, "bits": BITS}}
 
 
-def _unlinked(
-    snapshot: Snapshot, directory: Path, degree: int, on_progress: ProgressCallback
-) -> tuple[Graph, np.float32]:
-    """Return a graph without links, whose codes and factors are written, and the square of all norms."""
+def _unlinked(views: MappedViews, codes: npt.NDArray[np.uint8], factors: Floats, degree: int) -> Graph:
+    """Return a graph without links; factors get the coordinate by which all rests have the same norm."""
     from mvindex.kernels.walk import Graph
 
-    views = snapshot.views
-    codes, factors, square = write_bytes(views, directory, on_progress)
-    graph = Graph(
+    squares = factors[:, 1]
+    return Graph(
         codes=codes,
-        factors=factors,
+        factors=np.column_stack([factors[:, 0], np.sqrt(squares.max(initial=np.float32(0)) - squares)]),
         links=np.full((views.num_views, degree + degree // SPARE), -1, dtype=np.int32),
         owners=np.repeat(np.arange(views.num_rows, dtype=np.int32), np.diff(views.starts)),
         starts=views.starts,
         entries=np.empty(0, dtype=np.int32),
-        bits=BUILT_BITS,
     )
-    return graph, square
 
 
-def _linked(graph: Graph, plan: _Plan, work: _Work, options: BuildOptions) -> None:
-    """Link all documents, from where an earlier build has kept its work on."""
-    linker = _Linker(graph, plan)
-    begin, kept = work.resume(graph.links), time.monotonic()
-    while begin < len(plan.order):
-        end = min(begin + min(max(1, begin // _BATCH_SHARE), _MOST_BATCH), len(plan.order))
-        linker.link(begin, end)
+def _link(linker: _Linker, before: Ints, fresh: Ints, work: _Work) -> None:
+    """Link the fresh documents to those that are linked before, from where an earlier build has kept its work on."""
+    entries = linker.entries(np.concatenate([before[:_ENTRIES], fresh[:_ENTRIES]]))
+    begin, kept = work.resume(linker.links), time.monotonic()
+    while begin < len(fresh):
+        end = min(begin + min(max(1, begin // _BATCH_SHARE), _MOST_BATCH), len(fresh))
+        # The first document of all has nothing to link to.
+        linker.link(fresh[begin:end], entries[: len(before) + begin])
         begin = end
-        options.on_progress("linking documents", begin, len(plan.order))
-        if time.monotonic() - kept > KEPT_EVERY_S and begin < len(plan.order):
-            work.keep(graph.links, begin)
+        work.on_progress("linking documents", begin, len(fresh))
+        if time.monotonic() - kept > KEPT_EVERY_S and begin < len(fresh):
+            work.keep(linker.links, begin)
             kept = time.monotonic()
     linker.trim()
 
@@ -118,29 +120,60 @@ def _linked(graph: Graph, plan: _Plan, work: _Work, options: BuildOptions) -> No
 class _Linker:
     """Links the views of a graph, in threads; each has working memory of its own."""
 
-    def __init__(self, graph: Graph, plan: _Plan) -> None:
-        self._graph, self._plan = graph, plan
-        self._places = [_Place(graph, plan) for _ in range(default_threads())]
+    def __init__(self, graph: Graph, manner: _Manner) -> None:
+        self._graph, self._manner = graph, manner
+        self._places = [_Place(graph, manner) for _ in range(default_threads())]
 
-    def link(self, begin: int, end: int) -> None:
-        """Link the documents [begin, end) of the order to those before, and these back."""
-        from mvindex.kernels.linking import add_back_links, find_links
+    @property
+    def links(self) -> npt.NDArray[np.int32]:
+        """The links, (n, degree and what is spare) int32."""
+        links: npt.NDArray[np.int32] = self._graph.links
+        return links
 
-        plan, graph = self._plan, self._graph
-        views = _views_of(graph, plan.order[begin:end])
-        # The first document has nothing to link to.
-        before = graph._replace(entries=graph.entries[:begin])
-        found = np.full((len(views), plan.degree // 2), -1, dtype=np.int32)
+    def entries(self, documents: Ints) -> npt.NDArray[np.int32]:
+        """Return a view of each of the first documents, a different one in turn."""
+        starts, first = self._graph.starts, np.arange(min(_ENTRIES, len(documents)))
+        rows = documents[first]
+        entries: npt.NDArray[np.int32] = (starts[rows] + first % (starts[rows + 1] - starts[rows])).astype(np.int32)
+        return entries
+
+    def carry_over(self, carried: Carried) -> Bools:
+        """Take over the links of a graph that is there; return which documents are linked."""
+        from mvindex.kernels.linking import mend_links
+
+        harmed = carried.write_links(self.links)
+
+        def mend(place: _Place, at: slice) -> None:
+            mend_links(self._graph, carried.links, carried.moved, harmed[at], place.room)
+
+        self._share_out(_slices(len(harmed)), mend)
+        views = carried.moved[harmed]
+        self._link_back(views, self.links[views])
+        return carried.find_linked(self._graph)
+
+    def link(self, documents: Ints, entries: npt.NDArray[np.int32]) -> None:
+        """Link the documents to those that walks from the entries find, and these back."""
+        from mvindex.kernels.linking import find_links
+
+        graph, manner = self._graph._replace(entries=entries), self._manner
+        views = _views_of(graph, documents)
+        found = np.full((len(views), manner.degree // 2), -1, dtype=np.int32)
 
         def find(place: _Place, at: slice) -> None:
-            find_links(before, views[at], plan.beam, plan.square, place.steps, place.room, found[at])
+            find_links(graph, views[at], manner.beam, place.steps, place.room, found[at])
 
         self._share_out(_slices(len(views)), find)
-        graph.links[views, : found.shape[1]] = found
+        self.links[views, : found.shape[1]] = found
+        self._link_back(views, found)
+
+    def _link_back(self, views: npt.NDArray[np.int32], found: npt.NDArray[np.int32]) -> None:
+        """Link what the views' links, (m, n) int32, lead to back to these."""
+        from mvindex.kernels.linking import add_back_links
+
         sources, targets = _pairs(views, found)
 
         def link_back(place: _Place, at: slice) -> None:
-            add_back_links(graph, targets[at], sources[at], plan.square, place.room)
+            add_back_links(self._graph, targets[at], sources[at], place.room)
 
         self._share_out(_groups(targets), link_back)
 
@@ -149,9 +182,7 @@ class _Linker:
         from mvindex.kernels.linking import trim
 
         every = np.arange(len(self._graph.links), dtype=np.int32)
-        self._share_out(
-            _slices(len(every)), lambda place, at: trim(self._graph, every[at], self._plan.square, place.room)
-        )
+        self._share_out(_slices(len(every)), lambda place, at: trim(self._graph, every[at], place.room))
 
     def _share_out(self, parts: Iterator[slice], call: Callable[[_Place, slice], None]) -> None:
         """Call for each part in one of the threads."""
@@ -200,20 +231,21 @@ def _pairs(views: npt.NDArray[np.int32], found: npt.NDArray[np.int32]) -> tuple[
 class _Place:
     """The working memory of one thread."""
 
-    def __init__(self, graph: Graph, plan: _Plan) -> None:
+    def __init__(self, graph: Graph, manner: _Manner) -> None:
         from mvindex.kernels.aligned import aligned_bytes
         from mvindex.kernels.linking import MOST_CANDIDATES, Room
         from mvindex.kernels.walk import new_steps
 
-        pitch, most = graph.codes.shape[1], max(MOST_CANDIDATES, plan.beam)
+        pitch, most = graph.codes.shape[1], max(MOST_CANDIDATES, manner.beam)
         max_views = int(np.diff(graph.starts).max(initial=1))
         self.steps: Steps = new_steps(graph, _PLACES, max_views)
         self.room: Room = Room(
-            own=aligned_bytes(pitch).view(np.int8),
-            other=aligned_bytes(pitch).view(np.int8),
+            own=aligned_bytes(2 * pitch).view(np.int8),
+            other=aligned_bytes(2 * pitch).view(np.int8),
             similar=np.empty(most, dtype=np.float32),
             views=np.empty(most, dtype=np.int32),
-            chosen=np.empty(plan.degree, dtype=np.int32),
+            chosen=np.empty(manner.degree, dtype=np.int32),
+            dim=manner.dim,
         )
 
 
@@ -221,12 +253,14 @@ class _Work:
     """The directory of unfinished work: links.npy, and state.json, which says what they are the links of."""
 
     def __init__(self, snapshot: Snapshot, options: BuildOptions) -> None:
-        self._folder, self._on_progress = options.work, options.on_progress
+        self._folder, self.on_progress = options.work, options.on_progress
         self._key = {
             "kind": "graph",
             "dim": snapshot.views.dim,
             "generation": snapshot.generation,
             "rows": snapshot.num_rows,
+            "deleted": snapshot.settings["deleted"],
+            "base": None if options.base is None else options.base.directory.name,
             "parameters": dict(options.parameters),
         }
 
@@ -244,7 +278,7 @@ class _Work:
 
     def keep(self, links: npt.NDArray[np.int32], done: int) -> None:
         """Write the links durably; those kept before stay until then."""
-        self._on_progress("keeping what is linked", 0, 1)
+        self.on_progress("keeping what is linked", 0, 1)
         self._folder.mkdir(exist_ok=True)
         fresh = self._folder / f"new-{_LINKS}"
         fresh.unlink(missing_ok=True)

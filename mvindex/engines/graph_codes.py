@@ -1,10 +1,9 @@
-"""The codes of a graph's views: of 8 bits a dimension, by which it is built, then of 4, by which it is walked."""
+"""The codes of a graph's views, of 4 bits a dimension, by which it is built and walked."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,61 +12,74 @@ from mvindex.kernels.score import decode
 from mvindex.records import Floats, ProgressCallback
 from mvindex.store.views import MappedViews
 
-# Bits a dimension while a graph is built, and when it is walked.
-BUILT_BITS, BITS = 8, 4
-CODES, FACTORS = "codes.npy", "factors.npy"
+BITS = 4
+CODES, FACTORS, MEAN = "codes.npy", "factors.npy", "mean.npy"
 _READ_VIEWS = 65_536
+_CHUNK_DIMS, _CHUNK_BYTES = 64, 32
 
 
-def code_bytes_of(dim: int, bits: int) -> int:
-    """Return the bytes of the code of a view, in whole vectors of 64 bytes, or of 32 for 4 bits a dimension."""
-    width = 64 if bits == BUILT_BITS else 32
-    return -(-dim * bits // (8 * width)) * width
+def code_bytes_of(dim: int) -> int:
+    """Return the bytes of the code of a view, whole vectors of 32 bytes."""
+    return -(-dim // _CHUNK_DIMS) * _CHUNK_BYTES
 
 
-def write_bytes(
-    views: MappedViews, directory: Path, on_progress: ProgressCallback
-) -> tuple[npt.NDArray[np.uint8], Floats, np.float32]:
-    """Write codes of 8 bits and their factors; return both, the codes mapped, and the square of all norms."""
-    from mvindex.kernels.walk import encode_views
-
-    shape = (views.num_views, code_bytes_of(views.dim, BUILT_BITS))
-    factors: npt.NDArray[np.float32] = np.empty((views.num_views, 2), dtype=np.float32)
-    block = np.empty((min(_READ_VIEWS, views.num_views), shape[1]), dtype=np.uint8)
-    # Written, not mapped: a full disk is an error then, and no signal.
-    with open(directory / CODES, "xb") as file:
-        _write_header(file, block.dtype, shape)
-        for begin, end, rows in _blocks(views):
-            encode_views(rows, block[: end - begin], factors[begin:end])
-            factors[begin:end, 1] = np.einsum("ij,ij->i", rows, rows)
-            file.write(block[: end - begin].data)
-            on_progress("rounding views", end, views.num_views)
-    codes = np.load(directory / CODES, mmap_mode="r", allow_pickle=False).view(np.ndarray)
-    square = factors[:, 1].max(initial=np.float32(0))
-    factors[:, 1] = np.sqrt(square - factors[:, 1])
-    save(directory / FACTORS, factors)
-    return codes, factors, square
+def mean_of(views: MappedViews) -> Floats:
+    """Return the mean of all views, (d,) float32."""
+    mean = np.zeros(views.dim)
+    for begin in range(0, views.num_views, _READ_VIEWS):
+        rows = decode(views.read_views(begin, min(begin + _READ_VIEWS, views.num_views)))
+        mean += rows.sum(axis=0, dtype=np.float64) / views.num_views
+    return mean.astype(np.float32)
 
 
-def replace_by_packed(views: MappedViews, directory: Path, on_progress: ProgressCallback) -> None:
-    """Write codes of 4 bits and their factors in the place of those of 8."""
+def load(path: Path) -> npt.NDArray[Any]:
+    """Map an array."""
+    array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)
+    return array
+
+
+class OldCodes(NamedTuple):
+    """The codes of a graph that is there; numbers: (n,) int32, the number in it of each view now, -1 for new ones."""
+
+    directory: Path
+    numbers: npt.NDArray[np.int32]
+
+
+def write_codes(
+    views: MappedViews, directory: Path, mean: Floats, old: OldCodes | None, on_progress: ProgressCallback
+) -> tuple[npt.NDArray[np.uint8], Floats]:
+    """Write codes and factors of all views; return the codes, mapped, and factors, (n, 2) float32.
+
+    A view's second factor is the square of the norm of its rest beside the mean. Codes in `old` are copied.
+    """
     from mvindex.kernels.packed import encode_packed
 
-    mean = np.zeros(views.dim)
-    for _, _, rows in _blocks(views):
-        mean += rows.sum(axis=0, dtype=np.float64) / views.num_views
-    shape = (views.num_views, code_bytes_of(views.dim, BITS))
+    shape = (views.num_views, code_bytes_of(views.dim))
     factors: npt.NDArray[np.float32] = np.zeros((views.num_views, 2), dtype=np.float32)
-    block = np.empty((min(_READ_VIEWS, views.num_views), shape[1]), dtype=np.uint8)
-    for name in (CODES, FACTORS):
-        (directory / name).unlink()
+    old_codes, old_factors = (load(old.directory / name) if old is not None else factors for name in (CODES, FACTORS))
+    # Written, not mapped: a full disk is an error then, and no signal.
     with open(directory / CODES, "xb") as file:
-        _write_header(file, block.dtype, shape)
-        for begin, end, rows in _blocks(views):
-            encode_packed(rows, mean.astype(np.float32), block[: end - begin], factors[begin:end, 0])
-            file.write(block[: end - begin].data)
+        _write_header(file, np.dtype(np.uint8), shape)
+        for begin in range(0, views.num_views, _READ_VIEWS):
+            end = min(begin + _READ_VIEWS, views.num_views)
+            codes: npt.NDArray[np.uint8] = np.empty((end - begin, shape[1]), dtype=np.uint8)
+            fresh = np.arange(end - begin)
+            if old is not None:
+                numbers = old.numbers[begin:end]
+                codes[:], factors[begin:end] = old_codes[numbers], old_factors[numbers]
+                fresh = np.flatnonzero(numbers < 0)
+            if len(fresh):
+                rows = decode(views.read_views(begin + int(fresh[0]), begin + int(fresh[-1]) + 1)[fresh - fresh[0]])
+                own_codes, own_factors = (
+                    np.empty((len(fresh), shape[1]), np.uint8),
+                    np.empty((len(fresh), 2), np.float32),
+                )
+                encode_packed(rows, mean, own_codes, own_factors)
+                codes[fresh], factors[begin + fresh] = own_codes, own_factors
+            file.write(codes.data)
             on_progress("packing codes", end, views.num_views)
     save(directory / FACTORS, factors)
+    return load(directory / CODES), factors
 
 
 def save(path: Path, array: npt.NDArray[Any]) -> None:
@@ -75,13 +87,6 @@ def save(path: Path, array: npt.NDArray[Any]) -> None:
     with open(path, "xb") as file:
         _write_header(file, array.dtype, array.shape)
         file.write(array.data.cast("B") if array.size else b"")
-
-
-def _blocks(views: MappedViews) -> Iterator[tuple[int, int, Floats]]:
-    """Yield stretches of views, (r, d) float32, and where they begin and end."""
-    for begin in range(0, views.num_views, _READ_VIEWS):
-        end = min(begin + _READ_VIEWS, views.num_views)
-        yield begin, end, decode(views.read_views(begin, end))
 
 
 def _write_header(file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:

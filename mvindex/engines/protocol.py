@@ -74,6 +74,22 @@ class ViewBytes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """An engine of the same kind that a build goes on from, its files checked.
+
+    Args:
+        directory: Its files.
+        settings: Those for EngineKind.open().
+        rows: (document rows that it covers,) int64, the row of each of them now, -1 for one that is gone.
+
+    """
+
+    directory: Path
+    settings: Mapping[str, Any]
+    rows: Ints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BuildOptions:
     """How an engine is built.
 
@@ -82,6 +98,7 @@ class BuildOptions:
             an earlier build with other options left.
         parameters: The kind's parameters that were given, within their limits.
         trained: A file that EngineKind.train() wrote, to be used instead of training.
+        base: What the build goes on from; None for kinds that do not extend, and to build from nothing.
         on_progress: Called with the step, how much of it is done, and its total.
 
     """
@@ -89,6 +106,7 @@ class BuildOptions:
     work: Path
     parameters: Mapping[str, int] = field(default_factory=dict)
     trained: Path | None = None
+    base: Base | None = None
     on_progress: ProgressCallback = no_progress
 
 
@@ -225,6 +243,11 @@ class RankingEngine(TunedEngine, Protocol):
 class DocumentEngine(TunedEngine, Protocol):
     """Finds documents itself, and says so by its capability ranks_documents; never exact."""
 
+    @property
+    def measured(self) -> Mapping[str, Any] | None:
+        """Return what its build has measured, see SelfMeasured: the scan answers where it was faster; None: never."""
+        ...
+
     def is_ready(self) -> bool:
         """Return whether it can be searched now; documents are scanned while it is not, such as while it compiles."""
         ...
@@ -266,6 +289,8 @@ class EngineKind:
         parameters: What `build` takes in BuildOptions.parameters.
         view_bytes: Called with the dimensions of a view; what `plan` and the automatic choice reckon with. None where
             neither knows the kind.
+        extends: Whether `build` can go on from BuildOptions.base, so that new documents are taken in without building
+            from nothing.
 
     """
 
@@ -276,6 +301,7 @@ class EngineKind:
     train: Callable[[Sequence[Snapshot], Path, BuildOptions], None] | None = None
     parameters: tuple[Parameter, ...] = ()
     view_bytes: Callable[[int], ViewBytes] | None = None
+    extends: bool = False
 
     def check_parameters(self, values: Mapping[str, int]) -> None:
         """Raise ConfigError for a parameter that the kind does not have, or a value beyond its limits."""
@@ -301,36 +327,36 @@ def underflow_error(dim: int) -> float:
     return 4 * dim * 2.0**-126
 
 
-def rounding_slack(queries: Floats) -> Doubles:
-    """Return the step of float32's smallest numbers in the units of scaled_queries(), (q,).
+def rounding_slack(exponents: Ints) -> Doubles:
+    """Return the step of float32's smallest numbers in the units of scaled_queries(), (q,), of query_exponents().
 
     Scores are rounded to float32 before they are compared: what differs by less than that may tie.
     """
-    return np.ldexp(2.0**-149, query_exponents(queries))
+    return np.ldexp(2.0**-149, exponents)
 
 
-def scaled_queries(queries: Floats) -> tuple[Floats, Doubles]:
-    """Return queries times a power of two so that their largest entry lies in [0.5, 1), and their norms.
+def scaled_queries(queries: Floats, exponents: Ints) -> tuple[Floats, Doubles]:
+    """Return queries times a power of two, see query_exponents(), and their norms, (q,).
 
     A power of two changes no order and, above float32's smallest numbers, no bit; thresholds need no rescaling
     because scans compare scores of one query with each other only.
     """
-    scaled = np.ldexp(queries.astype(np.float64), query_exponents(queries)[:, None])
+    scaled = np.ldexp(queries.astype(np.float64), exponents[:, None])
     return scaled.astype(np.float32), np.sqrt(np.einsum("ij,ij->i", scaled, scaled)) * (1 + 1e-9)
 
 
-def scaled_temperatures(scoring: Scoring, queries: Floats) -> Doubles:
+def scaled_temperatures(scoring: Scoring, exponents: Ints) -> Doubles:
     """Return DRPQ's temperature in the units of scaled_queries(), (q,).
 
     It is clipped so that neither it nor its inverse overflows. That changes no result: gaps of scores are 0 or far
     above 1e-300, and far below 1e300.
     """
     with np.errstate(over="ignore", under="ignore"):
-        return np.clip(np.ldexp(scoring.temperature, query_exponents(queries)), 1e-300, 1e300)
+        return np.clip(np.ldexp(scoring.temperature, exponents), 1e-300, 1e300)
 
 
 def query_exponents(queries: Floats) -> Ints:
-    """Return the powers of two that scaled_queries() multiplies by, (q,)."""
+    """Return the powers of two by which each query's largest entry comes to lie in [0.5, 1), (q,)."""
     largest = np.abs(queries).max(axis=1, initial=0.0)
     return np.where(largest > 0, -np.frexp(largest)[1], 0)
 

@@ -50,9 +50,9 @@ class NumpyScan:
 
     def _scan(self, snapshot: Snapshot, queries: Floats, request: ScanRequest) -> Candidates:
         top_k, allowed, scoring = request
-        scaled, norms = scaled_queries(queries)
-        slack, exponents = rounding_slack(queries), query_exponents(queries)
-        temperatures = scaled_temperatures(scoring, queries)
+        exponents = query_exponents(queries)
+        scaled, norms = scaled_queries(queries, exponents)
+        slack, temperatures = rounding_slack(exponents), scaled_temperatures(scoring, exponents)
         best = _Best(len(queries), top_k)
         for begin, end in allowed_blocks(snapshot, allowed):
             packed, starts = snapshot.views.read_block(begin, end)

@@ -109,10 +109,11 @@ class TorchScan:
 
     def _scan(self, snapshot: Snapshot, queries: Floats, request: ScanRequest) -> Candidates:
         top_k, allowed, scoring = request
-        tile = _QueryTile(queries, self._device)
+        exponents = query_exponents(queries)
+        tile = _QueryTile(queries, exponents, self._device)
         soft_means = None
         if scoring.aggregate is Aggregate.DRPQ:
-            soft_means = _SoftMeans(scaled_temperatures(scoring, queries), self._device)
+            soft_means = _SoftMeans(scaled_temperatures(scoring, exponents), self._device)
         survivors = _Survivors(len(queries), top_k)
         output = torch.empty(0, len(queries), dtype=torch.float32, device=self._device)
         for begin, end in allowed_blocks(snapshot, allowed):
@@ -129,7 +130,7 @@ class TorchScan:
                 lower, upper = soft_means.bounds(block, scores, tile)
                 lower[refused], upper[refused] = -torch.inf, -torch.inf
                 survivors.add_bounds(lower, upper, block.rows)
-        return survivors.candidates(query_exponents(queries))
+        return survivors.candidates(exponents)
 
     def _block(self, snapshot: Snapshot, begin: int, end: int) -> _Block:
         key = (snapshot.generation, begin, end)
@@ -194,11 +195,11 @@ def _groups(counts: Ints) -> tuple[tuple[int, int, int], ...]:
 class _QueryTile:
     """A tile of queries, scaled by powers of two (see scaled_queries). columns: (d, q)."""
 
-    def __init__(self, queries: Floats, device: torch.device) -> None:
-        scaled, norms = scaled_queries(queries)
+    def __init__(self, queries: Floats, exponents: Ints, device: torch.device) -> None:
+        scaled, norms = scaled_queries(queries, exponents)
         self.columns = torch.from_numpy(scaled).T.contiguous().to(device)
         self._norms = norms * _ROUND_UP
-        self._slack = rounding_slack(queries)
+        self._slack = rounding_slack(exponents)
 
     def sizes(self, block: _Block) -> Doubles:
         """Return the largest size of a product in the block, (q,)."""

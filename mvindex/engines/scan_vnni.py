@@ -6,6 +6,7 @@ many, the query is repeated on a wider scan.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -40,7 +41,7 @@ from mvindex.kernels.scan import (
 )
 from mvindex.kernels.score import Aggregate, Scoring
 from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
-from mvindex.records import Bools, Doubles, Floats
+from mvindex.records import Bools, Doubles, Floats, Ints
 from mvindex.store.snapshot import Snapshot
 
 # Documents that one query may keep before it is repeated in a wider type: so many, and so many per document of top_k.
@@ -58,6 +59,10 @@ class VnniConfig:
 
     threads: int | None = None
     cache_bytes: int | None = None
+
+
+# Working memory of each thread.
+_KEPT = threading.local()
 
 
 class VnniScan:
@@ -110,7 +115,8 @@ class VnniScan:
         blocks = blocks_with(snapshot, request.allowed)
         num_threads = max(1, min(self._threads or default_threads(), len(blocks)))
         copies = self._copies.of(snapshot, blocks, num_threads)
-        tile, thresholds = _query_tile(snapshot, queries, request), np.full(len(queries), -np.inf)
+        exponents, thresholds = query_exponents(queries), np.full(len(queries), -np.inf)
+        tile = _query_tile(snapshot, queries, exponents, request)
         parts = copies.parts(blocks, num_threads)
 
         def scan() -> ScanOutput:
@@ -124,7 +130,7 @@ class VnniScan:
         for other in others:
             merge_found(output, other)
         finish_found(output)
-        narrow = _gathered(output, queries)
+        narrow = _gathered(output, exponents)
         return self._search_wider(snapshot, queries, request, narrow, output.overflowed)
 
     def _search_wider(
@@ -155,13 +161,14 @@ class VnniScan:
         return self._wider
 
 
-def _query_tile(snapshot: Snapshot, queries: Floats, request: ScanRequest) -> QueryTile:
+def _query_tile(snapshot: Snapshot, queries: Floats, exponents: Ints, request: ScanRequest) -> QueryTile:
     _, allowed, scoring = request
-    scaled, norms = scaled_queries(queries)
+    scaled, norms = scaled_queries(queries, exponents)
     is_drpq = scoring.aggregate is Aggregate.DRPQ
     lipschitz_constants = lipschitz_constants_up_to(snapshot.views.max_views if is_drpq else -1)
-    temperatures = scaled_temperatures(scoring, queries)
-    return QueryTile(scaled, norms, rounding_slack(queries), allowed, lipschitz_constants, temperatures)
+    # By the best view there is no temperature.
+    temperatures = scaled_temperatures(scoring, exponents) if is_drpq else norms
+    return QueryTile(scaled, norms, rounding_slack(exponents), allowed, lipschitz_constants, temperatures)
 
 
 def _empty_found(num_queries: int, top_k: int, room: int, thresholds: Doubles) -> ScanOutput:
@@ -177,13 +184,21 @@ def _empty_found(num_queries: int, top_k: int, room: int, thresholds: Doubles) -
 
 
 def _workspace(tile: QueryTile, pitch: int, max_views: int) -> Workspace:
-    """Return working memory for tiles of queries; a single query is multiplied by whole vectors."""
-    num_queries = len(tile.queries)
+    """Return working memory for tiles of queries; a single query is multiplied by whole vectors.
+
+    That of a single query is kept for the next one of its thread.
+    """
+    num_queries, rows = len(tile.queries), max(CHUNK_VIEWS, max_views) + SPARE_ROWS
     if num_queries == 1 and pitch % (4 * LANES) == 0 and not len(tile.lipschitz_constants):
-        lanes = 1
-    else:
-        lanes = next(count for count in (16, 32, 64) if num_queries <= count or count == 64)
-    rows = max(CHUNK_VIEWS, max_views) + SPARE_ROWS
+        kept: tuple[tuple[int, int], Workspace] | None = getattr(_KEPT, "workspace", None)
+        if kept is None or kept[0] != (pitch, rows):
+            kept = _KEPT.workspace = ((pitch, rows), _new_workspace(1, rows, pitch))
+        return kept[1]
+    lanes = next(count for count in (16, 32, 64) if num_queries <= count or count == 64)
+    return _new_workspace(lanes, rows, pitch)
+
+
+def _new_workspace(lanes: int, rows: int, pitch: int) -> Workspace:
     integers = aligned_bytes(pitch)
     return Workspace(
         packed=aligned_bytes(pitch * lanes).view(np.int32),
@@ -205,8 +220,8 @@ def _workspace(tile: QueryTile, pitch: int, max_views: int) -> Workspace:
     )
 
 
-def _gathered(output: ScanOutput, queries: Floats) -> Candidates:
+def _gathered(output: ScanOutput, exponents: Ints) -> Candidates:
     starts = np.append(0, np.cumsum(output.counts))
     rows, upper = np.empty(starts[-1], dtype=np.int64), np.empty(starts[-1])
     gather_found(output, starts, rows, upper)
-    return Candidates(starts, rows, np.ldexp(upper, -np.repeat(query_exponents(queries), output.counts)))
+    return Candidates(starts, rows, np.ldexp(upper, -np.repeat(exponents, output.counts)))

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from mvindex.errors import DamagedIndex
-from mvindex.records import CountCallback, Floats, ProgressCallback
+from mvindex.records import CountCallback, Floats, ProgressCallback, no_progress
 from mvindex.search.fusion import Fusion
-from mvindex.search.hybrid import JudgedQuestion
 from mvindex.search.local import LocalSearch
-from mvindex.search.options import SearchOptions
-from mvindex.search.queries import TextQueries
+from mvindex.search.plan import Plan
+from mvindex.search.request import Queries
 from mvindex.store import schema
-from mvindex.store.embedded import EmbeddedStore
+from mvindex.store.embedded import EmbeddedStore, LocalStore
 from mvindex.store.lexical.tokenizer import TERMS_VERSION, StoredLexical, parse_lexical
-from mvindex.store.protocol import LocalStore
+from mvindex.store.sharded import ShardedStore
 
 # The tools themselves are imported by what calls them: a process that only asks needs none.
 if TYPE_CHECKING:
@@ -42,9 +41,9 @@ class Admin(Protocol):
 
     def tune_fusion(
         self,
-        questions: TextQueries,
+        questions: Queries,
+        plan: Plan,
         relevant: Sequence[Mapping[str, float]],
-        options: SearchOptions,
         on_progress: ProgressCallback,
     ) -> FusionReport:
         """Measure fusion methods and weights, and keep the best where it is a gain."""
@@ -63,6 +62,9 @@ class Admin(Protocol):
 
     def rebuild_lexical_if_damaged(self) -> bool:
         """Rebuild the lexical side where it is damaged or of an older mvindex; return whether it was."""
+
+    def extend_if_due(self) -> None:
+        """Let an engine that extends take in documents that were added, where it lacks many."""
 
     def compact(self, on_progress: CountCallback) -> CompactReport:
         """Give back the bytes of deleted and replaced documents."""
@@ -92,12 +94,45 @@ class LocalAdmin:
         target = checked_target(target_recall)
         chosen, why = (engines.parse_kind(kind), "as given") if kind is not None else self._best_kind(target)
         choice = EngineChoice(kind=chosen, parameters=parameters).checked()
-        sharding = self._store.sharding
-        if sharding is not None:
-            report = build_shards(Path(self._store.where), sharding.stores, choice, on_progress)
+        if isinstance(self._store, ShardedStore):
+            report = build_shards(self._store.directory, self._store.sharding.stores, choice, on_progress)
         else:
             report = build_engine(self._stores()[0], choice, on_progress)
-        return replace(report, why=why)
+        return self._measured(replace(report, why=why), target, on_progress)
+
+    def _measured(self, report: BuildReport, target_recall: float, on_progress: ProgressCallback) -> BuildReport:
+        """Let the engine that was built measure itself, and keep what follows; return the report with that."""
+        return replace(report, measured=self._measure(target_recall, on_progress))
+
+    def _measure(self, target_recall: float, on_progress: ProgressCallback) -> Mapping[str, Any] | None:
+        """Let the active engine measure itself, and keep what follows; None for kinds without a beam."""
+        from mvindex.engines.build import save_measured
+        from mvindex.search.tuning.self_measure import measure_itself
+
+        with self._search.opened(Plan(), self._store.all_parts()) as parts:
+            found = measure_itself(parts, target_recall, on_progress)
+        if found is None:
+            return None
+        search, measured = found[0], found[1].as_json()
+        for store in self._stores():
+            if store.settings["engine"] is not None:
+                save_measured(store, search, measured)
+        return measured
+
+    def _is_measured(self) -> bool:
+        """Return whether every engine has measured itself, with not half or twice as many documents as now."""
+        documents = self._store.count()
+        records = [record for store in self._stores() if (record := store.settings["engine"]) is not None]
+        measured = [record["settings"].get("measured") for record in records]
+        return all(each is not None and documents / 2 < each["documents"] < 2 * documents for each in measured)
+
+    def _self_measured(self) -> Mapping[str, Any] | None:
+        """Return what the engine has measured of itself; None for those that do not."""
+        for store in self._stores():
+            record = store.settings["engine"]
+            if record is not None and record["settings"].get("measured") is not None:
+                return cast(Mapping[str, Any], record["settings"]["measured"])
+        return None
 
     def _best_kind(self, target_recall: float) -> tuple[str, str]:
         from mvindex.engines.auto import Sizes, chosen_kind, usable_memory
@@ -112,8 +147,8 @@ class LocalAdmin:
         from mvindex.search.tuning import tune_search
 
         stores = self._stores()
-        with self._search.opened(SearchOptions(top_k=goal.top_k), self._store.all_parts()) as parts:
-            report = tune_search([part.search for part in parts], queries, goal, on_progress)
+        with self._search.opened(Plan(top_k=goal.top_k), self._store.all_parts()) as parts:
+            report = tune_search(parts, queries, goal, on_progress)
         if report.chosen is not None:
             for store in stores:
                 if store.settings["engine"] is not None:
@@ -122,67 +157,70 @@ class LocalAdmin:
 
     def tune_fusion(
         self,
-        questions: TextQueries,
+        questions: Queries,
+        plan: Plan,
         relevant: Sequence[Mapping[str, float]],
-        options: SearchOptions,
         on_progress: ProgressCallback,
     ) -> FusionReport:
         """Measure fusion methods and weights; see Index.tune_fusion()."""
-        from mvindex.search.tuning import checked_judgements, tune_fusion
+        from mvindex.search.tuning import measure_fusion
 
-        checked_judgements(questions.texts, relevant)
-
-        def judged(fusions: Sequence[Fusion]) -> Iterator[list[JudgedQuestion]]:
-            for number, each in enumerate(self._search.judged(questions, relevant, options, fusions), start=1):
-                yield each
-                on_progress("measuring", number, len(questions.texts))
-
-        report = tune_fusion(judged, options.top_k, options.fusion)
+        report = measure_fusion(self._search.judged, questions, relevant, plan, on_progress)
         if report.chosen is not None:
             self.set_fusion(report.chosen.fusion)
         return report
 
     def set_fusion(self, fusion: Fusion | None) -> None:
         """Keep the fusion of hybrid search in every store; None resets it."""
-        with self._store.writing():
-            for store in self._stores():
-                store.change_settings(fusion=None if fusion is None else fusion.as_setting())
+        with self._store.writing() as writer:
+            writer.change_settings(fusion=None if fusion is None else fusion.as_setting())
 
     def set_lexical(self, tokenizer: str | None, on_progress: CountCallback) -> None:
         """Index the terms of all texts, or remove the lexical side; all stores are locked before one is changed."""
         kind = parse_lexical(tokenizer)
-        with self._store.writing():
-            for store in self._stores():
-                store.set_lexical(kind, on_progress)
+        with self._store.writing() as writer:
+            for part in writer.parts:
+                part.set_lexical(kind, on_progress)
 
     def set_filter_fields(self, fields: Mapping[str, str]) -> None:
         """Build the columns of declared filter fields in every store; {} removes all columns."""
-        with self._store.writing():
-            for store in self._stores():
-                store.set_filter_fields(fields)
+        with self._store.writing() as writer:
+            for part in writer.parts:
+                part.set_filter_fields(fields)
 
     def rebuild_columns_if_damaged(self) -> bool:
         """Rebuild the columns of filter fields in each store where they are damaged; return whether they were."""
         damaged = [store for store in self._stores() if not _are_columns_sound(store)]
         for store in damaged:
-            with store.writing():
-                store.set_filter_fields(store.settings[schema.FILTER_FIELDS_KEY])
+            with store.writing() as writer:
+                writer.set_filter_fields(store.settings[schema.FILTER_FIELDS_KEY])
         return bool(damaged)
 
     def rebuild_lexical_if_damaged(self) -> bool:
         """Rebuild the lexical side of each store where it is damaged or of an older mvindex; return whether one was."""
         damaged = [store for store in self._stores() if not _is_lexical_sound(store)]
         for store in damaged:
-            with store.writing():
-                store.set_lexical(StoredLexical.parse(store.settings["lexical"]).kind, lambda count: None)
+            with store.writing() as writer:
+                writer.set_lexical(StoredLexical.parse(store.settings["lexical"]).kind, lambda count: None)
         return bool(damaged)
+
+    def extend_if_due(self) -> None:
+        """Let the engine of each store take in documents that were added, where it lacks many."""
+        for part in self._store.parts():
+            if part.store.settings["engine"] is not None:
+                from mvindex.engines.extend import extend_if_due
+
+                extend_if_due(part.store)
 
     def compact(self, on_progress: CountCallback) -> CompactReport:
         """Give back the bytes of deleted and replaced documents, store by store."""
         from mvindex.maintenance import CompactReport, compact_store
 
         self._search.forget_scans()
+        before = self._self_measured()
         reports = [compact_store(store, on_progress) for store in self._stores()]
+        if before is not None and not self._is_measured():
+            self._measure(float(before["target_recall"]), no_progress)
         return CompactReport(
             generation=max(report.generation for report in reports),
             documents=sum(report.documents for report in reports),
@@ -198,8 +236,8 @@ class LocalAdmin:
         from mvindex.maintenance.shards import snapshot_shards
 
         stores = self._stores()
-        if self._store.sharding is not None:
-            return snapshot_shards(Path(self._store.where), stores, path, on_progress)
+        if isinstance(self._store, ShardedStore):
+            return snapshot_shards(self._store.directory, stores, path, on_progress)
         return snapshot_store(stores[0], path, on_progress)
 
     def verify(self, on_progress: CountCallback) -> VerifyReport:

@@ -21,7 +21,7 @@ _DOCUMENTS_AT_ONCE = 512
 
 def arrow_reader(index: IndexProtocol, filter: Filter | None, *, views: bool) -> Any:
     """Return a pyarrow.RecordBatchReader over the documents; see IndexProtocol.to_arrow()."""
-    arrow = require("pyarrow", "parquet", "to_arrow()")
+    arrow = require("pyarrow", "files", "to_arrow()")
     schema = _schema(arrow, index.dim if views else None, has_views=views)
     documents = index.scan(filter)
     return arrow.RecordBatchReader.from_batches(schema, _batches(arrow, schema, index, documents))

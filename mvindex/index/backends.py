@@ -24,7 +24,7 @@ from mvindex.records import ProgressCallback, no_progress
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from mvindex.search.queries import Vector
+    from mvindex.search.request import Vector
 
 GROUP = "mvindex.backends"
 EXPORTS = "mvindex.exports"
@@ -66,11 +66,11 @@ class JobAdmin(Protocol):
         """Remove the index; confirm: its name again."""
 
     def build(
-        self, kind: str | None = None, *, parameters: Mapping[str, int] | None = None, target_recall: float = 0.97
+        self, kind: str | None = None, *, parameters: Mapping[str, int] | None = None, target_recall: float = 0.98
     ) -> JobHandle:
         """Build an engine and make it the active one."""
 
-    def tune(self, queries: Vector | None = None, *, top_k: int = 10, target_recall: float = 0.97) -> JobHandle:
+    def tune(self, queries: Vector | None = None, *, top_k: int = 10, target_recall: float = 0.98) -> JobHandle:
         """Choose search parameters by measured recall."""
 
     def compact(self) -> JobHandle:
@@ -91,6 +91,8 @@ class Backend(Protocol):
 
     # Whether a server administers the indexes, by jobs: administer() then returns how.
     is_served: bool
+    # Whether its indexes, made by create(), may have a lexical side.
+    has_lexical: bool
 
     def administer(self, address: str) -> JobAdmin:
         """Return the administration of the index at the address, which need not exist; Unsupported without a server."""

@@ -23,11 +23,10 @@ from mvindex.records import plain_value
 from mvindex.search.local import LocalSearch
 from mvindex.store import catalog, schema
 from mvindex.store.create import create_store
-from mvindex.store.embedded import EmbeddedStore
+from mvindex.store.embedded import EmbeddedStore, LocalStore
 from mvindex.store.fields import parse_filter_fields
 from mvindex.store.lexical.language import AUTO, NONE
 from mvindex.store.lexical.tokenizer import parse_lexical
-from mvindex.store.protocol import LocalStore
 from mvindex.store.settings import MAX_DIM
 from mvindex.store.shard_layout import ShardPlace, check_place, checked_count, create_shard, create_shards, is_sharded
 from mvindex.store.sharded import open_sharded_store, open_single_shard
@@ -71,7 +70,7 @@ def create(  # noqa: PLR0913 - each argument is a setting of the index
         shards: Number of stores that the documents are spread over, by their ids (docs/how-to/sharding.md).
         lexical: The terms of lexical search: "unicode", "english" (stems), "auto" (which of them suits the first
             documents), or "none" for no lexical search until enable_lexical(). "auto" by default with an encoder in a
-            directory, else "none" (docs/how-to/hybrid.md).
+            directory or in Milvus, else "none" (docs/how-to/hybrid.md).
         filter_fields: Metadata fields that filters compare often, name to type, as set_filter_fields() takes them.
 
     Raises:
@@ -96,7 +95,8 @@ def create(  # noqa: PLR0913 - each argument is a setting of the index
 
 def default_lexical(path: str | Path, *, has_texts: bool) -> str:
     """Return the lexical= of a new index of texts, or of vectors alone, at a path or address."""
-    return AUTO if has_texts and find_backend(path) is None else NONE
+    backend = find_backend(path)
+    return AUTO if has_texts and (backend is None or backend.has_lexical) else NONE
 
 
 def create_index(path: str | Path, settings: dict[str, Any], encoder: Encoder | None, shards: int | None) -> Index:
@@ -105,12 +105,13 @@ def create_index(path: str | Path, settings: dict[str, Any], encoder: Encoder | 
         has_lexical = schema.LEXICAL_KEY in settings or catalog.CHOOSE_LEXICAL_KEY in settings
         has_fields = bool(settings.pop(schema.FILTER_FIELDS_KEY, None))
         for name, is_given in (
-            ("lexical", has_lexical),
+            ("lexical", has_lexical and not backend.has_lexical),
             ("shards", shards is not None),
             ("filter_fields", has_fields),
         ):
             if is_given:
-                raise ConfigError(f"{backend.shown(str(path))}: {name}= belongs to an index in a directory")
+                places = "a directory or in Milvus" if name == "lexical" else "a directory"
+                raise ConfigError(f"{backend.shown(str(path))}: {name}= belongs to an index in {places}")
         return backend.create(str(path), settings, encoder)
     if shards is not None:
         create_shards(user_path(path), checked_count(shards), settings)

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
-from mvindex.records import Document, DocumentViews, Floats, IndexInfo, QueryGroup, SearchResult, ViewScore
+from mvindex.index.searches import Searches
+from mvindex.records import Document, DocumentViews, Floats, IndexInfo, ViewScore, ViewSpans
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack
+    from typing_extensions import Self
 
     from mvindex.ingest import Entry, IngestHooks, IngestReport
     from mvindex.ingest.items import Items
-    from mvindex.search.options import FieldName, FusionName, ModeName, ScoringName, SearchKeywords, SearchOptions
-    from mvindex.search.queries import Vector
-    from mvindex.search.rerank import Reranker
+    from mvindex.search.request import ScoringName, Vector
     from mvindex.store.filters import Filter
     from mvindex.store.protocol import Capabilities
 
 
-class IndexProtocol(Protocol):
+class IndexProtocol(Searches, Protocol):
     """Documents with their views, searched by text or vector. Implemented by Index and IndexClient."""
 
     @property
@@ -103,17 +101,26 @@ class IndexProtocol(Protocol):
         """Encode and store documents that know their source location; otherwise as add()."""
 
     def add_views(
-        self, documents: Iterable[Document], views: Vector | Sequence[Vector], *, hooks: IngestHooks | None = None
+        self,
+        documents: Iterable[Document],
+        views: Vector | Sequence[Vector],
+        *,
+        spans: ViewSpans | None = None,
+        hooks: IngestHooks | None = None,
     ) -> IngestReport:
         """Store documents whose views are given; otherwise as add().
 
         Args:
             documents: Documents with distinct ids.
             views: (n, k, d), (n, d) for one view each, or n arrays (k_i, d), k_i >= 1, of any float type and norm.
+            spans: The characters [begin, end) of the document's text that each view stands for, and hits cite: for each
+                document k_i pairs, None for a view without, or None for all; or an array (r, 2) or (n, k, 2) of
+                integers for all views in order, -1 for none. By default no view has one.
             hooks: Callbacks for progress, duplicates and stopping.
 
         Raises:
-            EncoderError: For another number, shape or dim; nothing of that batch is stored then.
+            EncoderError: For another number, shape or dim, and a span that is empty or beyond the text; nothing of
+                that batch is stored then.
 
         """
 
@@ -167,121 +174,6 @@ class IndexProtocol(Protocol):
             QueryError: Unless exactly one of ids, filter and all is given, or for a filter that matches everything.
 
         """
-
-    @overload
-    def search(  # type: ignore[overload-overlap]  # a str is a sequence of str, too
-        self,
-        query: str,
-        top_k: int = 10,
-        filter: Filter | None = None,
-        scoring: ScoringName = "max",
-        exact: bool = False,
-        **options: Unpack[SearchKeywords],
-    ) -> SearchResult: ...
-    @overload
-    def search(
-        self,
-        query: Sequence[str],
-        top_k: int = 10,
-        filter: Filter | None = None,
-        scoring: ScoringName = "max",
-        exact: bool = False,
-        **options: Unpack[SearchKeywords],
-    ) -> list[SearchResult]: ...
-    @overload
-    def search(
-        self,
-        query: QueryGroup,
-        top_k: int = 10,
-        filter: Filter | None = None,
-        scoring: ScoringName = "max",
-        exact: bool = False,
-        **options: Unpack[SearchKeywords],
-    ) -> SearchResult: ...
-    @overload
-    def search(
-        self,
-        query: Sequence[QueryGroup],
-        top_k: int = 10,
-        filter: Filter | None = None,
-        scoring: ScoringName = "max",
-        exact: bool = False,
-        **options: Unpack[SearchKeywords],
-    ) -> list[SearchResult]: ...
-    @overload
-    def search(
-        self,
-        query: Vector,
-        top_k: int = 10,
-        filter: Filter | None = None,
-        scoring: ScoringName = "max",
-        exact: bool = False,
-        **options: Unpack[SearchKeywords],
-    ) -> Any: ...
-    def search(  # noqa: PLR0913 - the one public call; each argument is a choice of the caller's
-        self,
-        query: str | Sequence[str] | Vector | QueryGroup | Sequence[QueryGroup],
-        top_k: int = 10,
-        filter: Filter | None = None,
-        scoring: ScoringName = "max",
-        exact: bool = False,
-        *,
-        temperature: float | None = None,
-        candidates: int | None = None,
-        mode: ModeName = "auto",
-        fusion: FusionName | None = None,
-        weights: tuple[float, float] | None = None,
-        text: str | Sequence[str] | None = None,
-        operators: bool = False,
-        fields: Sequence[FieldName] | None = None,
-        rerank: Reranker | str | PathLike[str] | None = None,
-        rerank_on: str | None = None,
-        rerank_depth: int | None = None,
-    ) -> SearchResult | list[SearchResult]:
-        """Return the best documents of a query: min(top_k, documents that pass the filter) distinct ones.
-
-        Args:
-            query: A text or a (d,) vector for one result; texts or a (q, d) array for a list of results. A QueryGroup
-                for one result by several queries together, several groups for a list of results; text= is then one
-                text for each group, and rerank= is refused.
-            top_k: Number of documents.
-            filter: A metadata filter.
-            scoring: "max", the best view's score, or "drpq", the mean of the view scores s weighted by
-                softmax(s / T) (DRPQ eq. 4-6).
-            exact: Demand a certified answer, whatever engine is active.
-            temperature: T of "drpq"; the index's own by default.
-            candidates: For "drpq": look at no more than so many view hits, at least top_k documents (the paper's
-                fixed depth, 1,000 k of them); the result is exact only where that is proven all the same.
-            mode: "dense", by views; "lexical", by terms (BM25), only documents that have one of them; "hybrid", both,
-                fused, for indexes with a lexical side; "auto", hybrid for a query with a text where the index has a
-                lexical side, else dense. With fusion or weights auto is hybrid. The result says which it was.
-            fusion: For "hybrid": "zscore", "minmax" or "rrf"; the index's own by default.
-            weights: For "hybrid": weights of the dense and the lexical score; the index's own by default.
-            text: The text of each query, for lexical search and citations; the query itself by default. With vectors,
-                "lexical" and "hybrid" need it, "auto" is dense and "dense" cites nothing without it.
-            operators: For "hybrid" and "lexical": "quoted phrases" and +required words of the text must occur in a
-                document's title or text, -excluded ones must not. By default these signs mean nothing.
-            fields: "text", "title", "metadata": those of them that hits carry; all of them by default. Without the text
-                a hit has no span, snippet or citation, and what is left out need not be read: () gives ids and scores.
-            rerank: A function of the query and the hits that returns a score for each, higher is better, or a
-                checkpoint of a cross-encoder.
-            rerank_on: For a checkpoint: "snippet" (the default) or "text".
-            rerank_depth: Number of documents that are reranked; max(50, top_k) by default.
-
-        Raises:
-            QueryError: For an invalid value, or options that do not go together.
-            Unsupported: For lexical search in an index without a lexical side.
-
-        """
-
-    def search_with_options(
-        self,
-        query: str | Sequence[str] | Vector | QueryGroup | Sequence[QueryGroup],
-        options: SearchOptions,
-        *,
-        text: str | Sequence[str] | None = None,
-    ) -> Any:
-        """Return what search() does, for options that are checked already."""
 
     def warm_up(self) -> bool:
         """Load what searches need, so that no later one waits: encoder, engine, compiled loops, copies of views.

@@ -19,12 +19,12 @@ def replace_metadata(store: Store, metadata: Mapping[str, Mapping[str, Any]], ma
     if not isinstance(metadata, Mapping):
         raise QueryError(f"metadata: expected objects by id, got {shown(metadata)}")
     dumped = {check_id(doc_id): dump_metadata(value, doc_id) for doc_id, value in metadata.items()}
-    with store.writing():
-        if store.has_mark(mark):
+    with store.writing() as writer:
+        if writer.has_mark(mark):
             return len(dumped)
-        known = store.known(list(dumped))
+        known = writer.known(list(dumped))
         if known:
-            store.set_metadata({old.doc_row: dumped[doc_id] for doc_id, old in known.items()}, mark)
+            writer.set_metadata({old.doc_row: dumped[doc_id] for doc_id, old in known.items()}, mark)
     return len(known)
 
 
@@ -37,9 +37,9 @@ def delete_documents(
     """
     check_deletion(ids, condition, everything)
     checked = [] if ids is None else check_ids(ids)
-    with store.writing():
+    with store.writing() as writer:
         if ids is None:
             rows = store.matching(condition or {}).tolist()
         else:
-            rows = sorted(known.doc_row for known in store.known(checked).values())
-        return store.delete(rows, mark)
+            rows = sorted(known.doc_row for known in writer.known(checked).values())
+        return writer.delete(rows, mark)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mvindex.ingest.entries import text_entries, view_entries
+from mvindex.ingest.entries import GivenViews, text_entries, view_entries
 from mvindex.ingest.pipeline import (
     CHUNK_CHARS,
     CHUNK_DOCUMENTS,
@@ -18,12 +18,14 @@ from mvindex.ingest.pipeline import (
 )
 from mvindex.ingest.shards import Target, ingest_shards
 from mvindex.store.protocol import Store
+from mvindex.store.sharded import ShardedStore
 
 __all__ = [
     "CHUNK_CHARS",
     "CHUNK_DOCUMENTS",
     "Encode",
     "Entry",
+    "GivenViews",
     "IngestHooks",
     "IngestReport",
     "SeenIds",
@@ -41,7 +43,7 @@ def ingest(
 
     Takes the writer lock for the whole run. An error leaves the chunks before it committed and nothing of its own.
     """
-    sharding = store.sharding
-    if sharding is None:
+    if not isinstance(store, ShardedStore):
         return ingest_store(store, entries, encode, hooks)
+    sharding = store.sharding
     return ingest_shards(Target(stores=sharding.stores, count=sharding.count, encode=encode), entries, hooks)

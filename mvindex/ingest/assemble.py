@@ -14,7 +14,6 @@ from mvindex.errors import ConfigError, DamagedIndex, StoreError
 from mvindex.ingest.shard_runs import open_run, runs_of
 from mvindex.records import CountCallback, Ints, no_progress
 from mvindex.store.embedded import EmbeddedStore
-from mvindex.store.reader import check_ids
 from mvindex.store.shard_layout import (
     ShardPlace,
     Shards,
@@ -117,7 +116,7 @@ def _traits(store: EmbeddedStore) -> Iterator[tuple[str, Any]]:
 def _check_routing(place: ShardPlace, store: EmbeddedStore, on_progress: CountCallback) -> None:
     """Raise DamagedIndex unless every id belongs to this shard, so that none is in two."""
     with store.snapshot.source.catalog.reading() as connection:
-        check_ids(store.snapshot.source, connection)
+        store.snapshot.source.check_ids(connection)
         rows = connection.execute("SELECT id FROM documents WHERE alive")
         while chunk := rows.fetchmany(_CHECKED_IDS):
             for (doc_id,) in chunk:

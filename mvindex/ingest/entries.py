@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +12,18 @@ import numpy.typing as npt
 from mvindex.arrays import as_numbers
 from mvindex.errors import EncoderError
 from mvindex.ingest.pipeline import Entry
-from mvindex.records import Document, require_text, shown
+from mvindex.ingest.spans import SpanReader
+from mvindex.records import Document, Floats, Ints, ViewSpans, require_text, shown
 
 # Made once: a comparison with NumPy's type would make it for every document.
 _FLOAT32 = np.dtype(np.float32)
+
+
+class GivenViews(NamedTuple):
+    """The views of several documents, (k_i, d) float32 each, and their spans, (k_i, 2) int64 each or None."""
+
+    rows: Sequence[Floats]
+    spans: Sequence[Ints | None] | None = None
 
 
 def text_entries(documents: Iterable[Document]) -> Iterator[Entry]:
@@ -24,16 +32,20 @@ def text_entries(documents: Iterable[Document]) -> Iterator[Entry]:
         yield Entry(f"document {number}", require_text(_check_document(document, number)))
 
 
-def view_entries(documents: Iterable[Document], views: Any, dim: int | None) -> Iterator[Entry]:
-    """Yield an entry for each document with its views, (k, d) float32.
+def view_entries(
+    documents: Iterable[Document], views: Any, dim: int | None, spans: ViewSpans | None = None
+) -> Iterator[Entry]:
+    """Yield an entry for each document with its views, (k, d) float32, and their spans, (k, 2).
 
     Args:
         documents: The documents.
         views: (n, k, d), (n, d), or n arrays (k_i, d).
         dim: The dimensions expected; None takes any.
+        spans: See IndexProtocol.add_views().
 
     Raises:
-        EncoderError: For another number, shape or dim; for counts that are known at once, before the first entry.
+        EncoderError: For another number, shape or dim, and spans that do not fit the texts; for counts that are known
+            at once, before the first entry.
 
     """
     if isinstance(documents, Document | str) or not isinstance(documents, Iterable):
@@ -42,7 +54,20 @@ def view_entries(documents: Iterable[Document], views: Any, dim: int | None) -> 
     if isinstance(documents, Sequence) and isinstance(rows, Sized) and len(documents) != len(rows):
         raise EncoderError(f"expected as many views as documents, got {len(documents)} documents and {len(rows)} views")
     pairs = enumerate(itertools.zip_longest(documents, rows), start=1)
-    return (_view_entry(number, document, rows, dim) for number, (document, rows) in pairs)
+    entries = (_view_entry(number, document, rows, dim) for number, (document, rows) in pairs)
+    if spans is None:
+        return entries
+    reader = SpanReader(spans)
+    reader.check_total(rows)
+    if isinstance(documents, Sequence) and isinstance(spans, list | tuple) and len(documents) != len(spans):
+        raise EncoderError(f"spans: expected a list for each of {len(documents)} documents, got {len(spans)}")
+    return _with_spans(entries, reader)
+
+
+def _with_spans(entries: Iterator[Entry], reader: SpanReader) -> Iterator[Entry]:
+    for entry in entries:
+        yield entry._replace(spans=reader.take(entry.document, 0 if entry.views is None else len(entry.views)))
+    reader.check_end()
 
 
 def _rows(views: Any) -> Iterable[Any]:

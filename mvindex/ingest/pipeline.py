@@ -21,9 +21,9 @@ from mvindex.ingest.view_texts import encode_with_view_texts
 from mvindex.records import MAX_DOCUMENT_CHARS, CountCallback, Document, Floats, Ints, Views, dump_metadata, no_progress
 from mvindex.store.batch import Batch, content_hash
 from mvindex.store.catalog import ExistingDocument
-from mvindex.store.protocol import Store
+from mvindex.store.protocol import Store, Writer
 from mvindex.store.temporary import temporary_database, temporary_errors
-from mvindex.store.views import pack_views
+from mvindex.store.views import ViewType, pack_views
 
 CHUNK_DOCUMENTS = 1024
 CHUNK_CHARS = 1_000_000
@@ -32,7 +32,8 @@ CHUNK_CHARS = 1_000_000
 class Entry(NamedTuple):
     """A document to ingest.
 
-    source_location: for messages. views: (k, d), None where they are to be encoded. source: the row of the reader.
+    source_location: for messages. views: (k, d), None where they are to be encoded. spans: (k, 2) int64 of given views,
+    -1 for none; None where no view has one. source: the row of the reader.
     ordinal: of a new document, where the run numbers them; None for the next. has_made_id: whether the id was made
     from the content, so that a second one in a run is the same document.
     """
@@ -43,6 +44,7 @@ class Entry(NamedTuple):
     source: Any = None
     ordinal: int | None = None
     has_made_id: bool = False
+    spans: Ints | None = None
 
 
 @dataclass(slots=True)
@@ -94,6 +96,7 @@ class IngestHooks:
     note: returns settings that are set in the transaction of a chunk that stores documents; not for shards.
     mark: names a run of one chunk, and is stored with it: what was stored already stays as it is.
     max_document_chars: of title, text and view texts together; a longer document is refused.
+    encode_again: whether documents that did not change are encoded and stored again too.
     """
 
     on_progress: CountCallback = no_progress
@@ -102,6 +105,7 @@ class IngestHooks:
     note: Note = _no_settings
     mark: str = ""
     max_document_chars: int = MAX_DOCUMENT_CHARS
+    encode_again: bool = False
 
 
 def ingest_store(
@@ -117,12 +121,12 @@ def ingest_store(
         raise ConfigError(
             f"{store.where} is a shard of an index: add to the whole index, or ingest a corpus with --shard"
         )
-    with store.writing(), SeenIds() as seen:
+    with store.writing() as writer, SeenIds() as seen:
         for chunk in read_chunks(within_length(entries, hooks.max_document_chars)):
             if hooks.should_stop():
                 report.stopped = True
                 break
-            ingest_chunk(store, seen.drop_repeats(chunk, hooks.on_duplicate, report), encode, report, hooks)
+            ingest_chunk(writer, seen.drop_repeats(chunk, hooks.on_duplicate, report), encode, report, hooks)
     return report
 
 
@@ -167,7 +171,7 @@ def read_chunks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
 
 
 def ingest_chunk(
-    store: Store,
+    writer: Writer,
     chunk: Sequence[Entry],
     encode: Encode | None,
     report: IngestReport,
@@ -178,21 +182,27 @@ def ingest_chunk(
     hooks.note is called before anything is encoded, where something changes; duplicates are not looked for here.
     """
     on_progress = hooks.on_progress
-    if store.has_mark(hooks.mark):
+    if hooks.mark and writer.has_mark(hooks.mark):
         on_progress(len(chunk))
         report.unchanged += len(chunk)
         return
-    known = store.known([entry.document.id for entry in chunk])
-    hashes = {entry.document.id: content_hash(entry.document, entry.views) for entry in chunk}
-    fresh = [entry for entry in chunk if _differs(known.get(entry.document.id), hashes[entry.document.id])]
+    known = writer.known([entry.document.id for entry in chunk])
+    hashes = {entry.document.id: content_hash(entry.document, entry.views, entry.spans) for entry in chunk}
+    fresh = [
+        entry
+        for entry in chunk
+        if hooks.encode_again or differs(known.get(entry.document.id), hashes[entry.document.id])
+    ]
     fresh_ids = {entry.document.id for entry in fresh}
     updates = _metadata_updates([entry for entry in chunk if entry.document.id not in fresh_ids], known)
-    on_progress(len(chunk) - len(fresh))
+    if len(fresh) < len(chunk):
+        on_progress(len(chunk) - len(fresh))
     if fresh:
-        settings = hooks.note()
+        settings, chosen = hooks.note(), writer.settings
         documents = [entry.document for entry in fresh]
-        full = _make_views(fresh, encode, on_progress)
-        views = _prune(store, full, documents)
+        view_type, eps = ViewType(chosen["dtype"]), chosen.get("prune_views")
+        full = pack_views(_make_views(fresh, encode, on_progress), view_type, [document.id for document in documents])
+        views = full if eps is None else remove_near_duplicates(full, eps)
         content_hashes = [hashes[document.id] for document in documents]
         batch = Batch(
             documents=documents,
@@ -203,11 +213,11 @@ def ingest_chunk(
             settings=settings,
             mark=hooks.mark,
         )
-        store.commit(batch)
+        writer.commit(batch, known)
         report.views_given += len(full.rows)
         report.views_stored += len(views.rows)
     elif updates:
-        store.set_metadata(updates, hooks.mark)
+        writer.set_metadata(updates, hooks.mark)
     replaced = len(fresh_ids & known.keys())
     report.added += len(fresh) - replaced
     report.replaced += replaced
@@ -221,11 +231,12 @@ def _ordinals(entries: Sequence[Entry]) -> Ints | None:
     return np.array(ordinals, dtype=np.int64) if ordinals else None
 
 
-def _differs(known: ExistingDocument | None, digest: bytes) -> bool:
+def differs(known: ExistingDocument | None, digest: bytes) -> bool:
+    """Return whether a document of this content hash is new, or replaces another."""
     return known is None or known.content_hash != digest
 
 
-def _metadata_updates(entries: Sequence[Entry], known: dict[str, ExistingDocument]) -> dict[int, str]:
+def _metadata_updates(entries: Sequence[Entry], known: Mapping[str, ExistingDocument]) -> dict[int, str]:
     """Return the new metadata of documents that are otherwise unchanged, by document row."""
     dumped = ((known[e.document.id], dump_metadata(e.document.metadata, e.document.id)) for e in entries)
     return {old.doc_row: metadata for old, metadata in dumped if metadata != old.metadata}
@@ -240,17 +251,11 @@ def _make_views(fresh: Sequence[Entry], encode: Encode | None, on_progress: Coun
         raise EncoderError(f"views of {sorted(dims)} dims in one call; an index holds views of one dim")
     counts = [len(part) for part in parts]
     on_progress(len(fresh))
-    rows = np.concatenate(parts)
-    return Views(rows, np.append(0, np.cumsum(counts)), np.full((len(rows), 2), -1, dtype=np.int64))
-
-
-def _prune(store: Store, views: Views, documents: Sequence[Document]) -> Views:
-    """Remove near-duplicates among the rows as they will be stored, where the index is configured so."""
-    eps = store.settings.get("prune_views")
-    if eps is None:
-        return views
-    stored = pack_views(views, store.view_type, [document.id for document in documents])
-    return remove_near_duplicates(views, stored, eps)
+    spans = [
+        np.full((count, 2), -1, dtype=np.int64) if entry.spans is None else entry.spans
+        for count, entry in zip(counts, fresh, strict=True)
+    ]
+    return Views(np.concatenate(parts), np.append(0, np.cumsum(counts)), np.concatenate(spans))
 
 
 class SeenIds:

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from mvindex.errors import ConfigError
 from mvindex.kernels.score import decode
-from mvindex.records import Bools, Doubles, Floats, Ints, Views
+from mvindex.records import Bools, Doubles, Floats, Ints
+from mvindex.store.views import PackedViews
 
 # Differences of views in memory at once, in float64: 8 MiB, whatever the number of views of a document.
 _BLOCK_ELEMENTS = 1 << 20
@@ -37,11 +38,11 @@ def kept_views(rows: npt.NDArray[Any], starts: Ints, eps: float) -> Bools:
     return is_kept
 
 
-def remove_near_duplicates(views: Views, stored: npt.NDArray[Any], eps: float) -> Views:
-    """Remove the views that kept_views() removes of `stored`, the same rows as the index will store them."""
-    is_kept = kept_views(stored, views.starts, eps)
+def remove_near_duplicates(views: PackedViews, eps: float) -> PackedViews:
+    """Remove the views that kept_views() removes."""
+    is_kept = kept_views(views.rows, views.starts, eps)
     seen = np.append(0, np.cumsum(is_kept))
-    return Views(views.rows[is_kept], seen[views.starts], views.spans[is_kept])
+    return PackedViews(views.rows[is_kept], seen[views.starts], views.spans[is_kept])
 
 
 def check_eps(value: object) -> float:

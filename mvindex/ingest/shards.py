@@ -24,6 +24,7 @@ from mvindex.ingest.pipeline import (
 )
 from mvindex.ingest.shard_runs import CorpusDigest, Numbering, Run, runs_of
 from mvindex.store.embedded import EmbeddedStore
+from mvindex.store.embedded_writer import EmbeddedWriter
 from mvindex.store.shard_layout import ShardPlace, shard_error_context, shard_of
 
 # Chunks of a shard that may wait until an open run is recognised: a stopped run left each shard within its last ones.
@@ -58,19 +59,22 @@ def ingest_shards(target: Target, entries: Iterable[Entry], hooks: IngestHooks |
     Takes the writer locks of these shards for the whole run. After an error, the chunks before it are committed.
     """
     with ExitStack() as stack:
+        writers = {}
         for number, store in sorted(target.stores.items()):
             with shard_error_context(store.directory, ShardPlace(number, target.count)):
-                stack.enter_context(store.writing())
+                writers[number] = stack.enter_context(store.writing())
         seen = stack.enter_context(SeenIds())
         hooks = hooks or IngestHooks()
-        return _Ingest(target, seen, hooks).run(within_length(entries, hooks.max_document_chars))
+        return _Ingest(target, writers, seen, hooks).run(within_length(entries, hooks.max_document_chars))
 
 
 class _Ingest:
     """One run of entries into the shards of a target."""
 
-    def __init__(self, target: Target, seen: SeenIds, hooks: IngestHooks) -> None:
-        self._target, self._seen, self._hooks = target, seen, hooks
+    def __init__(
+        self, target: Target, writers: Mapping[int, EmbeddedWriter], seen: SeenIds, hooks: IngestHooks
+    ) -> None:
+        self._target, self._writers, self._seen, self._hooks = target, writers, seen, hooks
         self._stores = [target.stores[number] for number in sorted(target.stores)]
         self._numbering = Numbering(self._stores)
         self._digest = CorpusDigest()
@@ -123,7 +127,7 @@ class _Ingest:
         while self._waiting and self._numbering.base is None:
             cut = self._waiting[0]
             store = self._target.stores[cut.shard]
-            known = store.known([entry.document.id for entry in cut.entries])
+            known = self._writers[cut.shard].known([entry.document.id for entry in cut.entries])
             new = [entry for entry in cut.entries if entry.document.id not in known]
             if any(self._numbering.is_new_before(store, entry.ordinal or 0) for entry in new):
                 self._numbering.give_up()
@@ -153,7 +157,7 @@ class _Ingest:
         until = {"run": asdict(replace(cut.until, base=base))}
         with shard_error_context(store.directory, ShardPlace(cut.shard, self._target.count)):
             hooks = replace(self._hooks, note=lambda: self._allowed(until))
-            ingest_chunk(store, entries, self._target.encode, self._report, hooks)
+            ingest_chunk(self._writers[cut.shard], entries, self._target.encode, self._report, hooks)
         self._has_numbered |= self._report.added > before
 
     def _allowed(self, changes: dict[str, Any]) -> dict[str, Any]:
@@ -166,9 +170,9 @@ class _Ingest:
         """Record in the shards that the whole corpus was read; later documents are numbered beyond it."""
         run = self._digest.run(self._numbering.base or 0)
         is_numbered = self._has_numbered or self._numbering.is_resumed
-        for store in self._stores if run.documents else ():
+        for number, store in sorted(self._target.stores.items()) if run.documents else ():
             runs = runs_of(store)
             changes: dict[str, Any] = {} if run in runs else {"runs": runs.with_run(run)}
             if changes or is_numbered:
                 changes["next_ordinal"] = max(run.end, int(store.snapshot.settings["next_ordinal"]))
-                store.change_settings(**self._allowed(changes | {"run": None}))
+                self._writers[number].change_settings(**self._allowed(changes | {"run": None}))

@@ -56,7 +56,7 @@ def _polars_rows(frame: Any) -> Iterator[dict[str, Any]]:
 
 def _arrow_rows(table: Any) -> Iterator[dict[str, Any]]:
     """Yield the rows of whatever gives an Arrow stream, batch by batch."""
-    pyarrow = require("pyarrow", "parquet", "adding a table")
+    pyarrow = require("pyarrow", "files", "adding a table")
     first = 1
     try:
         reader = pyarrow.RecordBatchReader.from_stream(table)

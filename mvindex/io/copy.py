@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from mvindex.records import dump_metadata
 from mvindex.store.batch import Batch
+from mvindex.store.catalog import ExistingDocument
 from mvindex.store.protocol import Store
 
 
@@ -23,19 +24,19 @@ def store_batches(store: Store, batches: Iterable[Batch], next_ordinal: int | No
         After each batch is durable, its number of documents and how many of them were stored.
 
     """
-    with store.writing():
+    with store.writing() as writer:
         for batch in batches:
-            missing = _missing(store, batch)
+            known = writer.known([document.id for document in batch.documents])
+            missing = _missing(batch, known)
             if missing:
-                store.commit(batch if len(missing) == len(batch.documents) else batch.select(missing))
+                writer.commit(batch if len(missing) == len(batch.documents) else batch.select(missing), known)
             yield len(batch.documents), len(missing)
         if next_ordinal is not None:
-            store.change_settings(next_ordinal=next_ordinal)
+            writer.change_settings(next_ordinal=next_ordinal)
 
 
-def _missing(store: Store, batch: Batch) -> list[int]:
+def _missing(batch: Batch, known: Mapping[str, ExistingDocument]) -> list[int]:
     """Return the positions of the documents that the store lacks, or holds with other content."""
-    known = store.known([document.id for document in batch.documents])
     missing = []
     for number, document in enumerate(batch.documents):
         old = known.get(document.id)

@@ -32,6 +32,7 @@ from mvindex.io.texts import write_jsonl, write_trec
 from mvindex.paths import user_path
 from mvindex.records import ProgressCallback, no_progress
 from mvindex.store.batch import Batch
+from mvindex.store.embedded import LocalStore
 from mvindex.store.views import ViewType
 
 logger = logging.getLogger(__name__)
@@ -124,7 +125,7 @@ def export_index(
 def _state(index: Index) -> list[list[Any]]:
     """Return id and version of each store of an index, which change with its content."""
     store = store_of(index)
-    parts = [part.store.settings for part in store.parts()] or [store.settings]
+    parts = [part.store.settings for part in store.parts()] if isinstance(store, LocalStore) else [store.settings]
     return [[str(settings["index_id"]), settings.get("version")] for settings in parts]
 
 

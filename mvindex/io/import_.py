@@ -178,10 +178,12 @@ def _open_target(path: str, settings: Mapping[str, Any]) -> Iterator[Index]:
 
 def _open_address(path: str, backend: Backend, settings: Mapping[str, Any]) -> Index:
     """Open the index at an address, new or begun by an interrupted run; its documents are visible as they arrive."""
-    if settings.get("lexical"):
-        raise ConfigError(f"{backend.shown(path)}: expected no lexical option, which only an index in a directory has")
+    if settings.get("lexical") and not backend.has_lexical:
+        raise ConfigError(
+            f"{backend.shown(path)}: expected no lexical option, which an index in a directory or in Milvus has"
+        )
     if not backend.exists(path):
-        return backend.create(path, {name: value for name, value in settings.items() if name != "lexical"}, None)
+        return backend.create(path, settings, None)
     old = open_local(path)
     if old.settings.get(_MARK) != settings[_MARK]:
         old.close()

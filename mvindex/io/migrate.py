@@ -15,9 +15,10 @@ from mvindex.index import Index, store_of
 from mvindex.index.backends import find_backend
 from mvindex.index.factory import index_exists, local_index, open_local
 from mvindex.io.copy import store_batches
+from mvindex.kernels.score import decode
 from mvindex.paths import user_path
 from mvindex.records import Floats, ProgressCallback, SearchResult, no_progress
-from mvindex.search.queries import as_vectors
+from mvindex.search.request import as_vectors
 from mvindex.store.create import create_store
 from mvindex.store.embedded import EmbeddedStore
 
@@ -88,9 +89,9 @@ def _open_target(old: Index, target: str | Path) -> Index:
     if not index_exists(target):
         copied = {name: settings.get(name) for name in _COPIED_SETTINGS}
         backend = find_backend(target)
-        if backend is not None:
-            return backend.create(str(target), {**copied, _MARK: mark}, None)
         hybrid = {name: settings.get(name) for name in ("lexical", "fusion")}
+        if backend is not None:
+            return backend.create(str(target), {**copied, **(hybrid if backend.has_lexical else {}), _MARK: mark}, None)
         create_store(user_path(target), {**copied, **hybrid, _MARK: mark})
         return local_index(EmbeddedStore(user_path(target)))
     new = open_local(target)
@@ -107,7 +108,7 @@ def _sample_queries(index: Index, count: int) -> Floats:
     rng = np.random.default_rng(_SEED)
     views: list[Floats] = []
     for batch in store_of(index).batches(_BATCH) if count else ():
-        rows = batch.views.rows
+        rows = decode(batch.views.rows)
         views.append(rows[rng.integers(len(rows), size=min(count, len(rows)))])
         if len(views) > 64:
             break

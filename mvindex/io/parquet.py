@@ -30,8 +30,8 @@ def write_document_rows(paths: Sequence[Path], view_type: ViewType, batches: Ite
 def _write(
     path: Path, view_type: ViewType, batches: Iterator[Batch], columns_of: Callable[[Any, Batch, ViewType], Any]
 ) -> None:
-    arrow = require("pyarrow", "parquet", "an export as Parquet")
-    parquet = require("pyarrow.parquet", "parquet", "an export as Parquet")
+    arrow = require("pyarrow", "files", "an export as Parquet")
+    parquet = require("pyarrow.parquet", "files", "an export as Parquet")
     writer = None
     try:
         for batch in batches:

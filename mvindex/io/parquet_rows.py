@@ -27,8 +27,8 @@ def open_parquet(paths: Sequence[str], columns: Columns, *, is_export: bool) -> 
     is_export: the files are an export of mvindex, whose column "ordinal" is the document's. CorpusError for a file
     that is damaged or lacks a column.
     """
-    arrow = require("pyarrow", "parquet", "reading Parquet")
-    require("pyarrow.compute", "parquet", "reading Parquet")
+    arrow = require("pyarrow", "files", "reading Parquet")
+    require("pyarrow.compute", "files", "reading Parquet")
     roles = []
     for path in paths:
         with ExitStack() as stack:
@@ -50,7 +50,7 @@ def open_parquet(paths: Sequence[str], columns: Columns, *, is_export: bool) -> 
 
 
 def _open(arrow: Any, path: str, stack: ExitStack) -> Any:
-    parquet = require("pyarrow.parquet", "parquet", "reading Parquet")
+    parquet = require("pyarrow.parquet", "files", "reading Parquet")
     try:
         file = stack.enter_context(open(path, "rb"))
         return stack.enter_context(

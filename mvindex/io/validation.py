@@ -137,18 +137,20 @@ def _make_batch(documents: Sequence[VectorDocument], schema: TargetSchema) -> Ba
             f"{documents[0].source_location}: some documents from here on have an ordinal, and some have none"
         )
     views = [None if schema.is_encoded else rows[begin:end] for begin, end in zip(starts[:-1], starts[1:], strict=True)]
-    batch = Batch(
-        documents=[one.document for one in documents],
-        views=Views(rows, starts, spans),
-        content_hashes=[content_hash(one.document, own) for one, own in zip(documents, views, strict=True)],
-        ordinals=np.array(ordinals, dtype=np.int64) if ordinals else None,
-    )
     try:
-        # Tried before it is stored, so that bad input is distinguished from a full disk.
-        pack_views(batch.views, schema.view_type, [one.document.id for one in documents])
+        # Before it is stored, so that bad input is distinguished from a full disk.
+        packed = pack_views(Views(rows, starts, spans), schema.view_type, [one.document.id for one in documents])
     except StoreError as err:
         raise CorpusError(f"{documents[0].source_location} and below: {err}") from err
-    return batch
+    return Batch(
+        documents=[one.document for one in documents],
+        views=packed,
+        content_hashes=[
+            content_hash(one.document, own, None if own is None else one.spans)
+            for one, own in zip(documents, views, strict=True)
+        ],
+        ordinals=np.array(ordinals, dtype=np.int64) if ordinals else None,
+    )
 
 
 def _check_spans(one: VectorDocument) -> Array:

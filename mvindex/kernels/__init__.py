@@ -20,7 +20,16 @@ WORTH_LOADING = 1 << 26
 _elements_so_far = 0
 # A process that has called so often goes on for long: about ten queries, each with a scan and sums.
 _MOST_CALLS = 20
-_is_expecting, _here = False, threading.local()
+_is_expecting = False
+
+
+class _Here(threading.local):
+    """Whether this thread expects work."""
+
+    is_expecting = False
+
+
+_here = _Here()
 
 
 @lru_cache
@@ -49,7 +58,7 @@ def expect_work() -> None:
 @contextmanager
 def expecting_work() -> Iterator[None]:
     """Do what expect_work() does for this thread inside the block."""
-    before, _here.is_expecting = getattr(_here, "is_expecting", False), True
+    before, _here.is_expecting = _here.is_expecting, True
     try:
         yield
     finally:
@@ -58,7 +67,7 @@ def expecting_work() -> Iterator[None]:
 
 def expects_work() -> bool:
     """Return whether this process or thread uses compiled loops however little there is to do."""
-    return _is_expecting or getattr(_here, "is_expecting", False)
+    return _is_expecting or _here.is_expecting
 
 
 def pays_to_load(elements: int) -> bool:
@@ -71,7 +80,7 @@ def pays_to_load(elements: int) -> bool:
 
     """
     global _elements_so_far
-    if f"{__name__}.compiled" in sys.modules or expects_work():
+    if f"{__name__}.compiled" in sys.modules or _is_expecting or _here.is_expecting:
         return True
     _elements_so_far += max(elements, WORTH_LOADING // _MOST_CALLS)
     return _elements_so_far > WORTH_LOADING

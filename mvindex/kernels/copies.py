@@ -93,6 +93,11 @@ def _watch() -> None:
                 _thread = None
                 return
         if MEMORY.is_short():
-            for holder in holders:
-                holder.give_back()
+            _give_back(holders)
         del holders  # a scan that nobody uses any more should not wait for the next look
+
+
+def _give_back(holders: list[HoldsCopies]) -> None:
+    # Not in the loop above, whose last holder would live until the next look.
+    for holder in holders:
+        holder.give_back()

@@ -30,9 +30,9 @@ _STEPS = np.float32(0.3352) * np.array([0.75, 1, 1.33, 1.78, 2.4, 3.2], dtype=np
 
 @compiled_strict
 def encode_packed(views: Any, mean: Any, codes: Any, factors: Any) -> None:
-    """Write views, (r, d) float32, less the mean, (d,) float32, to codes, (r, pitch) uint8, and factors, (r,) float32.
+    """Write views, (r, d) float32, less the mean, (d,) float32, to codes, (r, pitch) uint8, and factors, (r, 2).
 
-    A factor is what products() of the code are multiplied by.
+    The first factor is what products of the code are multiplied by, the second the square of the norm of the rest.
     """
     dim = views.shape[1]
     rest, levels = np.zeros(dim, np.float32), np.zeros(codes.shape[1] * _PER_BYTE, np.uint8)
@@ -41,23 +41,40 @@ def encode_packed(views: Any, mean: Any, codes: Any, factors: Any) -> None:
         for i in range(dim):
             rest[i] = views[row, i] - mean[i]
             square += np.float64(rest[i]) * np.float64(rest[i])
+        factors[row, 1] = square
         deviation, best, chosen = np.sqrt(square / dim), -1.0, 0.0
         for step in _STEPS:
             found = _levels(rest, deviation * step, levels)
             if found > best:
                 best, chosen = found, deviation * step
         if best <= 0:  # all zeros
-            factors[row] = 0
+            factors[row, 0] = 0
             codes[row, :] = 0
             continue
         _levels(rest, chosen, levels)
         total = 0.0
         for i in range(dim):
             total += np.float64(2 * np.int32(levels[i]) - TOP_LEVEL) * np.float64(rest[i])
-        factors[row] = square / total
+        factors[row, 0] = square / total
         for at in range(codes.shape[1]):
             first = at // CHUNK_BYTES * CHUNK_BYTES * _PER_BYTE + at % CHUNK_BYTES
             codes[row, at] = levels[first] | levels[first + CHUNK_BYTES] << _BITS
+
+
+@compiled_strict
+def decode_packed(codes: Any, row: Any, integers: Any, dim: Any) -> None:
+    """Write the integers of a code, (dim,) int8, odd from -15 to 15, and zeros behind; see plain_dot() for the order.
+
+    A view's rest is its factor times them.
+    """
+    integers[dim:] = 0
+    for first in range(0, codes.shape[1], CHUNK_BYTES):
+        lower = first * _PER_BYTE
+        for j in range(min(CHUNK_BYTES, dim - lower)):
+            integers[lower + j] = np.int8(2 * np.int32(codes[row, first + j] & TOP_LEVEL) - TOP_LEVEL)
+        upper = lower + CHUNK_BYTES
+        for j in range(min(CHUNK_BYTES, dim - upper)):
+            integers[upper + j] = np.int8(2 * np.int32(codes[row, first + j] >> _BITS) - TOP_LEVEL)
 
 
 @compiled_strict

@@ -147,8 +147,11 @@ def _scan_block_for_one(
     view_starts, first, last, pitch = table.view_starts, table.first[block], table.last[block], table.pitch
     hit_rows, hit_queries, best, least = workspace.hit_rows, workspace.hit_queries, workspace.best, workspace.least
     views_at, query_at = table.views_at[block] - view_starts[first] * pitch, workspace.packed.ctypes.data
-    num_hits, chunks = 0, pitch // 64
+    num_hits, chunks, allowed = 0, pitch // 64, tile.allowed
+    skips = _are_few(allowed, first, last)
     for row in range(first, last):
+        if skips and not allowed[row]:
+            continue
         largest = np.int32(-_INT_MAX)
         for view in range(view_starts[row], view_starts[row + 1]):
             largest = max(largest, dot(views_at + view * pitch, query_at, chunks))
@@ -181,10 +184,14 @@ def _scan_block(
     # An aggregate needs the products of all views, which the next chunk writes over.
     enough_hits = 1 if len(tile.lipschitz_constants) > 0 else HITS - CHUNK_VIEWS
     views_at = table.views_at[block] - view_starts[first] * pitch
-    document, num_hits = first, np.int64(0)
+    document, num_hits, allowed = first, np.int64(0), tile.allowed
+    skips = _are_few(allowed, first, last)
     while document < last:
+        if skips and not allowed[document]:
+            document += 1
+            continue
         chunk_begin, stop = view_starts[document], document + 1
-        while stop < last and view_starts[stop + 1] - chunk_begin <= CHUNK_VIEWS:
+        while stop < last and view_starts[stop + 1] - chunk_begin <= CHUNK_VIEWS and (not skips or allowed[stop]):
             stop += 1
         num_views = view_starts[stop] - chunk_begin
         _multiply(views_at + chunk_begin * pitch, num_views, pitch, lanes, queries_at, products_at)
@@ -200,6 +207,15 @@ def _scan_block(
             num_hits = np.int64(0)
         document = stop
     _take_hits(num_hits, block, begin, table, tile, output, workspace)
+
+
+@compiled_inline
+def _are_few(allowed: Any, first: int, last: int) -> Any:
+    """Return whether so few rows are allowed that leaving out the others costs less than what is foreseen wrongly."""
+    count = 0
+    for row in range(first, last):
+        count += allowed[row]
+    return 4 * count < last - first
 
 
 @compiled_inline

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from mvindex.errors import DamagedIndex, QueryError
 from mvindex.kernels import SUM_LANES
-from mvindex.records import Doubles, Floats, Ints, plain_value, shown
+from mvindex.records import Combine, Doubles, Floats, Ints, plain_value, shown
 
 _DENORMAL = np.full(1, 2.0**-140, dtype=np.float32)
 
@@ -57,6 +57,9 @@ class Scoring:
         object.__setattr__(self, "temperature", float(value))
 
 
+BY_BEST_VIEW = Scoring()
+
+
 class DocumentScores(NamedTuple):
     """Scores (m,) float32 of m documents and, for each, the slot (m,) int64 of its best view (the first, on a tie)."""
 
@@ -87,6 +90,8 @@ def parse_scoring(name: str, temperature: float | None, default_temperature: flo
     aggregate = parse_aggregate(name)
     if aggregate is Aggregate.MAX and temperature is not None:
         raise QueryError("temperature= belongs to scoring='drpq'")
+    if aggregate is Aggregate.MAX:
+        return BY_BEST_VIEW
     return Scoring(aggregate, default_temperature if temperature is None else temperature)
 
 
@@ -241,3 +246,22 @@ def decode(packed: npt.NDArray[Any]) -> Floats:
 def _flushes_denormals() -> bool:
     """Return whether this thread treats float32 numbers below the normal range as zero."""
     return bool(np.multiply(_DENORMAL, np.float32(1))[0] == 0)
+
+
+def combine_scores(scores: Floats, combine: Combine) -> Floats:
+    """Return the combined scores, (n,), of (m, n) float32: added one vector after the other in float64, then rounded.
+
+    Never falls where a score rises, and is the score itself where m is 1.
+    """
+    if combine is Combine.MAX:
+        highest: Floats = scores.max(axis=0)
+        return highest
+    # np.sum() adds in an order that depends on the shape.
+    total = scores[0].astype(np.float64)
+    for more in scores[1:]:
+        total += more
+    if combine is Combine.MEAN:
+        total /= len(scores)
+    with np.errstate(over="ignore"):
+        rounded: Floats = total.astype(np.float32)
+    return rounded

@@ -78,29 +78,24 @@ def _product_tile(num_rows: int, num_vectors: int) -> Any:
     return tile
 
 
-def _dot(ahead_bytes: int) -> Any:
-    """Return dot(view, query, chunks), the product of one view with one query (an intrinsic).
+@intrinsic
+def dot(context: Any, view: Any, query: Any, chunks: Any) -> tuple[Any, Callable[..., Any]]:
+    """Return the product of one view with one query (an intrinsic), of views one after the other.
 
-    view, query: 64-byte aligned addresses of 64 chunks uint8 and int8. What lies ahead_bytes behind the view is
-    prefetched, if that is not 0.
+    view, query: 64-byte aligned addresses of 64 chunks uint8 and int8.
     """
 
-    @intrinsic
-    def dot(context: Any, view: Any, query: Any, chunks: Any) -> tuple[Any, Callable[..., Any]]:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            view_at, query_at, chunks = arguments
-            loop = Loop(builder, chunks, [filled(INTS, 0)])
-            offset = builder.mul(loop.step, I64(4 * LANES))
-            if ahead_bytes:
-                prefetch_line(builder, view_at, builder.add(offset, I64(ahead_bytes)))
-            four, factors = (_load(builder, at, offset, BYTES) for at in (view_at, query_at))
-            total = call(builder, MULTIPLY, loop.carried[0], four, factors)
-            loop.close([total])
-            return call(builder, ADD_LANES, total)
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        view_at, query_at, chunks = arguments
+        loop = Loop(builder, chunks, [filled(INTS, 0)])
+        offset = builder.mul(loop.step, I64(4 * LANES))
+        prefetch_line(builder, view_at, builder.add(offset, I64(_AHEAD_BYTES)))
+        four, factors = (_load(builder, at, offset, BYTES) for at in (view_at, query_at))
+        total = call(builder, MULTIPLY, loop.carried[0], four, factors)
+        loop.close([total])
+        return call(builder, ADD_LANES, total)
 
-        return types.int32(*[types.int64] * 3), generate
-
-    return dot
+    return types.int32(*[types.int64] * 3), generate
 
 
 def _best_tile(num_vectors: int) -> Any:
@@ -158,9 +153,6 @@ def _load(builder: Any, address: Any, offset: Any, loaded: Any, align: int = 64)
     return builder.load(pointer(builder, address, offset, loaded), align=align)
 
 
-# Of views one after the other, and of views anywhere.
-dot = _dot(_AHEAD_BYTES)
-dot_alone = _dot(0)
 # As many views at once as leave registers for the queries: 6 x 4, 12 x 2 and 16 x 1 of the 32 vectors (measured).
 products_6x64 = _product_tile(6, 4)
 products_12x32 = _product_tile(12, 2)

@@ -2,8 +2,8 @@
 
 From the best view that was not looked at yet the walk goes on to the views that it links to. One of them that scores
 above the worst document of the beam brings its document in: all its views are scored at once, where they lie side by
-side, so that no document is looked at twice and its aggregate is known. The walk ends when the best view left scores
-below the whole beam.
+side, so that no document is looked at twice and its aggregate is known. From its best views the walk goes on later;
+links of the others lead to much the same places. The walk ends when the best view left scores below the whole beam.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from mvindex.kernels.compiled import compiled_inline, compiled_strict
 from mvindex.kernels.heap import HIGHEST_FIRST, LOWEST_FIRST, push, replace_first, sort_falling
 from mvindex.kernels.numbers import prefetch
 from mvindex.kernels.packed import CHUNK_BYTES, TOP_LEVEL, packed_dot, plain_dot
-from mvindex.kernels.vnni import VIEW_OFFSET, dot_alone
 
 _LOWEST = np.float32(-np.inf)
 # Entries that a walk begins at: those nearest to the query.
 _FIRST_STEPS = 8
 # Steps of documents of the most views that a table holds at least.
 _STEPS_HELD = 4
+# Of documents that are fewer than so many times those of the beam the walk goes on from all views.
+_FEW_TIMES = 8
 # Scales below this could not be inverted.
 _SMALLEST = 2.0**-90
 # Views and documents together are numbered below 2^33; the number of the walk stands above.
@@ -37,10 +38,10 @@ _LINE = ~63
 class Graph(NamedTuple):
     """Codes and links of n views of m documents.
 
-    codes: (n, pitch) uint8, of 8 bits a dimension value + 128, 64-byte aligned, pitch a multiple of 64; of 4 as in
-    kernels.packed, 32-byte aligned; factors: (n, 2) float32, what products with a code are multiplied by, and, where
-    links are looked for, one more coordinate, by which all views have the same norm; links: (n, degree) int32, -1 after
-    the last; owners: (n,) int32, document rows; starts: (m + 1,) int64; entries: (e,) int32, views; bits: 4 or 8.
+    codes: (n, pitch) uint8, as in kernels.packed, 32-byte aligned, of what is left of a view beside the mean; factors:
+    (n, 2) float32, what products with a code are multiplied by, and, while links are looked for, one more coordinate,
+    by which all rests have the same norm; links: (n, degree) int32, -1 after the last; owners: (n,) int32, document
+    rows; starts: (m + 1,) int64; entries: (e,) int32, views.
     """
 
     codes: Any
@@ -49,13 +50,12 @@ class Graph(NamedTuple):
     owners: Any
     starts: Any
     entries: Any
-    bits: Any
 
 
 class Steps(NamedTuple):
     """Working memory for the walks of one thread.
 
-    query: (pitch * 8 / bits,) int8, 64-byte aligned; reached: (s,) int64, a hash table of views and documents, s a
+    query: (2 * pitch,) int8, 64-byte aligned; reached: (s,) int64, a hash table of views and documents, s a
     power of two; scores and views: (s,) float32 and int32, the heap of views to go on from; todo: (t,) int32, views or
     documents to be scored next, t at least the degree; of_views: (most views of a document,) float32; epoch: (1,)
     int64, grows with every walk.
@@ -74,54 +74,28 @@ class Query(NamedTuple):
     """The aim of a walk, beside steps.query, whose values times a step are the query.
 
     rest: the query's last coordinate, over the step; rate: the step over DRPQ's temperature, 0 for the best view;
-    allowed: (m,) bool, or (0,) for all documents.
+    allowed: (m,) bool, or (0,) for all documents; goes_on_from_two: whether the walk goes on from the two best views of
+    a document, not from the best alone.
     """
 
     rest: Any
     rate: Any
     allowed: Any
+    goes_on_from_two: Any
 
 
 def vnni_product(graph: Any, view: Any, query: Any) -> Any:
     """Return the integer product of a view's code with a query, too high by offset_of(), by AVX-512 VNNI."""
     pitch = graph.codes.shape[1]
-    code_at, query_at, total = graph.codes.ctypes.data + view * pitch, query.ctypes.data, np.int32(0)
-    if graph.bits == 8:
-        total = dot_alone(code_at, query_at, pitch // 64)
-    else:
-        total = 2 * packed_dot(code_at, query_at, pitch // CHUNK_BYTES)
-    return total
+    return 2 * packed_dot(graph.codes.ctypes.data + view * pitch, query.ctypes.data, pitch // CHUNK_BYTES)
 
 
 def plain_product(graph: Any, view: Any, query: Any) -> Any:
     """Return the same without."""
-    total = np.int32(0)
-    if graph.bits == 8:
-        for i in range(graph.codes.shape[1]):
-            total += np.int32(graph.codes[view, i]) * np.int32(query[i])
-    else:
-        total = 2 * plain_dot(graph.codes[view], query)
-    return total
+    return 2 * plain_dot(graph.codes[view], query)
 
 
 product = compiled_inline(vnni_product if has_int8_products() else plain_product)
-
-
-@compiled_strict
-def encode_views(views: Any, codes: Any, factors: Any) -> None:
-    """Round views, (r, d) float32, to bytes, each by a scale of its own; see Graph."""
-    dim = views.shape[1]
-    for row in range(len(views)):
-        largest = np.float32(0)
-        for i in range(dim):
-            largest = max(largest, abs(views[row, i]))
-        scale = largest / np.float32(127) if largest > _SMALLEST else np.float32(0)
-        inverse = np.float32(1) / scale if scale > 0 else np.float32(0)
-        for i in range(dim):
-            codes[row, i] = np.uint8(np.int32(np.rint(views[row, i] * inverse)) + VIEW_OFFSET)
-        for i in range(dim, codes.shape[1]):
-            codes[row, i] = np.uint8(VIEW_OFFSET)
-        factors[row, 0] = scale
 
 
 @compiled_strict
@@ -140,12 +114,12 @@ def _encode_query(query: Any, integers: Any) -> Any:
 
 
 @compiled_inline
-def offset_of(query: Any, bits: Any) -> Any:
-    """Return what products are too high by, since codes hold value + 128, or levels, twice, around TOP_LEVEL / 2."""
+def offset_of(query: Any) -> Any:
+    """Return what products are too high by, since codes hold levels around TOP_LEVEL / 2."""
     total = np.int32(0)
     for i in range(len(query)):
         total += np.int32(query[i])
-    return total * (VIEW_OFFSET if bits == 8 else TOP_LEVEL)
+    return total * TOP_LEVEL
 
 
 @compiled_strict
@@ -208,9 +182,11 @@ def walk(  # noqa: C901 - one loop over what stays in registers
     pitch, degree, num_views = codes.shape[1], links.shape[1], np.int64(len(owners))
     codes_at, factors_at = codes.ctypes.data, factors.ctypes.data
     steps.epoch[0] += 1
-    mark, offset = steps.epoch[0] << _EPOCH_SHIFT, offset_of(integers, graph.bits)
+    mark, offset = steps.epoch[0] << _EPOCH_SHIFT, offset_of(integers)
     count = _start(graph, query, steps, offset, mark, beam_scores, beam_views)
     beam, held, waiting, worst = len(beam_views), 0, 0, _LOWEST
+    # Where nearly all documents are looked at, some are reached from such views only.
+    goes_on_from_all = beam * _FEW_TIMES > len(starts) - 1
     room = (len(reached) * 3) // 4 - count
     while True:
         entering = 0
@@ -227,15 +203,25 @@ def walk(  # noqa: C901 - one loop over what stays in registers
         for i in range(entering):
             row = todo[i]
             best, best_view, first = _LOWEST, np.int32(0), starts[row]
+            second, second_view = _LOWEST, np.int32(0)
             for view in range(first, starts[row + 1]):
                 reach(reached, mark, view)
                 score = np.float32(product(graph, view, integers) - offset) * factors[view, 0] + rest * factors[view, 1]
                 of_views[view - first] = score
-                if score > worst:
+                if score > best:
+                    second, second_view = best, best_view
+                    best, best_view = score, np.int32(view)
+                elif score > second:
+                    second, second_view = score, np.int32(view)
+                if goes_on_from_all and score > worst:
                     push(heap_scores, heap_views, waiting, score, view, HIGHEST_FIRST)
                     waiting += 1
-                if score > best:
-                    best, best_view = score, np.int32(view)
+            if not goes_on_from_all and best > worst:
+                push(heap_scores, heap_views, waiting, best, best_view, HIGHEST_FIRST)
+                waiting += 1
+            if not goes_on_from_all and query.goes_on_from_two and second > worst:
+                push(heap_scores, heap_views, waiting, second, second_view, HIGHEST_FIRST)
+                waiting += 1
             if len(allowed) > 0 and not allowed[row]:
                 continue
             if rate > 0:
@@ -280,7 +266,7 @@ def walk_for_queries(
     scores = np.empty(found.shape[1], np.float32)
     for number in range(len(queries)):
         step = _encode_query(queries[number], steps.query)
-        query = Query(np.float32(0), np.float32(step * inverse_temperature), allowed)
+        query = Query(np.float32(0), np.float32(step * inverse_temperature), allowed, True)
         views = found[number]
         held = walk(graph, query, steps, scores, views)
         for place in range(held):
@@ -297,7 +283,7 @@ def new_steps(graph: Graph, places: int, max_views: int) -> Steps:
     # All that one step reaches must fit several times, or a walk ends before its time.
     places = max(places, 1 << (_STEPS_HELD * num_todo * (max_views + 1)).bit_length())
     return Steps(
-        query=aligned_bytes(graph.codes.shape[1] * 8 // graph.bits).view(np.int8),
+        query=aligned_bytes(2 * graph.codes.shape[1]).view(np.int8),
         reached=np.zeros(places, dtype=np.int64),
         scores=np.empty(places, dtype=np.float32),
         views=np.empty(places, dtype=np.int32),

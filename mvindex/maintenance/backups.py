@@ -55,7 +55,7 @@ def write_snapshot(write: Write, target: str | Path, on_progress: CountCallback 
     """Write one snapshot to a new directory, or behind an address, complete or not there as one.
 
     Args:
-        write: Writes the snapshot to a directory, as Index.snapshot does.
+        write: Writes the snapshot to a directory, as index.admin.snapshot does.
         target: A new directory, or an address such as s3://bucket/wiki. Before it is uploaded, the snapshot takes
             its size in the temporary directory (TMPDIR). file:///a/b is the directory /a/b.
         on_progress: Called with numbers of bytes copied.
@@ -83,7 +83,7 @@ def take_backup(
     A name is always later than those that are there, even if the clock has gone back.
 
     Args:
-        write: Writes the snapshot to a directory, as Index.snapshot does.
+        write: Writes the snapshot to a directory, as index.admin.snapshot does.
         place: A folder of snapshots of one index, or an address; made when missing.
         keep: How many snapshots to keep, the new one included; None keeps all.
         on_progress: Called with numbers of bytes copied.

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mvindex.engines.build import EngineChoice, build_files, has_copies, make_copies
+from mvindex.engines.build import EngineChoice, build_files, has_copies, make_copies, remove_others
+from mvindex.engines.extend import find_base, has_leftovers, is_outgrown, num_lacking, renew
 from mvindex.errors import DamagedIndex
 from mvindex.records import CountCallback, no_progress
 from mvindex.store.embedded import EmbeddedStore
-from mvindex.store.generation import Generation
-from mvindex.store.reader import SnapshotReader
+from mvindex.store.embedded_writer import EmbeddedWriter
 from mvindex.store.sizes import size_of
 from mvindex.store.snapshot import Snapshot, read_snapshot
-from mvindex.store.writer import GenerationWriter, Rows, Transaction
+from mvindex.store.writer import GenerationWriter, Transaction
 
 _COPIED_DOCUMENTS = 1024
 _SORTED_ROWS = 1 << 16
@@ -46,19 +46,25 @@ class CompactReport:
 def compact_store(store: EmbeddedStore, on_progress: CountCallback = no_progress) -> CompactReport:
     """Write a new generation with the live documents only, in the order of their ordinals.
 
-    Ordinals, views and settings stay as they are; the active engine and the file of copies are made again. Readers
-    go on with the files they have; writers wait. Takes the writer lock. Without deleted documents nothing is written.
+    Ordinals, views and settings stay as they are; the file of copies is made again, and so is the active engine, or it
+    is extended. Readers go on with the files they have; writers wait. Takes the writer lock. Without deleted documents
+    only an engine that can take in documents that it lacks is written.
 
     Args:
         store: The store to compact.
         on_progress: Called with the number of documents copied since the last call.
     """
     bytes_before = size_of(store.directory)
-    with store.writing():
+    with store.writing() as writer:
         # No variable for the snapshot itself: it would keep the old files open.
         dropped = store.snapshot.num_rows - store.snapshot.num_documents
         if dropped:
-            _rewrite(store, on_progress)
+            _rewrite(store, writer, on_progress)
+        elif num_lacking(store.snapshot) or is_outgrown(store.snapshot):
+            rows = np.arange(store.settings["engine"]["built_rows"])
+            renew(store, writer, find_base(store.snapshot, rows))
+        elif has_leftovers(store.snapshot):
+            remove_others(store.snapshot.directory, store.settings["engine"]["directory"])
     kept = [entry for entry in store.directory.glob("generation-*") if entry != store.snapshot.directory]
     return CompactReport(
         generation=store.snapshot.generation,
@@ -71,21 +77,19 @@ def compact_store(store: EmbeddedStore, on_progress: CountCallback = no_progress
 
 
 def copy_documents(
-    snapshot: Snapshot, reader: SnapshotReader, writer: GenerationWriter, on_progress: CountCallback
-) -> None:
-    """Commit the live documents of the snapshot to the writer, in the order of their ordinals.
+    store: EmbeddedStore, snapshot: Snapshot, writer: GenerationWriter, on_progress: CountCallback
+) -> npt.NDArray[Any]:
+    """Commit the live documents of the snapshot to the writer, in the order of their ordinals; return their rows.
 
     DamagedIndex when one does not match its checksums.
     """
     live = _by_ordinal(snapshot)
-    for begin in range(0, len(live), _COPIED_DOCUMENTS):
-        doc_rows = live[begin : begin + _COPIED_DOCUMENTS]
-        stored = reader.stored(doc_rows.tolist())
-        packed, starts = snapshot.views.fetch(doc_rows)
-        documents = [stored[row] for row in doc_rows.tolist()]
-        rows = Rows(documents=documents, ordinals=snapshot.views.ordinals(doc_rows), packed=packed, starts=starts)
-        writer.commit(Transaction(rows=rows))
-        on_progress(len(doc_rows))
+    with store.reading(snapshot) as reader:
+        for begin in range(0, len(live), _COPIED_DOCUMENTS):
+            doc_rows = live[begin : begin + _COPIED_DOCUMENTS]
+            writer.commit(Transaction(rows=reader.rows(doc_rows)))
+            on_progress(len(doc_rows))
+    return live
 
 
 def _by_ordinal(snapshot: Snapshot) -> npt.NDArray[Any]:
@@ -107,21 +111,18 @@ def _by_ordinal(snapshot: Snapshot) -> npt.NDArray[Any]:
     return keys.astype(np.int32 if num_bits < 32 else np.int64, copy=False)
 
 
-def _rewrite(store: EmbeddedStore, on_progress: CountCallback) -> None:
+def _rewrite(store: EmbeddedStore, rewriting: EmbeddedWriter, on_progress: CountCallback) -> None:
     """Write the store's documents and engine to a new generation, and make it the active one."""
     before = store.snapshot
     engine = before.settings["engine"]
     choice = None if engine is None or before.num_documents == 0 else EngineChoice.of(engine, store.directory.parent)
-    with store.new_generation() as (fresh, writer), store.reading(before) as reader:
+    with rewriting.new_generation() as (fresh, writer):
         # A snapshot of its own, freed before the engine is built: it takes 8 bytes a document.
-        copy_documents(read_snapshot(before.source, before), reader, writer, on_progress)
+        live = copy_documents(store, read_snapshot(before.source, before), writer, on_progress)
         if has_copies(before):
             make_copies(read_snapshot(fresh))
         if choice is not None:
-            _build(fresh, writer, choice)
-
-
-def _build(fresh: Generation, writer: GenerationWriter, choice: EngineChoice) -> None:
-    """Build the engine of this choice for the generation."""
-    record = build_files(read_snapshot(fresh), choice)
-    writer.commit(Transaction(settings={"engine": record}))
+            rows = np.full(before.num_rows, -1, dtype=live.dtype)
+            rows[live] = np.arange(len(live))
+            record = build_files(read_snapshot(fresh), choice, base=find_base(before, rows[: engine["built_rows"]]))
+            writer.commit(Transaction(settings={"engine": record}))

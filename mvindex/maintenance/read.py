@@ -18,8 +18,8 @@ from mvindex.store import catalog
 from mvindex.store.catalog import DOCUMENT_COLUMNS
 from mvindex.store.files import check_regular, read_current
 from mvindex.store.generation import Generation, check_format, generations_in, lock_generation, open_generation
-from mvindex.store.reader import StoredRow, are_texts
-from mvindex.store.rows import deleted_checksum, document_checksum, metadata_checksum, text_checksum
+from mvindex.store.reader import are_texts
+from mvindex.store.rows import StoredRow, deleted_checksum, document_checksum, metadata_checksum, text_checksum
 from mvindex.store.views import range_checksums
 
 logger = logging.getLogger(__name__)

@@ -21,15 +21,16 @@ from mvindex.maintenance.read import CatalogRow, DeletedRows, Problem, StoredVie
 from mvindex.paths import user_path
 from mvindex.records import CountCallback, Ints, no_progress
 from mvindex.store import catalog, schema
+from mvindex.store.connections import map_sqlite_errors
 from mvindex.store.create import atomic_directory, start_generation
 from mvindex.store.files import KEPT_SETTINGS, Current, read_acknowledged, read_kept_settings, write_current
 from mvindex.store.generation import Generation, generation_name, lock_generation
-from mvindex.store.rows import FORMAT_VERSION
+from mvindex.store.rows import FORMAT_VERSION, Rows
 from mvindex.store.settings import check_kept, read_checked
 from mvindex.store.snapshot import read_snapshot, segment_names
 from mvindex.store.temporary import temporary_database, temporary_errors
 from mvindex.store.views import ROW_DTYPE, ViewType
-from mvindex.store.writer import GenerationWriter, Rows, Transaction
+from mvindex.store.writer import GenerationWriter, Transaction
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +113,7 @@ class _Source:
         self._deleted = DeletedRows()
         self.lost: list[Problem] = []
         try:
-            with catalog.map_sqlite_errors(source.catalog.path):
+            with map_sqlite_errors(source.catalog.path):
                 self._connection = self._stack.enter_context(source.catalog.reading())
                 self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
                 self.settings = self._read_settings()

@@ -175,8 +175,8 @@ def _complete(building: Path, places: Sequence[ShardPlace]) -> None:
         if (building / place.directory).exists():
             with closing(EmbeddedStore(building / place.directory)) as store:
                 kept = kept or {name: store.snapshot.settings.get(name) for name in KEPT_SETTINGS}
-                with store.writing():
-                    store.change_settings(shard=place.as_setting())
+                with store.writing() as writer:
+                    writer.change_settings(shard=place.as_setting())
     for place in places:
         if not (building / place.directory).exists():
             create_store(building / place.directory, {**kept, "shard": place.as_setting()})

@@ -12,18 +12,19 @@ from pathlib import Path
 import xxhash
 
 from mvindex.durable import DIRECTORY_MODE, audit_step, file_checksum, flush_to_disk
-from mvindex.errors import ConfigError, DamagedIndex, StaleReader, StoreError
+from mvindex.errors import ConfigError, DamagedIndex, StaleReader
 from mvindex.maintenance.read import CatalogRow, each_row
 from mvindex.records import CountCallback, no_progress
-from mvindex.store import catalog, schema
+from mvindex.retries import Retries
+from mvindex.store import schema
 from mvindex.store.columns import check_columns
+from mvindex.store.connections import FILE_NAME, map_sqlite_errors
 from mvindex.store.copies_file import copies_faults, copies_path
 from mvindex.store.create import atomic_directory
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.files import Current, check_regular, write_acknowledged, write_current
 from mvindex.store.generation import generation_name
 from mvindex.store.lexical.reader import check_lexical
-from mvindex.store.reader import check_ids
 from mvindex.store.rows import FORMAT_VERSION
 from mvindex.store.segments import BLOCK_BYTES, MappedSegment
 from mvindex.store.sizes import size_of
@@ -61,14 +62,8 @@ def snapshot_store(store: EmbeddedStore, target: Path, on_progress: CountCallbac
         raise ConfigError(f"{target} exists already; a snapshot is written to a new directory")
     if store.directory == target.absolute() or store.directory in target.absolute().parents:
         raise ConfigError(f"{target} lies inside the index; write the snapshot elsewhere")
-    for attempt in range(_TRIES):
-        try:
-            return _copy(store, target, on_progress)
-        except StaleReader:
-            # The engine was built again while it was copied: take the newer state.
-            if attempt == _TRIES - 1:
-                raise
-    raise StoreError(f"{store.directory}: its engine is replaced faster than it can be copied")
+    # Where the engine is built again while it is copied, the newer state is taken.
+    return Retries(StaleReader, tries=_TRIES).run(lambda: _copy(store, target, on_progress))
 
 
 def _copy(store: EmbeddedStore, target: Path, on_progress: CountCallback) -> SnapshotReport:
@@ -147,7 +142,7 @@ def _copy_copies(state: Snapshot, directory: Path, on_progress: CountCallback) -
 
 def _copy_catalog(connection: sqlite3.Connection, directory: Path, on_progress: CountCallback) -> None:
     """Copy the catalog as the connection's transaction sees it, which later commits do not change."""
-    path = directory / catalog.FILE_NAME
+    path = directory / FILE_NAME
     page_bytes = int(connection.execute("PRAGMA page_size").fetchone()[0])
     left = int(connection.execute("PRAGMA page_count").fetchone()[0])
 
@@ -156,7 +151,7 @@ def _copy_catalog(connection: sqlite3.Connection, directory: Path, on_progress: 
         on_progress((left - remaining) * page_bytes)
         left = remaining
 
-    with audit_step("write", path), catalog.map_sqlite_errors(path):
+    with audit_step("write", path), map_sqlite_errors(path):
         with closing(sqlite3.connect(path)) as copy:
             connection.backup(copy, pages=_PAGES, progress=report)
             (found,) = copy.execute("PRAGMA integrity_check(1)").fetchone()
@@ -175,7 +170,7 @@ def _check_catalog(connection: sqlite3.Connection, state: Snapshot) -> None:
                 raise DamagedIndex(f"{source.catalog.path}: document row {row} cannot be read")
             if faults := row.faults():
                 raise DamagedIndex(f"{source.catalog.path}: document {row.document[1]!r} is damaged: {faults[0]}")
-    check_ids(source, connection)
+    source.check_ids(connection)
     check_columns(connection, state.settings.get(schema.FILTER_FIELDS_KEY) or {}, state.num_rows)
     if state.settings.get(schema.LEXICAL_KEY) is not None:
         check_lexical(connection, state.num_rows)

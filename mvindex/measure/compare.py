@@ -11,9 +11,8 @@ import numpy as np
 
 from mvindex.corpus.streams import stream_name
 from mvindex.errors import ConfigError, CorpusError
-from mvindex.measure.metrics import parse_measure
+from mvindex.measure.judged import measure_values, parse_measure
 from mvindex.measure.questions import visible_lines
-from mvindex.plugins import require
 from mvindex.records import Doubles
 
 # Question id to document ids, best first.
@@ -124,12 +123,11 @@ def compare_runs(
     Args:
         runs: Runs by their names, in order.
         qrels: Question id to document id to grade; every question that is judged counts.
-        measures: Names as in ir-measures, such as "nDCG@10", "MRR@10", "R@100", "AP".
+        measures: Names such as "nDCG@10", "MRR@10", "R@100", "AP".
         all_pairs: Compare each pair of runs, instead of the first with each other one.
 
     Raises:
         ConfigError: There are no two runs, or a measure is unknown.
-        ExtraMissing: ir-measures is not installed.
 
     """
     if len(runs) < 2:
@@ -171,15 +169,7 @@ def compare_runs(
 
 def _values(run: Run, qrels: Mapping[str, Mapping[str, int]], measure: str) -> Doubles:
     """Return the measure of each judged question, (q,), in the order of the judgements."""
-    measures, parsed = require("ir_measures", "eval", "comparing runs"), parse_measure(measure)
-    # Falling numbers instead of scores: providers differ in how they order equal ones.
-    ranked = {
-        question_id: {doc_id: -float(rank) for rank, doc_id in enumerate(documents)}
-        for question_id, documents in run.items()
-        if question_id in qrels
-    }
-    judged = {question_id: dict(grades) for question_id, grades in qrels.items()}
-    found = {each.query_id: each.value for each in measures.iter_calc([parsed], judged, ranked)}
+    found = measure_values(parse_measure(measure), qrels, run)
     return np.array([found.get(question_id, 0.0) for question_id in qrels], dtype=np.float64)
 
 

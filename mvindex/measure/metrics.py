@@ -6,45 +6,19 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from mvindex.errors import ConfigError, QueryError
+from mvindex.errors import QueryError
 from mvindex.measure.answers import AnswerMatcher
+from mvindex.measure.judged import measure_values, parse_measure
 from mvindex.measure.questions import Question
-from mvindex.plugins import require
 from mvindex.records import Hit, SearchResult, winning_text
 
 DEFAULT_CUTOFFS = (1, 5, 20, 100)
+# Measures over judgements are computed for so many questions together.
+_BATCH = 256
 
-# Judged questions are collected, and their metrics computed together.
-JUDGED_BATCH = 256
 # Always reported; further ones are added.
 JUDGED_MEASURES = ("nDCG@10", "MRR@10", "R@100")
 DEEP_MEASURES = {"R@1000": 1000}
-# The field's names -> those of ir-measures.
-_NAMES = {"MRR": "RR"}
-_MAX_CUTOFF = 1_000_000
-
-
-def parse_measure(name: str) -> Any:
-    """Return the measure of ir-measures of this name, such as nDCG@10, MRR@10, R@100, AP.
-
-    Raises:
-        ConfigError: For another name, or one that cannot be computed here.
-        ExtraMissing: ir-measures is not installed.
-
-    """
-    measures = require("ir_measures", "eval", "evaluation against qrels")
-    base, at, cutoff = name.partition("@")
-    try:
-        measure = measures.parse_measure(_NAMES.get(base, base) + at + cutoff)
-        # A provider ends the process at a cut-off of 0.
-        if not 1 <= measure.params.get("cutoff", 1) <= _MAX_CUTOFF:
-            raise ValueError(f"expected a cut-off from 1 to {_MAX_CUTOFF:,}")
-        list(measures.iter_calc([measure], {"q": {"a": 1}}, {"q": {"a": 1.0}}))
-    except Exception as err:  # noqa: BLE001 - its providers raise what they like
-        raise ConfigError(
-            f"measure: expected a name of ir-measures, such as nDCG@10, got {name!r:.60}: {' '.join(str(err).split())}"
-        ) from err
-    return measure
 
 
 class Documents(Protocol):
@@ -59,17 +33,16 @@ class Evaluation:
 
     Args:
         cutoffs: The k of every R@k.
-        qrels: Question id to document id to grade, for nDCG, MRR and recall; needs ir-measures.
+        qrels: Question id to document id to grade, for nDCG, MRR and recall.
         regex: Whether answers are regular expressions.
         documents: The index, to report its size and the gold documents it does not have.
         citations: Whether to report how often citations hold an answer.
-        measures: Further measures over the judgements, as in ir-measures; those without a cut-off see as many hits
-            as the deepest of the others.
+        measures: Names of further measures over the judgements, such as "P@5"; those without a cut-off see as many
+            hits as the deepest of the others.
 
     Raises:
         QueryError: Cutoffs are not whole numbers from 1.
         ConfigError: A measure is unknown.
-        ExtraMissing: There are qrels, and ir-measures is not installed.
 
     """
 
@@ -186,31 +159,24 @@ class _Cited:
 
 
 class _JudgedMeans:
-    """Means of the measures over the judged questions, in the order of the hits.
-
-    The measures get descending numbers instead of scores: they would order equal scores by document id, which is not
-    the order of the hits.
-    """
+    """Means of the measures over the judged questions, in the order of the hits."""
 
     def __init__(self, qrels: Mapping[str, Mapping[str, int]], deepest: int, measures: Sequence[str]) -> None:
-        self._measures = require("ir_measures", "eval", "evaluation against qrels")
         deep = [name for name, depth in DEEP_MEASURES.items() if depth <= deepest]
         self._chosen = {name: parse_measure(name) for name in (*JUDGED_MEASURES, *deep, *measures)}
-        cutoffs = [measure.params.get("cutoff", 0) for measure in self._chosen.values()]
-        has_open = 0 in cutoffs
-        self.depth = max(*cutoffs, deepest if has_open else 0)
+        self.depth = max(measure.cutoff or deepest for measure in self._chosen.values())
         self.total = 0
         self._sums = dict.fromkeys(self._chosen, 0.0)
         self._qrels = qrels
-        self._run: dict[str, dict[str, float]] = {}
+        self._run: dict[str, list[str]] = {}
 
     def add(self, question_id: str, hits: Sequence[Hit]) -> None:
         """Add the hits of a judged question; one without hits counts with zeros."""
         if question_id not in self._qrels:
             return
         self.total += 1
-        self._run[question_id] = {hit.id: -float(row) for row, hit in enumerate(hits[: self.depth])}
-        if len(self._run) >= JUDGED_BATCH:
+        self._run[question_id] = [hit.id for hit in hits[: self.depth]]
+        if len(self._run) >= _BATCH:
             self._compute()
 
     def means(self) -> dict[str, float]:
@@ -218,12 +184,8 @@ class _JudgedMeans:
         return {name: round(total / max(self.total, 1), 4) for name, total in self._sums.items()}
 
     def _compute(self) -> None:
-        judged = {question_id: dict(self._qrels[question_id]) for question_id in self._run}
-        sums: Counter[Any] = Counter()
-        for metric in self._measures.iter_calc(list(set(self._chosen.values())), judged, self._run):
-            sums[metric.measure] += metric.value
         for name, measure in self._chosen.items():
-            self._sums[name] += sums[measure]
+            self._sums[name] += sum(measure_values(measure, self._qrels, self._run).values())
         self._run = {}
 
 

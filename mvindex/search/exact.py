@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from mvindex.engines.protocol import Candidates, ScanEngine
 from mvindex.kernels.score import Scoring
-from mvindex.records import Floats, Ints
-from mvindex.search.request import Ranking, Request
-from mvindex.search.rescore import Best, Pairs, documents_of_best_views
+from mvindex.records import Bools, Doubles, Floats, Ints
+from mvindex.search.ranking import Ranking, Request
+from mvindex.search.rescore import Pairs, ScoredPairs, StoredViews, documents_of_best_views
 from mvindex.store.snapshot import Snapshot
 
 # Where fewer than one document in so many is allowed, these are scored at once: no scan leaves out more than it costs.
@@ -30,7 +31,7 @@ def scanned(snapshot: Snapshot, scan: ScanEngine, queries: Floats, request: Requ
     """Yield the exact rankings: every document that may matter is scored."""
     candidates = candidates_of(snapshot, scan, queries, request)
     for begin, end in _groups(candidates.starts):
-        best = Best(snapshot.views, queries[begin:end], request.top_k, request.scoring)
+        best = Best(StoredViews(snapshot.views), queries[begin:end], request.top_k, request.scoring)
         settle_candidates(best, candidates, begin, end)
         yield from rankings_of(best, range(end - begin), request.top_k, exact=True, rounds=1)
 
@@ -50,7 +51,7 @@ def add_tail(  # noqa: PLR0913 - a search and the rows that its engine lacks
         return
     fresh = np.zeros_like(request.allowed)
     fresh[tail] = True
-    request = replace(request, top_k=min(request.top_k, len(tail)), allowed=fresh)
+    request = replace(request, top_k=min(request.top_k, len(tail)), allowed=fresh, num_allowed=len(tail))
     settle_candidates(best, candidates_of(snapshot, scan, queries, request, tail), 0, len(queries))
 
 
@@ -61,11 +62,11 @@ def candidates_of(
 
     rows: the allowed ones, where they are known and stand together.
     """
+    num_allowed = request.num_allowed
     if rows is None:
-        num_allowed = snapshot.count(request.allowed)
         are_few = num_allowed * _SCORED_AT_ONCE <= snapshot.num_rows
     else:
-        num_allowed, are_few = len(rows), len(rows) < _SCANNED_TOGETHER
+        are_few = num_allowed < _SCANNED_TOGETHER
     leaves_out_little = are_few or num_allowed == request.top_k
     if leaves_out_little and num_allowed * len(queries) <= _MOST_PAIRS:
         return _same_for_all(len(queries), np.flatnonzero(request.allowed) if rows is None else rows)
@@ -110,14 +111,130 @@ def rankings_of(best: Best, queries: Iterable[int], top_k: int, exact: bool, rou
 def scanned_to_depth(snapshot: Snapshot, scan: ScanEngine, queries: Floats, request: Request) -> Iterator[Ranking]:
     """Yield rankings by DRPQ's two steps (section 3.3): documents of the depth best views, then aggregates."""
     depth = max(request.depth or 0, request.top_k)
-    num_documents = min(depth, snapshot.count(request.allowed))
+    num_documents = min(depth, request.num_allowed)
     by_view = replace(request, top_k=num_documents, scoring=Scoring(), depth=None)
     candidates = candidates_of(snapshot, scan, queries, by_view)
     num_views = int(snapshot.views.counts(0, snapshot.num_rows)[request.allowed].sum())
     for query, part in enumerate(candidates.each()):
         one = queries[query : query + 1]
         rows, unseen = documents_of_best_views(snapshot.views, one[0], part.rows, depth, request.top_k)
-        best = Best(snapshot.views, one, request.top_k, request.scoring)
+        best = Best(StoredViews(snapshot.views), one, request.top_k, request.scoring)
         best.add(Pairs(rows, np.zeros(len(rows), dtype=np.int64)))
         exact = depth >= num_views or bool(np.float32(unseen) < best.thresholds[0])
         yield from rankings_of(best, range(1), request.top_k, exact=exact, rounds=1)
+
+
+class ViewSource(Protocol):
+    """The stored views of a search's candidates."""
+
+    @property
+    def scored_together(self) -> int:
+        """So few documents are scored together, whether all of them may matter or not."""
+
+    def score(self, queries: Floats, pairs: Pairs, scoring: Scoring) -> ScoredPairs:
+        """Return the documents with their scores by the one scoring function, but for those that are gone.
+
+        queries: (q, d) float32. DamagedIndex where stored views do not match their checksum.
+        """
+
+
+class Best:
+    """The best documents found so far of each query of a batch, by the one scoring function and the total order.
+
+    thresholds: (q,) float32, the score of the top_k-th best, -inf where there are fewer. num_scored: (q,) int64.
+    """
+
+    def __init__(self, views: ViewSource, queries: Floats, top_k: int, scoring: Scoring) -> None:
+        self._views = views
+        self._queries = queries
+        self.top_k = top_k
+        self.scoring = scoring
+        self._found = _NONE
+        self.thresholds: Floats = np.full(len(queries), -np.inf, dtype=np.float32)
+        self.num_scored: Ints = np.zeros(len(queries), dtype=np.int64)
+
+    def add(self, pairs: Pairs) -> None:
+        """Score the documents, and keep the best of each query. No pair may come twice."""
+        self.take(self._views.score(self._queries, pairs, self.scoring))
+
+    def take(self, found: ScoredPairs) -> None:
+        """Keep the best of each query of documents that are scored. No pair may come twice."""
+        is_single = len(self._queries) == 1
+        self.num_scored += len(found.which) if is_single else np.bincount(found.which, minlength=len(self._queries))
+        if len(self._found.which):
+            found = ScoredPairs._make(np.concatenate([old, new]) for old, new in zip(self._found, found, strict=True))
+        if is_single:
+            order = np.lexsort((found.ordinals, -found.scores))[: self.top_k]
+            last = order[self.top_k - 1 :]
+        else:
+            order = np.lexsort((found.ordinals, -found.scores, found.which))
+            ranks = _ranks(found.which[order], len(self._queries))
+            last, order = order[ranks == self.top_k - 1], order[ranks < self.top_k]
+        self.thresholds[found.which[last]] = found.scores[last]
+        which, rows, scores, slots, ordinals = found
+        self._found = ScoredPairs(which[order], rows[order], scores[order], slots[order], ordinals[order])
+
+    def settle(self, pairs: Pairs, upper: Doubles, growth: int) -> None:
+        """Score those of the documents (m,) whose upper bound (m,) reaches the threshold.
+
+        The top_k of the highest bounds come first, then growth times as many, and so on: the threshold rises before
+        the doubtful ones are looked at.
+        """
+        if len(pairs.which) <= self._views.scored_together:
+            self.add(pairs)
+            return
+        # Rounding keeps order: a score, rounded to float32, is at most its rounded bound.
+        pending = _Pending(pairs.doc_rows, pairs.which, upper.astype(np.float32))
+        step = self.top_k
+        while True:
+            pending = _Pending._make(column[pending.upper >= self.thresholds[pending.which]] for column in pending)
+            if not len(pending.which):
+                return
+            is_next = self._highest(pending, step)
+            self.add(Pairs(pending.rows[is_next], pending.which[is_next]))
+            pending = _Pending._make(column[~is_next] for column in pending)
+            step *= growth
+
+    def _highest(self, pending: _Pending, step: int) -> Bools:
+        """Return which entries have one of their query's `step` highest bounds, (m,)."""
+        starts = np.searchsorted(pending.which, np.arange(len(self._queries) + 1)).tolist()
+        is_high = np.ones(len(pending.which), dtype=bool)
+        for begin, end in zip(starts[:-1], starts[1:], strict=True):
+            if end - begin > step:
+                lowest = np.argpartition(pending.upper[begin:end], end - begin - step)[: end - begin - step]
+                is_high[begin + lowest] = False
+        return is_high
+
+    def of(self, query: int) -> tuple[Ints, Floats, Ints]:
+        """Return the rows, scores and winning slots of a query's documents, best first."""
+        if len(self._queries) == 1:
+            return self._found[1:4]
+        begin, end = np.searchsorted(self._found.which, [query, query + 1])
+        return self._found.rows[begin:end], self._found.scores[begin:end], self._found.slots[begin:end]
+
+    def scores_at(self, rank: int) -> Floats:
+        """Return the score of the rank-th best document of each query, from 1; -inf where there are fewer, (q,)."""
+        at = np.searchsorted(self._found.which, np.arange(len(self._queries))) + rank - 1
+        is_there = at < np.searchsorted(self._found.which, np.arange(len(self._queries)), side="right")
+        scores: Floats = np.full(len(self._queries), -np.inf, dtype=np.float32)
+        scores[is_there] = self._found.scores[at[is_there]]
+        return scores
+
+    def counts(self) -> Ints:
+        """Return how many documents each query has, (q,)."""
+        return np.bincount(self._found.which, minlength=len(self._queries))
+
+
+_NONE = ScoredPairs._make(np.empty(0, dtype=kind) for kind in (np.int64, np.int64, np.float32, np.int64, np.int64))
+
+
+class _Pending(NamedTuple):
+    rows: Ints
+    which: Ints
+    upper: Floats
+
+
+def _ranks(which: Ints, num_queries: int) -> Ints:
+    """Return the position of each entry among those of its query; `which` is ascending."""
+    starts = np.searchsorted(which, np.arange(num_queries))
+    return np.arange(len(which)) - starts[which]

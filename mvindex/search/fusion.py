@@ -10,15 +10,12 @@ never lift it).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, fields, replace
 from enum import Enum
-from typing import Any, NamedTuple, TypeVar
-
-import numpy as np
+from typing import Any, TypeVar
 
 from mvindex.errors import QueryError
-from mvindex.records import Doubles, Floats, Ints
 
 # Of the larger weight: far beyond, fused scores would be infinite, or all 0, in float32.
 _LEAST_WEIGHT, _MOST_WEIGHT = 1e-6, 1e6
@@ -98,32 +95,13 @@ class Fusion:
 _DEFAULT = Fusion()
 
 
-class RankedList(NamedTuple):
-    """One list for one question.
-
-    rows: of its best documents, in order. top: the scores of its best `depth` documents. scores: of the candidates of
-    both lists, (u,), whether they are in this one or not.
-    """
-
-    rows: Ints
-    top: Floats
-    scores: Floats
-
-
-class FusionResult(NamedTuple):
-    """The fused score of each candidate, (u,), and the contribution and rank of each list, (lists, u).
-
-    A rank of 0 is of a document that is not in the list.
-    """
-
-    scores: Floats
-    parts: Doubles
-    ranks: Ints
-
-
-def parse_mode(name: object) -> Mode:
-    """Return the mode of that name; QueryError for another."""
-    return _parsed("mode", name, Mode)
+def parse_choice(what: str, name: object, choices: type[_Choice]) -> _Choice:
+    """Return the choice of that name; QueryError for another. what: the option."""
+    try:
+        return choices(name)
+    except ValueError as err:
+        *names, last = (choice.value for choice in choices)
+        raise QueryError(f"{what} is {name!r:.60}; expected {', '.join(names)} or {last}") from err
 
 
 def parse_fusion(method: object, weights: object, default: Fusion = _DEFAULT) -> Fusion:
@@ -131,7 +109,7 @@ def parse_fusion(method: object, weights: object, default: Fusion = _DEFAULT) ->
 
     Missing values are those of the default; weights of another method become equal.
     """
-    chosen = default.method if method is None else _parsed("fusion", method, Method)
+    chosen = default.method if method is None else parse_choice("fusion", method, Method)
     if weights is None:
         return default if chosen is default.method else replace(default, method=chosen, weights=(1.0, 1.0))
     # Of "12" letters would be taken, of a set numbers in no order.
@@ -168,38 +146,3 @@ def parse_setting(setting: object) -> Fusion | None:
 def is_fusion(setting: object) -> bool:
     """Return whether a value is one that as_setting() returns."""
     return parse_setting(setting) is not None
-
-
-def fuse(candidates: Ints, lists: Sequence[RankedList], fusion: Fusion) -> FusionResult:
-    """Fuse both lists' scores of the candidates, (u,) rows."""
-    ranks = np.array([_ranks(candidates, each.rows) for each in lists])
-    parts = np.empty(ranks.shape)
-    for number, (each, weight) in enumerate(zip(lists, fusion.weights, strict=True)):
-        if fusion.method is Method.RRF:
-            scaled: Doubles = np.where(ranks[number] > 0, 1 / (fusion.constant + ranks[number]), 0.0)
-        else:
-            scaled = _scaled(each.scores.astype(np.float64), each.top.astype(np.float64), fusion.method)
-        parts[number] = weight * scaled
-    return FusionResult((parts[0] + parts[1]).astype(np.float32), parts, ranks)
-
-
-def _scaled(scores: Doubles, top: Doubles, method: Method) -> Doubles:
-    if not len(top) or top.max() == top.min():
-        return np.zeros(len(scores))
-    begin, unit = (top.min(), top.max() - top.min()) if method is Method.MINMAX else (top.mean(), top.std())
-    scaled: Doubles = (np.maximum(scores, top.min()) - begin) / unit
-    return scaled
-
-
-def _ranks(candidates: Ints, rows: Ints) -> Ints:
-    """Return the place of each candidate among the rows, from 1; 0 where it is not among them."""
-    places = {row: rank for rank, row in enumerate(rows.tolist(), start=1)}
-    return np.array([places.get(row, 0) for row in candidates.tolist()], dtype=np.int64)
-
-
-def _parsed(what: str, name: object, choices: type[_Choice]) -> _Choice:
-    try:
-        return choices(name)
-    except ValueError as err:
-        *names, last = (choice.value for choice in choices)
-        raise QueryError(f"{what} is {name!r:.60}; expected {', '.join(names)} or {last}") from err

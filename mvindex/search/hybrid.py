@@ -2,24 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from mvindex.kernels.score import Scoring
 from mvindex.records import Combine, Component, Doubles, Floats, Ints
-from mvindex.search.bm25 import LexicalRanking, LexicalSearch
-from mvindex.search.fusion import Fusion, FusionResult, RankedList, fuse
+from mvindex.search.fusion import Fusion, Method
 from mvindex.search.group import score_group
-from mvindex.search.request import Ranking
+from mvindex.search.plan import Plan
+from mvindex.search.ranking import Ranking
+from mvindex.search.request import Queries
+from mvindex.search.term_scores import LexicalRanking, TermSearch
 
 
-class HybridResult(NamedTuple):
-    """The documents of one question in order, and the contributions of views and terms to each score."""
+class RankedList(NamedTuple):
+    """One list for one question.
+
+    rows: of its best documents, in order. top: the scores of its best `depth` documents. scores: of the candidates of
+    both lists, (u,), whether they are in this one or not.
+    """
+
+    rows: Ints
+    top: Floats
+    scores: Floats
+
+
+class FusionResult(NamedTuple):
+    """The fused score of each candidate, (u,), and the contribution and rank of each list, (lists, u).
+
+    A rank of 0 is of a document that is not in the list.
+    """
+
+    scores: Floats
+    parts: Doubles
+    ranks: Ints
+
+
+class Ranked(NamedTuple):
+    """The documents of one query in order, and the contributions of views and terms to each score, if it has both."""
 
     ranking: Ranking
-    components: Sequence[tuple[Component, ...]]
+    components: Sequence[tuple[Component, ...]] | None = None
+
+    def page(self, offset: int) -> Ranked:
+        """Return the documents without the first ones; see Ranking.page()."""
+        return Ranked(self.ranking.page(offset), None if self.components is None else self.components[offset:])
 
 
 class Candidates(NamedTuple):
@@ -51,92 +79,131 @@ class JudgedQuestion(NamedTuple):
     ideal: Doubles
 
 
-def lexical_rankings(search: LexicalSearch, questions: Sequence[str], top_k: int) -> list[HybridResult]:
+def judge(found: Candidates, gains_of: Mapping[int, float], gains: Sequence[float]) -> JudgedQuestion:
+    """Return candidates with their gains. gains_of: by row; gains: of all relevant documents, found or not."""
+    ideal = -np.sort(-np.array(gains, dtype=np.float64))
+    values = [gains_of.get(row, 0.0) for row in found.rows.tolist()]
+    return JudgedQuestion(found, np.array(values, dtype=np.float64), ideal)
+
+
+def rank_terms(search: TermSearch, questions: Sequence[str], top_k: int) -> list[Ranked]:
     """Return the best documents of each question by its terms, matches only. Winning slots are not chosen yet."""
     return [_lexical(search.ranking(search.query_terms(question), top_k)) for question in questions]
 
 
-def hybrid_rankings(
-    search: LexicalSearch, questions: Sequence[str], queries: Iterable[Floats], dense: Sequence[Ranking], how: Hybrid
-) -> list[HybridResult]:
-    """Return the best documents of each question by both.
+def fuse_rankings(search: TermSearch, queries: Queries, dense: Sequence[Ranking], plan: Plan) -> list[Ranked]:
+    """Return the best documents of each query by both.
 
-    queries: (d,) float32 of each question, or (m, d), its group; dense: their rankings by views, at least
-    how.depth documents where there are so many; rows are numbered through all parts.
+    dense: the rankings by views, at least plan.depth documents where there are so many.
     """
+    if queries.texts is None:
+        raise ValueError("expected queries with texts")
+    vectors = queries.vectors
+    if queries.combine is not None:
+        return [_fused(search, queries.texts[0], vectors, dense[0], plan, queries.combine)]
+    pairs = zip(queries.texts, dense, strict=True)
     return [
-        _fused(search, question, query, ranking, how)
-        for question, query, ranking in zip(questions, queries, dense, strict=True)
+        _fused(search, text, vectors[number : number + 1], ranking, plan, Combine.MAX)
+        for number, (text, ranking) in enumerate(pairs)
     ]
 
 
-class Hybrid(NamedTuple):
-    """How views are scored, how both lists are fused, top_k, and how the scores for a group of vectors make one.
-
-    all_candidates: whether every candidate is returned instead of the top_k.
-    """
-
-    scoring: Scoring
-    fusion: Fusion
-    top_k: int
-    combine: Combine = Combine.MAX
-    all_candidates: bool = False
-
-    @property
-    def depth(self) -> int:
-        """How many documents of each list are candidates."""
-        return max(self.top_k, self.fusion.depth)
-
-
-def _lexical(found: LexicalRanking) -> HybridResult:
+def _lexical(found: LexicalRanking) -> Ranked:
     components = [
         (Component("lexical", rank, score, score),) for rank, score in enumerate(found.scores.tolist(), start=1)
     ]
     no_slots = np.zeros(len(found.rows), dtype=np.int64)
-    return HybridResult(Ranking(found.rows, found.scores, no_slots, True, 0, 1, len(found.rows)), components)
+    return Ranked(Ranking(found.rows, found.scores, no_slots, True, 0, 1, len(found.rows)), components)
 
 
-def candidates_of(search: LexicalSearch, question: str, query: Floats, dense: Ranking, how: Hybrid) -> Candidates:
-    """Return the candidates of both lists, before they are fused; see hybrid_rankings()."""
-    depth, scaled = how.depth, how.fusion.depth
+def candidates_of(  # noqa: PLR0913 - a question in its two forms, its ranking, and how it is searched
+    search: TermSearch, question: str, vectors: Floats, dense: Ranking, plan: Plan, combine: Combine = Combine.MAX
+) -> Candidates:
+    """Return the candidates of both lists, before they are fused.
+
+    vectors: (m, d) float32 of the question, whose scores of a document combine to one.
+    """
+    depth, scaled = plan.depth, plan.fusion.depth
     terms = search.query_terms(question)
     lexical = search.ranking(terms, depth)
     rows = np.union1d(dense.rows[:depth], lexical.rows)
-    view_scores, slots = _by_views(search, rows, np.atleast_2d(query), how)
+    scored = score_group(search.views, vectors, rows, plan.scoring, combine)
     # Documents that do not match have 0. Of fewer than `depth` documents as many again count as such, since scores on
     # the scale of a handful of documents are far apart however little they differ.
     padded = np.zeros(min(scaled, 2 * search.num_allowed), dtype=np.float32)
     padded[: min(len(padded), len(lexical.scores))] = lexical.scores[: len(padded)]
     lists = (
-        RankedList(dense.rows[:depth], dense.scores[:scaled], view_scores),
+        RankedList(dense.rows[:depth], dense.scores[:scaled], scored.scores),
         RankedList(lexical.rows, padded, search.scores(terms, rows)),
     )
-    return Candidates(rows, search.ordinals(rows), slots, lists)
+    return Candidates(rows, scored.ordinals, scored.slots, lists)
 
 
-def _fused(search: LexicalSearch, question: str, query: Floats, dense: Ranking, how: Hybrid) -> HybridResult:
-    found = candidates_of(search, question, query, dense, how)
-    fused = fuse(found.rows, found.lists, how.fusion)
-    order = found.order(fused.scores)[: None if how.all_candidates else how.top_k]
-    ranking = dense._replace(rows=found.rows[order], scores=fused.scores[order], slots=found.slots[order])
-    return HybridResult(
-        ranking._replace(short_by=max(0, min(how.top_k, search.num_allowed) - len(order))),
-        [_components(found.lists, fused, place) for place in order.tolist()],
+def _fused(  # noqa: PLR0913 - as candidates_of()
+    search: TermSearch, question: str, vectors: Floats, dense: Ranking, plan: Plan, combine: Combine
+) -> Ranked:
+    found = candidates_of(search, question, vectors, dense, plan, combine)
+    fused = fuse(found.rows, found.lists, plan.fusion)
+    has_all = plan.shard is not None and plan.shard.all_candidates
+    order = fused_order(fused, found.ordinals, plan.fusion.depth, plan.top_k)[: None if has_all else plan.top_k]
+    short_by = max(0, min(plan.top_k, search.num_allowed) - len(order))
+    ranking = dense._replace(
+        rows=found.rows[order], scores=fused.scores[order], slots=found.slots[order], short_by=short_by
     )
+    return Ranked(ranking, components_of(found.lists, fused, order))
 
 
-def _by_views(search: LexicalSearch, rows: Ints, queries: Floats, how: Hybrid) -> tuple[Floats, Ints]:
-    """Return the exact score and the winning slot of each document, by its stored views."""
-    scores, slots = np.empty(len(rows), dtype=np.float32), np.empty(len(rows), dtype=np.int64)
-    for part, places, local in search.split(rows):
-        with part.errors():
-            views = part.snapshot.views
-            scores[places], slots[places] = score_group(views, queries, local, how.scoring, how.combine)
-    return scores, slots
+def fused_order(fused: FusionResult, ordinals: Ints, depth: int, top_k: int) -> Ints:
+    """Return the places of the candidates, best first, so that the best of a smaller top_k stay the first.
+
+    Beyond the depth that scores are scaled by all have the lowest score of both lists: there the better rank decides.
+
+    Args:
+        fused: Scores and ranks.
+        ordinals: (u,) of the candidates.
+        depth: Number of documents of each list that scores are scaled by.
+        top_k: Number of documents that are wanted.
+
+    """
+    if top_k <= depth:
+        order: Ints = np.lexsort((ordinals, -fused.scores))
+        return order
+    ranks = np.where(fused.ranks > 0, fused.ranks, np.iinfo(np.int64).max).min(axis=0)
+    order = np.lexsort((ordinals, np.maximum(ranks, depth), -fused.scores))
+    return order
 
 
-def _components(lists: Sequence[RankedList], fused: FusionResult, place: int) -> tuple[Component, ...]:
-    return tuple(
-        Component(name, int(ranks[place]) or None, float(each.scores[place]), float(parts[place]))
+def fuse(candidates: Ints, lists: Sequence[RankedList], fusion: Fusion) -> FusionResult:
+    """Fuse both lists' scores of the candidates, (u,) rising rows, among which are those of both lists."""
+    ranks, parts = np.zeros((2, len(candidates)), dtype=np.int64), np.empty((2, len(candidates)))
+    for number, (each, weight) in enumerate(zip(lists, fusion.weights, strict=True)):
+        ranks[number, np.searchsorted(candidates, each.rows)] = np.arange(1, len(each.rows) + 1)
+        if fusion.method is Method.RRF:
+            is_near = (ranks[number] > 0) & (ranks[number] <= fusion.depth)
+            scaled: Doubles = np.where(is_near, 1 / (fusion.constant + ranks[number]), 0.0)
+        else:
+            scaled = _scaled(each.scores.astype(np.float64), each.top.astype(np.float64), fusion.method)
+        parts[number] = weight * scaled
+    return FusionResult((parts[0] + parts[1]).astype(np.float32), parts, ranks)
+
+
+def _scaled(scores: Doubles, top: Doubles, method: Method) -> Doubles:
+    if not len(top) or top.max() == top.min():
+        return np.zeros(len(scores))
+    begin, unit = (top.min(), top.max() - top.min()) if method is Method.MINMAX else (top.mean(), top.std())
+    scaled: Doubles = (np.maximum(scores, top.min()) - begin) / unit
+    return scaled
+
+
+def components_of(lists: Sequence[RankedList], fused: FusionResult, order: Ints) -> list[tuple[Component, Component]]:
+    """Return the contributions of views and terms to the score of each candidate, in an order of their places."""
+    dense, lexical = (
+        [
+            Component(name, rank or None, score, part)
+            for rank, score, part in zip(
+                ranks[order].tolist(), each.scores[order].tolist(), parts[order].tolist(), strict=True
+            )
+        ]
         for name, each, ranks, parts in zip(("dense", "lexical"), lists, fused.ranks, fused.parts, strict=True)
     )
+    return list(zip(dense, lexical, strict=True))

@@ -18,6 +18,7 @@ from mvindex.search.fusion import Mode
 
 if TYPE_CHECKING:
     from mvindex.encoder.cross_encoder import CrossEncoder
+    from mvindex.search.request import SearchRequest
 
 # Of a question and hits, best first: a score for each hit, higher is better.
 Reranker: TypeAlias = Callable[[str, Sequence[Hit]], Sequence[float]]
@@ -29,42 +30,31 @@ _LOADING = Lock()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rerank:
-    """A reranker, how many documents of a search it is given, and how many of these are returned."""
+    """A reranker, how many documents of a search it is given, and which of these are returned: top_k from offset on."""
 
     score: Reranker
     depth: int
     top_k: int
+    offset: int = 0
 
-    def questions(self, query: Any, text: Any) -> list[str] | str:
-        """Return the question of each query; raise QueryError for a vector without a text."""
-        source = query if _is_text(query) else text
-        if not _is_text(source):
-            raise QueryError("rerank= reads the question; give it beside the vector: search(vector, text=..., ...)")
-        return source if isinstance(source, str) else list(source)
-
-    def reranked(
-        self, questions: list[str] | str, found: list[SearchResult] | SearchResult
-    ) -> list[SearchResult] | SearchResult:
-        """Return the results in the new order, for one question or for each of several."""
-        if isinstance(questions, str) and isinstance(found, SearchResult):
-            return self._result(questions, found)
-        if isinstance(questions, str) or isinstance(found, SearchResult) or len(questions) != len(found):
-            raise QueryError("rerank= wants one text for one query vector, as many texts as vectors for several")
+    def reranked(self, questions: Sequence[str], found: Sequence[SearchResult]) -> list[SearchResult]:
+        """Return the result of each question in the new order."""
         return [self._result(*pair) for pair in zip(questions, found, strict=True)]
 
     def _result(self, question: str, found: SearchResult) -> SearchResult:
         hits = found.hits
         scores = _checked(self.score(question, hits), len(hits)) if hits else []
-        order = sorted(range(len(hits)), key=lambda place: (-scores[place], place))[: self.top_k]
+        order = sorted(range(len(hits)), key=lambda place: (-scores[place], place))
         again = [
-            _hit(hits[place], found.mode, place + 1, rank, scores[place]) for rank, place in enumerate(order, start=1)
+            _hit(hits[place], found.mode, place + 1, rank, scores[place])
+            for rank, place in enumerate(order[self.offset : self.offset + self.top_k], start=self.offset + 1)
         ]
-        short_by = min(self.top_k, len(hits) + found.short_by) - len(again)
+        short_by = min(self.top_k, max(0, len(hits) + found.short_by - self.offset)) - len(again)
         return replace(found, hits=tuple(again), short_by=short_by)
 
 
 def parse_rerank(
-    rerank: Any, on: str | None, depth: int | None, top_k: int, device: str | None = None
+    rerank: Any, on: str | None, depth: int | None, request: SearchRequest, device: str | None = None
 ) -> Rerank | None:
     """Return the reranking that the options describe, None without rerank=; raise QueryError for conflicts.
 
@@ -75,13 +65,18 @@ def parse_rerank(
             if value is not None:
                 raise QueryError(f"{name}= belongs to rerank=")
         return None
-    check_count("top_k", top_k)
+    top_k, offset = request.top_k, request.offset
     if depth is not None:
         check_count("rerank_depth", depth)
         if depth < top_k:
             raise QueryError(f"rerank_depth is {depth}, and top_k {top_k}; expected at least as many candidates")
-    score = _scorer(rerank, on, device)
-    return Rerank(score=score, depth=max(_DEPTH, top_k) if depth is None else depth, top_k=top_k)
+    depth = max(_DEPTH, top_k) if depth is None else depth
+    if offset and offset + top_k > depth:
+        raise QueryError(
+            f"offset {offset} with rerank=: expected offset and top_k to be {depth} at most together, as so many "
+            f"documents are reranked; give every page rerank_depth={offset + top_k} or more"
+        )
+    return Rerank(score=_scorer(rerank, on, device), depth=depth, top_k=top_k, offset=offset)
 
 
 def _scorer(rerank: Any, on: str | None, device: str | None) -> Reranker:
@@ -139,7 +134,3 @@ def _hit(hit: Hit, mode: str, old_rank: int, rank: int, score: float) -> Hit:
     old = hit.components if mode == Mode.HYBRID.value else ()
     was = [*(replace(each, contribution=0.0) for each in old), Component(mode, old_rank, hit.score, 0.0)]
     return replace(hit, score=score, components=(*was, Component("rerank", rank, score, score)))
-
-
-def _is_text(query: Any) -> bool:
-    return isinstance(query, str) or (isinstance(query, Sequence) and all(isinstance(each, str) for each in query))

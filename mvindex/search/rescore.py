@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -12,16 +16,19 @@ from mvindex.kernels import SUM_LANES, has_numba, pays_to_load, pays_to_wait
 from mvindex.kernels.loading import Loading
 from mvindex.kernels.score import DocumentScores, Scoring, document_scores, view_sums
 from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
-from mvindex.records import Bools, Doubles, Floats, Ints
-from mvindex.search.profiling import stage
+from mvindex.records import Doubles, Floats, Ints
 from mvindex.store.views import MappedViews
 
 # Views scored at once: bounds the memory of their sums.
 _CHUNK_VIEWS = 1 << 19
 # Documents gathered at once where there is no compiled loop: bounds their float64 copies.
 _GATHERED_DOCUMENTS = 2048
+# So few documents are scored together: to leave some out takes longer than to score them.
+_SCORED_TOGETHER = 64
 # Views from which on another thread pays.
 _VIEWS_PER_THREAD = 8192
+# Where the seconds of a stage are added up.
+_WATCHED: ContextVar[dict[str, float] | None] = ContextVar("stages", default=None)
 
 
 class Pairs(NamedTuple):
@@ -59,6 +66,31 @@ def scores_of_views(views: MappedViews, queries: Floats, pairs: Pairs) -> list[F
     ranges = _ranges_of(views, pairs)
     scores = _view_sums(views, queries, ranges).astype(np.float32)
     return [scores[begin:end] for begin, end in pairwise(ranges.starts.tolist())]
+
+
+class ScoredPairs(NamedTuple):
+    """Documents with their scores, (m,) each: which query, document row, score, winning slot and ordinal."""
+
+    which: Ints
+    rows: Ints
+    scores: Floats
+    slots: Ints
+    ordinals: Ints
+
+
+class StoredViews:
+    """The ViewSource of a snapshot: views in files of this machine."""
+
+    scored_together = _SCORED_TOGETHER
+
+    def __init__(self, views: MappedViews) -> None:
+        self._views = views
+
+    def score(self, queries: Floats, pairs: Pairs, scoring: Scoring) -> ScoredPairs:
+        """Return the pairs with their scores; see ViewSource.score()."""
+        with stage("rescore"):
+            scores, slots = score_pairs(self._views, queries, pairs, scoring)
+        return ScoredPairs(pairs.which, pairs.doc_rows, scores, slots, self._views.ordinals(pairs.doc_rows))
 
 
 class _Ranges(NamedTuple):
@@ -171,105 +203,25 @@ def documents_of_best_views(
     return doc_rows[np.unique(owners[kept])], float(unseen)
 
 
-class Best:
-    """The best documents found so far of each query of a batch, by the one scoring function and the total order.
-
-    thresholds: (q,) float32, the score of the top_k-th best, -inf where there are fewer. num_scored: (q,) int64.
-    """
-
-    def __init__(self, views: MappedViews, queries: Floats, top_k: int, scoring: Scoring) -> None:
-        self._views = views
-        self._queries = queries
-        self._top_k = top_k
-        self._scoring = scoring
-        self._found = _NONE
-        self.thresholds: Floats = np.full(len(queries), -np.inf, dtype=np.float32)
-        self.num_scored: Ints = np.zeros(len(queries), dtype=np.int64)
-
-    def add(self, pairs: Pairs) -> None:
-        """Score the documents, and keep the best of each query. No pair may come twice."""
-        with stage("rescore"):
-            scores, slots = score_pairs(self._views, self._queries, pairs, self._scoring)
-        found = _Scored(pairs.which, pairs.doc_rows, scores, slots)
-        if len(self._found.which):
-            found = _Scored._make(np.concatenate([old, new]) for old, new in zip(self._found, found, strict=True))
-        if len(self._queries) == 1:
-            order = np.lexsort((self._views.ordinals(found.rows), -found.scores))[: self._top_k]
-            last = order[self._top_k - 1 :]
-            self.num_scored += len(scores)
-        else:
-            order = np.lexsort((self._views.ordinals(found.rows), -found.scores, found.which))
-            ranks = _ranks(found.which[order], len(self._queries))
-            last, order = order[ranks == self._top_k - 1], order[ranks < self._top_k]
-            self.num_scored += np.bincount(pairs.which, minlength=len(self._queries))
-        self.thresholds[found.which[last]] = found.scores[last]
-        self._found = _Scored._make(column[order] for column in found)
-
-    def settle(self, pairs: Pairs, upper: Doubles, growth: int) -> None:
-        """Score those of the documents (m,) whose upper bound (m,) reaches the threshold.
-
-        The top_k of the highest bounds come first, then growth times as many, and so on: the threshold rises before
-        the doubtful ones are looked at.
-        """
-        # Rounding keeps order: a score, rounded to float32, is at most its rounded bound.
-        pending = _Pending(pairs.doc_rows, pairs.which, upper.astype(np.float32))
-        step = self._top_k
-        while True:
-            pending = _Pending._make(column[pending.upper >= self.thresholds[pending.which]] for column in pending)
-            if not len(pending.which):
-                return
-            is_next = self._highest(pending, step)
-            self.add(Pairs(pending.rows[is_next], pending.which[is_next]))
-            pending = _Pending._make(column[~is_next] for column in pending)
-            step *= growth
-
-    def _highest(self, pending: _Pending, step: int) -> Bools:
-        """Return which entries have one of their query's `step` highest bounds, (m,)."""
-        starts = np.searchsorted(pending.which, np.arange(len(self._queries) + 1)).tolist()
-        is_high = np.ones(len(pending.which), dtype=bool)
-        for begin, end in zip(starts[:-1], starts[1:], strict=True):
-            if end - begin > step:
-                lowest = np.argpartition(pending.upper[begin:end], end - begin - step)[: end - begin - step]
-                is_high[begin + lowest] = False
-        return is_high
-
-    def of(self, query: int) -> tuple[Ints, Floats, Ints]:
-        """Return the rows, scores and winning slots of a query's documents, best first."""
-        if len(self._queries) == 1:
-            return self._found[1:]
-        begin, end = np.searchsorted(self._found.which, [query, query + 1])
-        return self._found.rows[begin:end], self._found.scores[begin:end], self._found.slots[begin:end]
-
-    def scores_at(self, rank: int) -> Floats:
-        """Return the score of the rank-th best document of each query, from 1; -inf where there are fewer, (q,)."""
-        at = np.searchsorted(self._found.which, np.arange(len(self._queries))) + rank - 1
-        is_there = at < np.searchsorted(self._found.which, np.arange(len(self._queries)), side="right")
-        scores: Floats = np.full(len(self._queries), -np.inf, dtype=np.float32)
-        scores[is_there] = self._found.scores[at[is_there]]
-        return scores
-
-    def counts(self) -> Ints:
-        """Return how many documents each query has, (q,)."""
-        return np.bincount(self._found.which, minlength=len(self._queries))
+@contextmanager
+def watched_stages(seconds: dict[str, float]) -> Iterator[None]:
+    """Add the seconds of each stage of this thread's searches to `seconds` inside the context."""
+    before = _WATCHED.set(seconds)
+    try:
+        yield
+    finally:
+        _WATCHED.reset(before)
 
 
-class _Scored(NamedTuple):
-    which: Ints
-    rows: Ints
-    scores: Floats
-    slots: Ints
-
-
-_NONE = _Scored._make(np.empty(0, dtype=kind) for kind in (np.int64, np.int64, np.float32, np.int64))
-
-
-class _Pending(NamedTuple):
-    rows: Ints
-    which: Ints
-    upper: Floats
-
-
-def _ranks(which: Ints, num_queries: int) -> Ints:
-    """Return the position of each entry among those of its query; `which` is ascending."""
-    starts = np.searchsorted(which, np.arange(num_queries))
-    return np.arange(len(which)) - starts[which]
+@contextmanager
+def stage(name: str) -> Iterator[None]:
+    """Count the time inside the context for this stage, if it is watched."""
+    seconds = _WATCHED.get()
+    if seconds is None:
+        yield
+        return
+    begun = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - begun

@@ -14,8 +14,9 @@ import numpy as np
 from mvindex.errors import StoreError
 from mvindex.kernels.score import Scoring
 from mvindex.records import Component, Hit, Ints, SearchResult
-from mvindex.search.fusion import Fusion, Mode, RankedList, fuse
-from mvindex.search.request import ViewHits
+from mvindex.search.fusion import Fusion, Mode
+from mvindex.search.hybrid import RankedList, components_of, fuse, fused_order
+from mvindex.search.ranking import ViewHits
 from mvindex.search.shard_merge import is_cut_short
 
 
@@ -57,13 +58,16 @@ class FusedRanking(NamedTuple):
     rounds: int
 
 
-def merge_results(results: Sequence[ShardResult], top_k: int, missing: tuple[int, ...] = ()) -> SearchResult:
+def merge_results(
+    results: Sequence[ShardResult], top_k: int, missing: tuple[int, ...] = (), offset: int = 0
+) -> SearchResult:
     """Return the dense or lexical result over all shards.
 
     Args:
         results: Those of each shard for the same query, each with its best top_k documents.
         top_k: Number of documents.
         missing: The numbers of shards that were not searched.
+        offset: Number of the first of these documents that are left out.
 
     Raises:
         StoreError: When two shards have a document of the same id.
@@ -77,11 +81,12 @@ def merge_results(results: Sequence[ShardResult], top_k: int, missing: tuple[int
     is_lexical = mode == Mode.LEXICAL.value
     if is_lexical:
         hits = tuple(replace(hit, components=_ranked(hit, rank)) for rank, hit in enumerate(hits, start=1))
+    # A lexical result is only of what matches.
+    short_by = 0 if is_lexical else min(top_k, sum(result.num_allowed for result in results)) - len(hits)
     return SearchResult(
-        hits,
+        hits[offset:],
         all(result.exact for result in results) and not missing,
-        # A lexical result is only of what matches.
-        0 if is_lexical else min(top_k, sum(result.num_allowed for result in results)) - len(hits),
+        max(0, min(short_by, len(hits) + short_by - offset)),
         max(result.rounds for result in results),
         missing,
         mode,
@@ -99,7 +104,7 @@ def which_cut_short(results: Sequence[ShardResult], depth: int, scoring: Scoring
     return is_cut_short(view_hits, -np.sort(-scores)[:depth], depth - min(depth, len(scores)), scoring)
 
 
-def fuse_results(results: Sequence[ShardResult], fusion: Fusion, top_k: int) -> FusedRanking:
+def fuse_results(results: Sequence[ShardResult], fusion: Fusion, top_k: int, offset: int = 0) -> FusedRanking:
     """Return the hybrid ranking over all shards; see candidates_of() for the same in one process.
 
     Args:
@@ -107,6 +112,7 @@ def fuse_results(results: Sequence[ShardResult], fusion: Fusion, top_k: int) -> 
             each list where there are so many.
         fusion: How both lists are fused.
         top_k: Number of documents.
+        offset: Number of the first of these documents that are left out.
 
     Raises:
         StoreError: When two shards have a document of the same id.
@@ -133,23 +139,22 @@ def fuse_results(results: Sequence[ShardResult], fusion: Fusion, top_k: int) -> 
         RankedList(lexical, top, scores[candidates, 1]),
     )
     fused = fuse(candidates, lists, fusion)
-    order = np.lexsort((ordinals[candidates], -fused.scores))[:top_k]
+    order = fused_order(fused, ordinals[candidates], fusion.depth, top_k)[:top_k]
     best = [
-        FusedHit(
-            int(owners[candidates[place]]),
-            hits[candidates[place]],
-            float(fused.scores[place]),
-            tuple(
-                Component(name, int(ranks[place]) or None, float(each.scores[place]), float(parts[place]))
-                for name, each, ranks, parts in zip(("dense", "lexical"), lists, fused.ranks, fused.parts, strict=True)
-            ),
+        FusedHit(owner, hits[row], score, components)
+        for row, owner, score, components in zip(
+            candidates[order].tolist(),
+            owners[candidates[order]].tolist(),
+            fused.scores[order].tolist(),
+            components_of(lists, fused, order),
+            strict=True,
         )
-        for place in order.tolist()
     ]
+    short_by = max(0, min(top_k, num_allowed) - len(best))
     return FusedRanking(
-        best,
+        best[offset:],
         all(result.exact for result in results),
-        max(0, min(top_k, num_allowed) - len(best)),
+        max(0, min(short_by, len(best) + short_by - offset)),
         max(result.rounds for result in results),
     )
 

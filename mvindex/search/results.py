@@ -1,53 +1,20 @@
-"""Hits made of rankings and stored documents, and the parts of views in a score."""
+"""Documents and views as they are shown, and the parts of views in a score."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from mvindex.kernels.score import Aggregate, Scoring, view_scores, view_weights
 from mvindex.records import (
-    ALL_FIELDS,
-    Cite,
-    Component,
     Document,
     DocumentViews,
-    Field,
     Floats,
-    Hit,
     ViewScore,
     span_and_snippet,
-    undecoded_hit,
-    undecoded_hit_without_text,
 )
-from mvindex.search.request import Ranking
 from mvindex.store.reader import StoredDocument
-
-
-def hits_of(
-    ranking: Ranking,
-    stored: Mapping[int, StoredDocument],
-    fields: Collection[Field] = ALL_FIELDS,
-    components: Sequence[tuple[Component, ...]] | None = None,
-    cites: Sequence[Cite] | None = None,
-) -> tuple[Hit, ...]:
-    """Return the hits of a ranking.
-
-    Args:
-        ranking: Document rows, scores and slots.
-        stored: The documents, by row, with the fields.
-        fields: What hits carry of them.
-        components: Those of each hit; None for a dense search.
-        cites: What chooses the citation of each hit; None for hits without one.
-
-    """
-    rows, scores, slots = ranking.rows.tolist(), ranking.scores.tolist(), ranking.slots.tolist()
-    parts = [()] * len(rows) if components is None else components
-    choices: Sequence[Cite | None] = [None] * len(rows) if cites is None else cites
-    columns = zip(rows, scores, slots, parts, choices, strict=True)
-    make = undecoded_hit if Field.TEXT in fields else undecoded_hit_without_text
-    return tuple([make(stored[row], score, slot, part, cite) for row, score, slot, part, cite in columns])
 
 
 def score_views(

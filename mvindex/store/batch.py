@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from mvindex.records import Document, Floats, Ints, Views
+from mvindex.records import Document, Floats, Ints
+from mvindex.store.views import PackedViews
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +19,7 @@ class Batch:
 
     Attributes:
         documents: Documents to add or replace.
-        views: Their views.
+        views: Their views, as they are stored.
         content_hashes: The content_hash() of each document.
         metadata_updates: Metadata (canonical JSON) to set on other documents, by document row.
         ordinals: (n,) int64, used for documents that are new; None numbers them on.
@@ -28,7 +29,7 @@ class Batch:
     """
 
     documents: Sequence[Document]
-    views: Views
+    views: PackedViews
     content_hashes: Sequence[bytes]
     metadata_updates: Mapping[int, str] = field(default_factory=dict)
     ordinals: Ints | None = None
@@ -42,18 +43,20 @@ class Batch:
         rows = np.concatenate(bounds) if bounds else np.empty(0, dtype=np.int64)
         return Batch(
             documents=[self.documents[number] for number in numbers],
-            views=Views(self.views.rows[rows], np.append(0, np.cumsum(counts)), self.views.spans[rows]),
+            views=PackedViews(self.views.rows[rows], np.append(0, np.cumsum(counts)), self.views.spans[rows]),
             content_hashes=[self.content_hashes[number] for number in numbers],
             ordinals=None if self.ordinals is None else self.ordinals[list(numbers)],
         )
 
 
-def content_hash(document: Document, views: Floats | None = None) -> bytes:
-    """Return the xxh3-128 of what makes a document's rows: title, text, view_texts, and (k, d) views where given."""
+def content_hash(document: Document, views: Floats | None = None, spans: Ints | None = None) -> bytes:
+    """Return the xxh3-128 of a document's title, text, view_texts, given views (k, d) and spans (k, 2)."""
     title, text = document.title.encode(), document.text.encode()
     parts = [len(title).to_bytes(8, "little"), title, len(text).to_bytes(8, "little"), text]
     if document.view_texts:
         parts += [repr((each.text, each.span)).encode() for each in document.own_view_texts]
     if views is not None:
         parts.append(np.ascontiguousarray(views, dtype="<f4").tobytes())
+    if spans is not None and (spans >= 0).any():
+        parts.append(np.ascontiguousarray(spans, dtype="<i8").tobytes())
     return xxhash.xxh3_128_digest(b"".join(parts))

@@ -74,13 +74,14 @@ class CopiesFile:
                 found = os.fstat(file.fileno())
                 if found.st_size < _HEADER.itemsize:
                     raise _damaged(path, f"expected a header, got {found.st_size} bytes")
-                self.bytes = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype=np.uint8)
+                memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except FileNotFoundError:
             raise
         except OSError as err:
             raise StoreError(f"{path}: cannot be read: {err.strerror or err}") from err
         self.identity = _identity(found)
-        self._file = MappedFile.of(path, found)
+        self.bytes = np.frombuffer(memory, dtype=np.uint8)
+        self.mapped = MappedFile(path, memory, found.st_size)
         self.layout, self.blocks = _read_table(path, self.bytes)
         self._places = {int(first): place for place, first in enumerate(self.blocks["first"])}
 
@@ -88,10 +89,6 @@ class CopiesFile:
     def size_bytes(self) -> int:
         """The length of the file."""
         return len(self.bytes)
-
-    def check_length(self) -> None:
-        """Check that the file was not cut since it was mapped; see MappedFile."""
-        self._file.check_length()
 
     def is_at(self, path: Path) -> bool:
         """Return whether this file is still the one at the path."""

@@ -24,7 +24,9 @@ _ISO = re.compile(
 _EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
 _MICROSECONDS = 1_000_000
 _DAY = 86_400 * _MICROSECONDS
+# Texts whose dates are kept. Longer ones than the longest date, and an offset, are none.
 _CACHED_TEXTS = 16_384
+_MOST_CHARS = len("2024-05-01T12:30:00.123456789+02:00")
 
 
 class Period(NamedTuple):
@@ -67,9 +69,13 @@ def register(connection: sqlite3.Connection) -> None:
     connection.create_function(FUNCTION, 1, _begin_of, deterministic=True)
 
 
-@functools.lru_cache(_CACHED_TEXTS)
 def _begin_of(value: object) -> int | None:
-    period = _parse_text(value) if isinstance(value, str) else None
+    return _kept_begin_of(value) if isinstance(value, str) and len(value) <= _MOST_CHARS else None
+
+
+@functools.lru_cache(_CACHED_TEXTS)
+def _kept_begin_of(text: str) -> int | None:
+    period = _parse_text(text)
     return None if period is None else period.begin
 
 

@@ -7,46 +7,40 @@ from __future__ import annotations
 
 import logging
 import shutil
+from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from mvindex.errors import IndexLocked, MvindexError, QueryError, StoreError
-from mvindex.records import CountCallback, Floats, IndexInfo, Ints, Views, dump_metadata
+from mvindex.records import Floats, IndexInfo, Ints
 from mvindex.store import catalog
 from mvindex.store.batch import Batch
 from mvindex.store.catalog import ExistingDocument
+from mvindex.store.connections import other_index
 from mvindex.store.copies_file import copies_path
-from mvindex.store.create import start_generation
-from mvindex.store.files import Current, read_current
+from mvindex.store.embedded_writer import EmbeddedWriter
+from mvindex.store.files import check_mapped, read_current
 from mvindex.store.filters import Filter
 from mvindex.store.generation import (
     Generation,
-    generations_in,
-    lock_generation,
     open_generation,
-    publish,
     remove_superseded,
-    unfinished,
 )
-from mvindex.store.lexical.tokenizer import Lexical, StoredLexical
+from mvindex.store.lexical.tokenizer import StoredLexical
 from mvindex.store.locks import writer_lock
-from mvindex.store.marks import result_of, with_mark
+from mvindex.store.marks import result_of
 from mvindex.store.network_fs import refuse_network
-from mvindex.store.protocol import Capabilities, Sharding, Store, StorePart
-from mvindex.store.reader import SnapshotReader, StoredDocument, StoredRow, check_ids
-from mvindex.store.rows import FORMAT_VERSION, pack_spans
+from mvindex.store.protocol import Capabilities, Store, Writer
+from mvindex.store.reader import SnapshotReader, StoredDocument
 from mvindex.store.sizes import file_bytes, size_of
 from mvindex.store.snapshot import Snapshot, read_snapshot
-from mvindex.store.transfer import stored_batches
-from mvindex.store.views import ViewType, pack_views
-from mvindex.store.writer import GenerationWriter, Rows, Transaction
+from mvindex.store.views import ViewType
 
 logger = logging.getLogger(__name__)
 
@@ -56,14 +50,57 @@ T = TypeVar("T")
 _SCANNED = 1024
 
 
-class EmbeddedStore:
+class StorePart(NamedTuple):
+    """One of the embedded stores that are searched together; inside errors(), an error names the shard."""
+
+    store: EmbeddedStore
+    errors: Callable[[], AbstractContextManager[None]] = nullcontext
+
+
+class LocalWriter(Writer, Protocol):
+    """The writer of a store whose views are in files of this machine."""
+
+    @property
+    def parts(self) -> Sequence[EmbeddedWriter]:
+        """The writer of each part."""
+
+
+class LocalStore(Store, ABC):
+    """A store whose views are in files of this machine, in one embedded store or in several."""
+
+    @abstractmethod
+    def parts(self) -> Sequence[StorePart]:
+        """Return the embedded stores that are read together."""
+
+    @abstractmethod
+    def all_parts(self) -> Sequence[StorePart]:
+        """Return all parts, for an operation that needs the whole index; StoreError when one is missing."""
+
+    @abstractmethod
+    def writing(self) -> AbstractContextManager[LocalWriter]:
+        """Take the writer lock of every part, and yield the only writer; IndexLocked when there is another."""
+
+    @abstractmethod
+    def scan_ordinals(self, condition: Filter | None, after: str | int | None) -> Iterator[tuple[int, StoredDocument]]:
+        """Yield (ordinal, document) as scan() does, behind the document of an id or behind an ordinal."""
+
+    @abstractmethod
+    def attempt(self, read: Callable[[Sequence[StorePart]], T]) -> T:
+        """Return what `read` returns for the parts that are there.
+
+        Where partial answers are allowed, call it again without a part that failed.
+        """
+
+
+class EmbeddedStore(LocalStore):
     """Documents and views in one directory. Reads go through immutable snapshots; writes take the writer lock."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory.absolute()
         self._refresh_lock = Lock()
-        self._writer: GenerationWriter | None = None
-        self._snapshot: Snapshot | None = read_snapshot(open_generation(self.directory))
+        self._is_written = False
+        # The committed state that this store shows.
+        self.snapshot = read_snapshot(open_generation(self.directory))
 
     @property
     def where(self) -> str:
@@ -72,7 +109,7 @@ class EmbeddedStore:
 
     def reopening(self) -> Mapping[str, Any]:
         """Return the directory; see Store.reopening()."""
-        if self.snapshot is not None and self._writer is not None:
+        if self.settings and self._is_written:
             raise being_written(self.where)
         return {"path": self.where}
 
@@ -102,11 +139,6 @@ class EmbeddedStore:
         return ()
 
     @property
-    def sharding(self) -> Sharding | None:
-        """None: there are no shards."""
-        return None
-
-    @property
     def is_untouched(self) -> bool:
         """Whether nothing was ever stored."""
         # The choice of terms is a write of its own, before the first documents.
@@ -121,22 +153,15 @@ class EmbeddedStore:
         """Return the store itself, the only part."""
         return self.parts()
 
-    def attempt(self, read: Callable[[], T]) -> T:
-        """Return what `read` returns."""
-        return read()
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """The committed state that this store shows; StoreError once it is closed."""
-        if (current := self._snapshot) is None:
-            raise StoreError(f"{self.directory}: this index was closed; open it again")
-        return current
+    def attempt(self, read: Callable[[Sequence[StorePart]], T]) -> T:
+        """Return what `read` returns for the store, the only part."""
+        return read(self.parts())
 
     def close(self) -> None:
         """Close the store's connections; every later call is refused. A second time nothing happens."""
-        closed, self._snapshot = self._snapshot, None
-        if closed is not None:
-            closed.source.close()
+        if not isinstance(self.snapshot, _ClosedSnapshot):
+            self.snapshot.source.close()
+            self.snapshot = _ClosedSnapshot(self.directory)
 
     def remove_if_untouched(self) -> None:
         """Close the store, and remove its directory if nothing was ever stored in it, by anyone."""
@@ -167,7 +192,7 @@ class EmbeddedStore:
             lexical=None if (setting := settings.get("lexical")) is None else StoredLexical.parse(setting).kind.value,
             fusion=settings.get("fusion"),
             filter_fields=settings.get("filter_fields") or {},
-            search=engine["settings"].get("search") if engine else None,
+            search=_search_of(engine["settings"]) if engine else None,
             fresh_documents=int(np.count_nonzero(snapshot.alive[built_rows:])),
             size_bytes=size_of(self.directory),
             copies_file_bytes=file_bytes(copies_path(snapshot.directory, snapshot.generation)),
@@ -235,7 +260,8 @@ class EmbeddedStore:
 
     def batches(self, size: int) -> Iterator[Batch]:
         """Yield the live documents as they are stored, by rising ordinals; DamagedIndex when one is not sound."""
-        return stored_batches(self.snapshot, self.reading, size)
+        with self.reading(self.snapshot) as reader:
+            yield from reader.batches(size)
 
     def matching(self, condition: Filter) -> Ints:
         """Return the rows of the live documents that match, (m,) int64."""
@@ -251,22 +277,21 @@ class EmbeddedStore:
             _check_identity(self.directory, self.snapshot, settings)
             if (latest.number, settings["version"]) == self.snapshot.state:
                 return False
-            self._snapshot = read_snapshot(latest, self.snapshot)
+            self.snapshot = read_snapshot(latest, self.snapshot)
             return True
 
     @contextmanager
     def reading(self, snapshot: Snapshot) -> Iterator[SnapshotReader]:
         """Yield a reader of the snapshot's texts, metadata and filters, inside one transaction."""
-        for segment in snapshot.segments:
-            segment.check_length()
+        check_mapped(snapshot.mapped_files)
         with snapshot.source.catalog.reading() as connection:
             settings = catalog.current_settings(connection)
             _check_identity(self.directory, snapshot, settings)
-            yield SnapshotReader(connection, snapshot, settings.get("version"))
+            yield SnapshotReader(connection, snapshot, settings)
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Make this store the only writer, with the latest snapshot, inside the block; IndexLocked otherwise.
+    def writing(self) -> Iterator[EmbeddedWriter]:
+        """Yield the only writer, with the latest snapshot; IndexLocked when there is another.
 
         Commits show in this store's own snapshot when the block ends, in other processes at once.
         """
@@ -275,13 +300,13 @@ class EmbeddedStore:
         with writer_lock(self.directory):
             self.refresh()
             self._tidy_up(logging.INFO, self._remove_superseded)
-            self._writer = GenerationWriter(self.snapshot.source, self.snapshot)
-            has_failed = True
+            writer, has_failed = EmbeddedWriter(self), True
+            self._is_written = True
             try:
-                yield
+                yield writer
                 has_failed = False
             finally:
-                self._writer = None
+                self._is_written = False
                 self._settle(has_failed)
 
     def known(self, ids: Sequence[str]) -> dict[str, ExistingDocument]:
@@ -290,96 +315,17 @@ class EmbeddedStore:
         with source.catalog.reading() as connection:
             known = catalog.find_existing(connection, ids)
             if len(known) < len(set(ids)):
-                check_ids(source, connection)
+                source.check_ids(connection)
             return known
 
-    def commit(self, batch: Batch) -> None:
-        """Commit the whole batch, durably: new documents are added, existing ids replaced.
-
-        Call inside writing(). On StoreError the store is as it was.
-        """
-        writer, ids = self._current_writer(), [document.id for document in batch.documents]
-        self._check_dim(writer, batch.views)
-        packed = pack_views(batch.views, self.snapshot.view_type, ids)
-        known = self.known(ids)
-        first = writer.settings["next_ordinal"]
-        rows = Rows(
-            documents=_stored_rows(batch),
-            ordinals=_ordinals(first, batch, known),
-            packed=packed,
-            starts=batch.views.starts,
-        )
-        marked = with_mark(writer.settings, batch.mark, len(ids))
-        settings = {**batch.settings, **marked, "dim": int(batch.views.rows.shape[1])}
-        if batch.ordinals is None:
-            settings["next_ordinal"] = first + len(ids) - len(known)
-        deleted = [entry.doc_row for entry in known.values()]
-        writer.commit(Transaction(rows=rows, deleted=deleted, metadata=batch.metadata_updates, settings=settings))
-
-    def delete(self, doc_rows: Iterable[int], mark: str = "") -> int:
-        """Delete the documents of these live rows in one commit; see Store.delete()."""
-        writer, rows = self._current_writer(), list(doc_rows)
-        if (deleted := result_of(writer.settings, mark)) is not None:
-            return deleted
-        # A mark is stored also where nothing is deleted: sent again, the write must not find what came since.
-        if rows or mark:
-            writer.commit(Transaction(deleted=rows, settings=with_mark(writer.settings, mark, len(rows))))
-        return len(rows)
-
-    def set_metadata(self, updates: Mapping[int, str], mark: str = "") -> None:
-        """Set the metadata (canonical JSON) of these rows in one commit. Call inside writing()."""
-        writer = self._current_writer()
-        writer.commit(Transaction(metadata=updates, settings=with_mark(writer.settings, mark, len(updates))))
-
     def has_mark(self, mark: str) -> bool:
-        """Return whether the write of this mark was carried out, as of the snapshot; inside writing(), by now."""
-        return result_of((self._writer or self).settings, mark) is not None
-
-    def change_settings(self, **settings: Any) -> None:
-        """Set the settings, durably. Call inside writing()."""
-        self._current_writer().commit(Transaction(settings=settings))
-
-    def set_lexical(self, lexical: Lexical | None, on_progress: CountCallback) -> None:
-        """Build the lexical index of all texts, or remove it (None). Call inside writing().
-
-        On an error nothing has changed. on_progress: called with the number of document rows done since the last call,
-        deleted ones included.
-        """
-        self._current_writer().set_lexical(self.snapshot, lexical, on_progress)
-
-    def set_filter_fields(self, fields: Mapping[str, str]) -> None:
-        """Build the columns of declared filter fields, name to type, or remove them ({}). Call inside writing()."""
-        self._current_writer().set_filter_fields(fields)
-
-    @contextmanager
-    def new_generation(self) -> Iterator[tuple[Generation, GenerationWriter]]:
-        """Yield an empty generation with this index's settings to fill; it then becomes the active one.
-
-        Call inside writing(). Readers stay on theirs until they refresh. On an error nothing has changed.
-        """
-        source, settings = self.snapshot.source, dict(self.snapshot.settings)
-        # Beyond one that a compaction published before it was killed, should a reader have it locked.
-        number = 1 + max([source.number, *(number for number, _ in generations_in(self.directory))])
-        index_id = str(settings["index_id"])
-        try:
-            directory = unfinished(self.directory, number)
-            fresh_settings = {**settings, "version": settings["version"] + 1}
-            start_generation(directory, fresh_settings, number=number, index_id=index_id)
-            with closing(lock_generation(number, directory)) as fresh:
-                yield fresh, GenerationWriter(fresh, read_snapshot(fresh))
-                fresh.catalog.checkpoint()
-            current = Current(format_version=FORMAT_VERSION, generation=number, index_id=index_id)
-            publish(self.directory, directory, current, settings)
-        except OSError as err:
-            raise StoreError(f"{self.directory}: cannot write a new generation: {err.strerror or err}") from err
-        finally:
-            self.refresh()
-            self._writer = GenerationWriter(self.snapshot.source, self.snapshot)
+        """Return whether the write of this mark was carried out, as of the snapshot."""
+        return result_of(self.settings, mark) is not None
 
     def _check_there(self) -> None:
         """Raise StaleReader when the directory was moved or removed."""
         if not self.directory.is_dir():
-            raise catalog.other_index(self.directory, is_gone=True)
+            raise other_index(self.directory, is_gone=True)
 
     def _latest_generation(self) -> Generation:
         """Return the active generation: the open one, unless another took its place."""
@@ -412,15 +358,17 @@ class EmbeddedStore:
     def _checkpoint(self) -> None:
         self.snapshot.source.catalog.checkpoint()
 
-    def _current_writer(self) -> GenerationWriter:
-        if self._writer is None:
-            raise StoreError(f"{self.directory}: a write outside of writing()")
-        return self._writer
 
-    def _check_dim(self, writer: GenerationWriter, views: Views) -> None:
-        dim = writer.settings["dim"]
-        if dim is not None and views.rows.shape[1] != dim:
-            raise StoreError(f"{self.directory}: expected views of {dim} dims, got {views.rows.shape[1]}")
+class _ClosedSnapshot(Snapshot):
+    """The snapshot of a store that was closed: every use of it is refused."""
+
+    def __init__(self, directory: Path) -> None:
+        self._index = directory
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("__"):
+            return object.__getattribute__(self, name)
+        raise StoreError(f"{object.__getattribute__(self, '_index')}: this index was closed; open it again")
 
 
 def being_written(where: str) -> StoreError:
@@ -451,6 +399,12 @@ def temperature_of(settings: Mapping[str, Any]) -> float:
     return float(settings.get("temperature") or (settings["encoder"] or {}).get("temperature", 1.0))
 
 
+def _search_of(settings: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the search parameters of an engine, with what it has measured of itself; None for the defaults."""
+    search, measured = settings.get("search"), settings.get("measured")
+    return search if measured is None else {**(search or {}), "measured": measured}
+
+
 def _find(reader: SnapshotReader, ids: Sequence[str]) -> dict[str, int]:
     return {doc_id: row for doc_id in ids if (row := reader.find(doc_id)) is not None}
 
@@ -460,34 +414,7 @@ def _shard_of(settings: Mapping[str, Any]) -> str | None:
     return None if place is None else f"{place['number']}/{place['count']}"
 
 
-def _ordinals(first: int, batch: Batch, known: Mapping[str, ExistingDocument]) -> Ints:
-    """Return the ordinals: a replaced document keeps its own, a new one gets the next, or the one in the batch."""
-    ordinals = np.empty(len(batch.documents), dtype=np.int64)
-    is_new = np.array([document.id not in known for document in batch.documents], dtype=bool)
-    ordinals[is_new] = first + np.arange(is_new.sum()) if batch.ordinals is None else batch.ordinals[is_new]
-    ordinals[~is_new] = [known[document.id].ordinal for document in batch.documents if document.id in known]
-    return ordinals
-
-
-def _stored_rows(batch: Batch) -> list[StoredRow]:
-    bounds = pairwise(batch.views.starts.tolist())
-    columns = zip(batch.documents, bounds, batch.content_hashes, strict=True)
-    # Of given vectors no view stands for a span: looked at once, not for every document.
-    has_spans = bool((batch.views.spans >= 0).any())
-    return [
-        StoredRow(
-            id=document.id,
-            title=document.title,
-            text=document.text,
-            metadata=dump_metadata(document.metadata, document.id),
-            spans=pack_spans(batch.views.spans[begin:end]) if has_spans else None,
-            content_hash=digest,
-        )
-        for document, (begin, end), digest in columns
-    ]
-
-
 def _check_identity(directory: Path, snapshot: Snapshot, settings: Mapping[str, Any]) -> None:
     """Raise StaleReader when another index is at the path of the one that was opened."""
     if settings.get("index_id") != snapshot.settings["index_id"]:
-        raise catalog.other_index(directory, is_gone=False)
+        raise other_index(directory, is_gone=False)

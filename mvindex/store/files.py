@@ -6,14 +6,15 @@ Both are tiny, checksummed, and derived from the catalog: `mvindex build` makes 
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import xxhash
 
@@ -41,29 +42,21 @@ class Current:
     index_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class MappedFile:
-    """A file of which the first size_bytes are mapped, and that one file for the system."""
+class MappedFile(NamedTuple):
+    """A file of which the first size_bytes are mapped."""
 
     path: Path
+    memory: mmap.mmap
     size_bytes: int
-    device: int
-    inode: int
 
-    @classmethod
-    def of(cls, path: Path, found: os.stat_result, size_bytes: int | None = None) -> MappedFile:
-        """Describe a file as the system does; by default all of it is mapped."""
-        return cls(path, found.st_size if size_bytes is None else size_bytes, found.st_dev, found.st_ino)
 
-    def check_length(self) -> None:
-        """Check that the file was not cut since it was mapped; raise DamagedIndex, where reading would end the process.
+def check_mapped(files: Iterable[MappedFile]) -> None:
+    """Check that no file was cut since it was mapped; raise DamagedIndex, where reading would end the process.
 
-        A file that is gone, or another one, is still mapped whole.
-        """
-        with suppress(OSError):
-            found = os.stat(self.path)
-            if (found.st_dev, found.st_ino) == (self.device, self.inode):
-                check_length(self.path, found.st_size, self.size_bytes)
+    A mapping knows its file, also where that was removed or replaced.
+    """
+    for path, memory, size_bytes in files:
+        check_length(path, memory.size(), size_bytes)
 
 
 def check_length(path: Path, found_bytes: int, expected_bytes: int) -> None:
@@ -181,10 +174,10 @@ def write_acknowledged(directory: Path, version: int) -> None:
     """
     path = directory / ACKNOWLEDGED
     check_single_name(path)
+    content = _acknowledgement(f"{version:020d}".encode())
     with audit_step("write", path):
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         try:
-            content = _acknowledgement(f"{version:020d}".encode())
             os.pwrite(handle, content, 0)
             if os.fstat(handle).st_size != len(content):
                 os.ftruncate(handle, len(content))

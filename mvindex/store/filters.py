@@ -23,6 +23,7 @@ import datetime
 import math
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
+from enum import Enum
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -37,10 +38,11 @@ Filter: TypeAlias = Mapping[str, Any]
 Operand: TypeAlias = "str | int | float | bool | Period | None"
 
 ORDER = ("lt", "lte", "gt", "gte")
-_OPERATORS = ("eq", "ne", *ORDER, "in", "nin", "exists", "contains", "contains_any", "contains_all")
 _MAX_DEPTH = 20
-# SQLite takes a second to prepare so many, and the time grows with their square.
-_MAX_CONDITIONS = 5_000
+# SQLite takes up to a second for so many and a thousand documents, and 32,766 parameters: each has up to five.
+_MAX_CONDITIONS = 4_000
+# A date is compared as a text, then as a moment, which calls Python.
+_CONDITIONS_OF_DATE = 4
 _INT64 = 1 << 63
 _NO_LISTS = (str, bytes, bytearray, memoryview)
 
@@ -165,7 +167,7 @@ class _Parser:
         if depth > _MAX_DEPTH:
             raise QueryError(f"filter is nested more than {_MAX_DEPTH} deep")
         if not condition:
-            self._add_one()
+            self._add(1)
         return _all_of([self._member(name, value, depth) for name, value in condition.items()])
 
     def _member(self, name: object, value: object, depth: int) -> Condition:
@@ -183,30 +185,47 @@ class _Parser:
         if not isinstance(value, Mapping) or is_date(value):
             return self._comparison(name, "eq", value)
         if not value:
-            raise QueryError(f"filter on {name!r}: expected one of {', '.join(_OPERATORS)}, got {{}}")
+            raise QueryError(f"filter on {name!r}: expected one of {', '.join(OPERATORS)}, got {{}}")
         return _all_of([self._comparison(name, operator, operand) for operator, operand in value.items()])
 
     def _comparison(self, name: str, operator: object, operand: object) -> Condition:
-        self._add_one()
         word = operator.removeprefix(SIGIL) if isinstance(operator, str) else ""
-        if word not in _OPERATORS:
+        if word not in OPERATORS:
             raise QueryError(
-                f"filter on {name!r}: expected one of {', '.join(_OPERATORS)}, got unknown operator "
-                f"{short_repr(operator)}{_nearest(operator, _OPERATORS)}"
+                f"filter on {name!r}: expected one of {', '.join(OPERATORS)}, got unknown operator "
+                f"{short_repr(operator)}{_nearest(operator, list(OPERATORS))}"
             )
-        if word == "exists":
-            return _exists(name, operand)
-        if word in ("in", "nin", "contains_any", "contains_all"):
-            operands = [_parsed(name, each) for each in _listed(name, word, operand)]
+        known = OPERATORS[word]
+        if known.takes is Takes.FLAG:
+            operands: list[Operand] = [_flag(name, word, operand)]
         else:
-            operands = [_parsed(name, operand)]
-        _check_types(name, operands, self._types.get(name))
-        return _BUILD[word](name, word, operands)
+            listed = _listed(name, word, operand) if known.takes.is_list else [operand]
+            operands = [_parsed(name, each) for each in listed]
+            _check_types(name, operands, self._types.get(name))
+        condition = known.build(name, word, operands)
+        self._add(_num_conditions(condition) * max(1, len(field_paths(name))))
+        return condition
 
-    def _add_one(self) -> None:
-        self._count += 1
+    def _add(self, count: int) -> None:
+        self._count += count
         if self._count > _MAX_CONDITIONS:
-            raise QueryError(f"filter: expected at most {_MAX_CONDITIONS:,} conditions, got more; use in with a list")
+            raise QueryError(
+                f"filter: expected at most {_MAX_CONDITIONS:,} conditions, got more; use in with a list. A date counts "
+                f"as {_CONDITIONS_OF_DATE}, a name such as 'a.b.c' once for each way to read its dots"
+            )
+
+
+def _num_conditions(condition: Condition) -> int:
+    """Return as how many a condition on a key counts: a list of other values than dates is one."""
+    if isinstance(condition, Not):
+        return _num_conditions(condition.part)
+    if isinstance(condition, And | Or):
+        return sum(map(_num_conditions, condition.parts))
+    if isinstance(condition, Ordered):
+        return _CONDITIONS_OF_DATE if isinstance(condition.operand, Period) else 1
+    if isinstance(condition, OneOf | Contains):
+        return max(1, _CONDITIONS_OF_DATE * sum(isinstance(each, Period) for each in condition.operands))
+    return 1
 
 
 def _ordered(name: str, operator: str, operands: list[Operand]) -> Condition:
@@ -230,19 +249,60 @@ def _contains(name: str, operator: str, operands: list[Operand]) -> Condition:
     return _all_of([Contains(name, (each,)) for each in operands]) if operands else IsList(name)
 
 
-_BUILD: dict[str, Callable[[str, str, list[Operand]], Condition]] = {
-    **dict.fromkeys(("eq", "in"), lambda name, _, operands: OneOf(name, tuple(operands))),
-    **dict.fromkeys(("ne", "nin"), lambda name, _, operands: Not(OneOf(name, tuple(operands)))),
-    **dict.fromkeys(ORDER, _ordered),
-    **dict.fromkeys(("contains", "contains_any", "contains_all"), _contains),
+def _one_of(name: str, operator: str, operands: list[Operand]) -> Condition:
+    return OneOf(name, tuple(operands))
+
+
+def _none_of(name: str, operator: str, operands: list[Operand]) -> Condition:
+    return Not(OneOf(name, tuple(operands)))
+
+
+def _exists(name: str, operator: str, operands: list[Operand]) -> Condition:
+    return Exists(name) if operands == [True] else Not(Exists(name))
+
+
+class Takes(Enum):
+    """Name the operands that an operator compares a field with."""
+
+    SCALAR = "a string, number, boolean, date or null"
+    ORDERED = "a string, number or date"
+    SCALARS = "a list of scalars"
+    MEMBER = "a string, number, boolean or date"
+    MEMBERS = "a list of members"
+    FLAG = "true or false"
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it is a list."""
+        return self in (Takes.SCALARS, Takes.MEMBERS)
+
+
+class Operator(NamedTuple):
+    """An operator: what it takes, and the function of field, operator and operands that makes its condition."""
+
+    takes: Takes
+    build: Callable[[str, str, list[Operand]], Condition]
+
+
+# The command line, the HTTP schema and the frameworks read the operators from here.
+OPERATORS = {
+    "eq": Operator(Takes.SCALAR, _one_of),
+    "ne": Operator(Takes.SCALAR, _none_of),
+    **{word: Operator(Takes.ORDERED, _ordered) for word in ORDER},
+    "in": Operator(Takes.SCALARS, _one_of),
+    "nin": Operator(Takes.SCALARS, _none_of),
+    "exists": Operator(Takes.FLAG, _exists),
+    "contains": Operator(Takes.MEMBER, _contains),
+    "contains_any": Operator(Takes.MEMBERS, _contains),
+    "contains_all": Operator(Takes.MEMBERS, _contains),
 }
 
 
-def _exists(name: str, operand: object) -> Condition:
+def _flag(name: str, operator: str, operand: object) -> bool:
     value = plain_value(operand)
     if not isinstance(value, bool):
-        raise QueryError(f"filter on {name!r}: exists: expected true or false, got {short_repr(operand)}")
-    return Exists(name) if value else Not(Exists(name))
+        raise QueryError(f"filter on {name!r}: {operator}: expected true or false, got {short_repr(operand)}")
+    return value
 
 
 def _listed(name: str, operator: object, operand: object) -> Sequence[object]:

@@ -11,19 +11,22 @@ import logging
 import os
 import re
 import secrets
+import sqlite3
 import weakref
 from collections.abc import Iterator, Mapping
+from operator import le
 from pathlib import Path
 from typing import Any
 
 from mvindex.durable import DIRECTORY_MODE, audit_step, flush_to_disk, remove_entry, rename
 from mvindex.errors import DamagedIndex, StoreError
-from mvindex.store import catalog, schema
-from mvindex.store.catalog import Catalog
+from mvindex.store import schema
+from mvindex.store.catalog import read_settings
+from mvindex.store.connections import FILE_NAME, Catalog
 from mvindex.store.files import Current, read_current, write_current
 from mvindex.store.lexical.cache import PostingsCache
 from mvindex.store.recent import RecentDocuments
-from mvindex.store.rows import FORMAT_VERSION
+from mvindex.store.rows import FORMAT_VERSION, ids_checksum
 from mvindex.store.verified import VerifiedRows
 
 logger = logging.getLogger(__name__)
@@ -32,6 +35,7 @@ _NAME = re.compile(r"generation-([0-9]{6})")
 # Prefixes of directories that are being written, and removed.
 _UNFINISHED, _GONE = "unfinished-", "gone-"
 _TRIES = 1000
+_FETCH_ROWS = 65_536
 
 
 def generation_name(number: int) -> str:
@@ -50,7 +54,7 @@ class Generation:
         self.index_id: str | None = None
         self.directory = directory
         self.catalog = Catalog(directory)
-        # Whether all ids were checked, once one was not found: see reader.check_ids().
+        # Whether all ids were checked, once one was not found.
         self.are_ids_checked = False
         self.verified = VerifiedRows()
         self.recent = RecentDocuments()
@@ -69,6 +73,22 @@ class Generation:
         if postings.kind != kind:
             postings = self.postings = PostingsCache(kind)
         return postings
+
+    def check_ids(self, connection: sqlite3.Connection) -> None:
+        """Check that all ids stand in their SQL indexes, in order; raise DamagedIndex otherwise. Runs once per process.
+
+        Called for an id that is not found: in a damaged SQL index it might only be in the wrong place. An index in
+        order, whose entries have the right checksum, leads to each of them.
+        """
+        if self.are_ids_checked:
+            return
+        settings = read_settings(connection)
+        for state, condition in (("live", "alive"), ("deleted", "NOT alive")):
+            # Both columns are in the SQL index.
+            query = f"SELECT doc_row, id FROM documents INDEXED BY documents_{state} WHERE {condition} ORDER BY id"  # noqa: S608
+            if [*_ids_in_order(connection.execute(query))] != settings["ids"][state]:
+                raise DamagedIndex(f"{self.catalog.path}: the ids of its documents do not match their checksum")
+        self.are_ids_checked = True
 
     def close(self) -> None:
         """Close all connections and release the lock: superseded files may then be removed."""
@@ -180,7 +200,7 @@ def _no_index(index: Path) -> StoreError:
         )
     if any(_NAME.fullmatch(entry.name) for entry in _entries(index)):
         return DamagedIndex(f"{index}: current.json is gone; `mvindex build` makes it again from the catalog")
-    if _is_catalog(index / catalog.FILE_NAME):
+    if _is_catalog(index / FILE_NAME):
         return _other_format(index, 1)  # the only one with its catalog there
     return StoreError(f"{index}: there is no mvindex index here (no current.json in it); mvindex ingest makes one")
 
@@ -230,3 +250,14 @@ def generations_in(index: Path) -> list[tuple[int, Path]]:
     """Return the numbers and directories of all generations in the index, active or not."""
     matches = ((_NAME.fullmatch(entry.name), entry) for entry in _entries(index))
     return sorted((int(match[1]), entry) for match, entry in matches if match is not None)
+
+
+def _ids_in_order(cursor: sqlite3.Cursor) -> tuple[int, int]:
+    """Return the number of rows, and the checksum of their ids, or -1 for it when they are not in order."""
+    count, total, last = 0, 0, ""
+    while rows := cursor.fetchmany(_FETCH_ROWS):
+        ids = [last, *(str(row[1]) for row in rows)]
+        if not all(map(le, ids, ids[1:])):
+            return count, -1
+        count, total, last = count + len(rows), (total + ids_checksum(rows)) % (1 << 64), ids[-1]
+    return count, total

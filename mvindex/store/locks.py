@@ -49,7 +49,7 @@ def writer_lock(directory: Path) -> Iterator[None]:
             yield
         return
     if not turn.acquire(blocking=False):
-        raise IndexLocked(f"{directory}: this process is writing to this index; try again when it is done")
+        raise _own_writer(directory)
     try:
         yield
     finally:
@@ -76,6 +76,13 @@ def _locked(directory: Path, holder: str) -> Iterator[None]:
         os.close(handle)
 
 
+def _own_writer(directory: Path) -> IndexLocked:
+    return IndexLocked(
+        f"{directory}: this process is writing to this index, in another thread or as another open index; let them "
+        "write in turns"
+    )
+
+
 def _holder() -> str:
     return f"process {os.getpid()} on {socket.gethostname()}"
 
@@ -97,6 +104,8 @@ def _acquire(handle: int, path: Path) -> None:
         if _SERVES in holder:
             address = holder.rpartition(_SERVES)[2]
             raise IndexLocked(f"{path.parent}: {holder}; write through it: --index {address}") from err
+        if holder == _holder():
+            raise _own_writer(path.parent) from err
         raise IndexLocked(f"{path.parent}: {holder} is writing to this index; try again when it is done") from err
     except OSError as err:
         raise StoreError(f"{path}: cannot lock: {err.strerror or err}; the file system must support flock") from err

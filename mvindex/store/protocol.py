@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mvindex.errors import Unsupported
 from mvindex.records import Floats, IndexInfo, Ints
@@ -14,12 +14,9 @@ from mvindex.records import Floats, IndexInfo, Ints
 if TYPE_CHECKING:
     from mvindex.store.batch import Batch
     from mvindex.store.catalog import ExistingDocument
-    from mvindex.store.embedded import EmbeddedStore
     from mvindex.store.filters import Filter
     from mvindex.store.reader import StoredDocument
     from mvindex.store.views import ViewType
-
-T = TypeVar("T")
 
 
 class Operation(Enum):
@@ -57,23 +54,8 @@ class Capabilities:
             raise Unsupported(f"{where}: {operation.value} is not supported: {self.unsupported[operation]}")
 
 
-class StorePart(NamedTuple):
-    """One of the embedded stores that are searched together; inside errors(), an error names the shard."""
-
-    store: EmbeddedStore
-    errors: Callable[[], AbstractContextManager[None]] = nullcontext
-
-
-@dataclass(frozen=True, slots=True)
-class Sharding:
-    """The shards of an index that are written here, by number, out of `count`."""
-
-    stores: Mapping[int, EmbeddedStore]
-    count: int
-
-
 class Store(Protocol):
-    """Documents and views of one index. `row` is a number that the store gives a document, valid inside writing()."""
+    """Documents and views of one index, as its readers need them."""
 
     @property
     def where(self) -> str:
@@ -101,10 +83,6 @@ class Store(Protocol):
     @property
     def missing_shards(self) -> tuple[int, ...]:
         """The numbers of the shards that are left out."""
-
-    @property
-    def sharding(self) -> Sharding | None:
-        """The shards to be written; None for a store without. StoreError when one is missing."""
 
     @property
     def is_untouched(self) -> bool:
@@ -143,45 +121,49 @@ class Store(Protocol):
     def batches(self, size: int) -> Iterator[Batch]:
         """Yield all documents as they are stored, up to `size` at a time."""
 
-    def parts(self) -> Sequence[StorePart]:
-        """Return the embedded stores that are read together; empty for a store that has none."""
-
-    def writing(self) -> AbstractContextManager[None]:
-        """Take the writer lock: inside, this is the only writer; IndexLocked when there is another."""
-
-    def known(self, ids: Sequence[str]) -> dict[str, ExistingDocument]:
-        """Return what is stored of the ids that exist, as committed now."""
-
     def matching(self, condition: Filter) -> Ints:
         """Return the rows of the documents that match, (m,) int64."""
 
-    def commit(self, batch: Batch) -> None:
-        """Store a batch durably: new documents are added, known ids replaced. Call inside writing()."""
+    def known(self, ids: Sequence[str]) -> Mapping[str, ExistingDocument]:
+        """Return what is stored of the ids that exist, as committed now."""
+
+    def has_mark(self, mark: str) -> bool:
+        """Return whether the whole write of this mark was carried out, as of the state that is read."""
+
+    def writing(self) -> AbstractContextManager[Writer]:
+        """Take the writer lock, and yield the only writer; IndexLocked when there is another."""
+
+
+class Writer(Protocol):
+    """Writes to one store while it has the writer lock; each call is one durable step.
+
+    `row` is a number that the store gives a document, valid as long as the writer is.
+    """
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The settings as written last."""
+
+    def known(self, ids: Sequence[str]) -> Mapping[str, ExistingDocument]:
+        """Return what is stored of the ids that exist, as committed now."""
+
+    def has_mark(self, mark: str) -> bool:
+        """Return whether the whole write of this mark was carried out."""
+
+    def commit(self, batch: Batch, known: Mapping[str, ExistingDocument]) -> None:
+        """Store a batch: new documents are added, known ones replaced.
+
+        known: what known() has returned, for the ids of the batch at least.
+        """
 
     def delete(self, doc_rows: Iterable[int], mark: str = "") -> int:
-        """Delete the documents of these rows; return how many. Call inside writing().
+        """Delete the documents of these rows; return how many.
 
         mark: names the write, and is stored with it: of one that was carried out the number is returned again.
         """
 
     def set_metadata(self, updates: Mapping[int, str], mark: str = "") -> None:
-        """Set metadata (canonical JSON) by document row, and store the mark with it. Call inside writing()."""
-
-    def has_mark(self, mark: str) -> bool:
-        """Return whether the whole write of this mark was carried out, as of the state that is read."""
+        """Set metadata (canonical JSON) by document row, and store the mark with it."""
 
     def change_settings(self, **settings: Any) -> None:
-        """Set settings durably. Call inside writing()."""
-
-
-class LocalStore(Store, Protocol):
-    """A store whose views are in files of this machine, in one part or in several."""
-
-    def all_parts(self) -> Sequence[StorePart]:
-        """Return all parts, for an operation that needs the whole index; StoreError when one is missing."""
-
-    def scan_ordinals(self, condition: Filter | None, after: str | int | None) -> Iterator[tuple[int, StoredDocument]]:
-        """Yield (ordinal, document) as scan() does, behind the document of an id or behind an ordinal."""
-
-    def attempt(self, read: Callable[[], T]) -> T:
-        """Return what `read` returns; where partial answers are allowed, call it again without a part that failed."""
+        """Set settings."""

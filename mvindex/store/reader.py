@@ -6,15 +6,15 @@ import json
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
-from operator import le
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from mvindex.errors import DamagedIndex, QueryError, StoreError
-from mvindex.records import ALL_FIELDS, Bools, Field, Ints, Span
+from mvindex.records import ALL_FIELDS, Bools, Document, Field, Ints, Span
+from mvindex.store.batch import Batch
 from mvindex.store.byte_limit import limited
-from mvindex.store.catalog import DOCUMENT_COLUMNS, FILE_NAME, check_document, read_settings
+from mvindex.store.catalog import DOCUMENT_COLUMNS, check_document
 from mvindex.store.columns import (
     Column,
     ColumnFilter,
@@ -24,14 +24,15 @@ from mvindex.store.columns import (
     read_column,
     read_members,
 )
+from mvindex.store.connections import FILE_NAME
 from mvindex.store.fields import FieldType
 from mvindex.store.filter_sql import Sql, to_sql
 from mvindex.store.filters import Condition, Filter, parse_filter
-from mvindex.store.generation import Generation
 from mvindex.store.lexical.reader import LexicalReader
 from mvindex.store.rows import (
+    Rows,
+    StoredRow,
     first_wrong_metadata,
-    ids_checksum,
     metadata_checksum,
     text_checksum,
     unpack_span,
@@ -39,6 +40,7 @@ from mvindex.store.rows import (
 )
 from mvindex.store.schema import FILTER_FIELDS_KEY
 from mvindex.store.snapshot import Snapshot
+from mvindex.store.views import PackedViews
 
 _FETCH_ROWS = 65_536
 # Rows are looked up one by one where a scan would read so many times as many.
@@ -94,30 +96,14 @@ class StoredDocument(NamedTuple):
         )
 
 
-class StoredRow(NamedTuple):
-    """A document's catalog rows as they are written: metadata as JSON, spans packed."""
-
-    id: str
-    title: str
-    text: str
-    metadata: str
-    spans: bytes | None
-    content_hash: bytes
-
-    @property
-    def lexical_text(self) -> str:
-        """The text that lexical search indexes."""
-        return f"{self.title}\n{self.text}"
-
-
 class SnapshotReader:
     """Reads one snapshot's rows of the catalog, inside one transaction."""
 
-    def __init__(self, connection: sqlite3.Connection, snapshot: Snapshot, version: object) -> None:
-        """Read inside the connection's transaction; version: the catalog's in it, which may be later."""
+    def __init__(self, connection: sqlite3.Connection, snapshot: Snapshot, settings: Mapping[str, Any]) -> None:
+        """Read inside the connection's transaction; settings: the catalog's in it, which may be later."""
         self._connection = connection
         self._snapshot = snapshot
-        self._version = version
+        self._settings, self._version = settings, settings.get("version")
 
     def matching(self, condition: Filter) -> Bools:
         """Return which document rows are live and satisfy the filter, (num_rows,).
@@ -222,7 +208,7 @@ class SnapshotReader:
         return found
 
     def find(self, doc_id: str) -> int | None:
-        """Return the row of the document that has this id in the snapshot, or None; see check_ids()."""
+        """Return the row of the document that has this id in the snapshot, or None; see Generation.check_ids()."""
         # Two queries, each on its own partial index: a document deleted since the snapshot is still live in it. Of one
         # that was replaced a thousand times only the last row of the snapshot is read.
         for state, condition in (("live", "alive"), ("deleted", "NOT alive")):
@@ -236,12 +222,12 @@ class SnapshotReader:
                     raise DamagedIndex(f"{FILE_NAME}: the index of ids leads from {doc_id!r} to document {row[1]!r}")
                 if self._snapshot.alive[row[0]]:
                     return int(row[0])
-        check_ids(self._snapshot.source, self._connection)
+        self._snapshot.source.check_ids(self._connection)
         return None
 
     def lexical(self) -> LexicalReader:
         """Return the reader of the lexical index; Unsupported for an index without one."""
-        return LexicalReader(self._connection, self._snapshot)
+        return LexicalReader(self._connection, self._snapshot, self._settings)
 
     def ids(self, doc_rows: Sequence[int]) -> dict[int, str]:
         """Return the id of each document row."""
@@ -308,6 +294,29 @@ class SnapshotReader:
         """Return the documents of these rows as they are written, by row, each checked."""
         rows = self._rows(sorted({int(row) for row in doc_rows}))
         return {row[0]: self._stored(row, is_shown=False) for row in rows}
+
+    def rows(self, doc_rows: Ints) -> Rows:
+        """Return the documents of these rows with their views, as they are written; each checked."""
+        stored = self.stored(doc_rows.tolist())
+        packed, starts = self._snapshot.views.fetch(doc_rows)
+        documents = [stored[row] for row in doc_rows.tolist()]
+        return Rows(documents, self._snapshot.views.ordinals(doc_rows), packed, starts)
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """Yield the live documents, by rising ordinals, up to `size` at a time; DamagedIndex when one is not sound."""
+        live = self._snapshot.rows_by_ordinal
+        for begin in range(0, len(live), size):
+            documents, ordinals, packed, starts = self.rows(live[begin : begin + size])
+            spans = np.full((int(starts[-1]), 2), -1, dtype=np.int64)
+            for document, first in zip(documents, starts.tolist(), strict=False):
+                own = unpack_spans(document.spans)
+                spans[first : first + len(own)] = own
+            yield Batch(
+                documents=[Document(each.id, each.text, each.title, json.loads(each.metadata)) for each in documents],
+                views=PackedViews(packed, starts, spans),
+                content_hashes=[each.content_hash for each in documents],
+                ordinals=ordinals,
+            )
 
     def _rows(self, doc_rows: Sequence[int]) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of the catalog with these numbers; DamagedIndex when one is missing."""
@@ -392,34 +401,6 @@ class SnapshotReader:
             if "overflow" not in str(err) and "too large" not in str(err):
                 raise
             raise QueryError(f"the filter is too deep or too long for SQLite: {err}") from err
-
-
-def check_ids(source: Generation, connection: sqlite3.Connection) -> None:
-    """Check that all ids stand in their SQL indexes, in order; raise DamagedIndex otherwise. Runs once per process.
-
-    Called for an id that is not found: in a damaged SQL index it might only be in the wrong place. An index in order,
-    whose entries have the right checksum, leads to each of them.
-    """
-    if source.are_ids_checked:
-        return
-    settings = read_settings(connection)
-    for state, condition in (("live", "alive"), ("deleted", "NOT alive")):
-        # Both columns are in the SQL index.
-        query = f"SELECT doc_row, id FROM documents INDEXED BY documents_{state} WHERE {condition} ORDER BY id"  # noqa: S608
-        if [*_ids_in_order(connection.execute(query))] != settings["ids"][state]:
-            raise DamagedIndex(f"{source.catalog.path}: the ids of its documents do not match their checksum")
-    source.are_ids_checked = True
-
-
-def _ids_in_order(cursor: sqlite3.Cursor) -> tuple[int, int]:
-    """Return the number of rows, and the checksum of their ids, or -1 for it when they are not in order."""
-    count, total, last = 0, 0, ""
-    while rows := cursor.fetchmany(_FETCH_ROWS):
-        ids = [last, *(str(row[1]) for row in rows)]
-        if not all(map(le, ids, ids[1:])):
-            return count, -1
-        count, total, last = count + len(rows), (total + ids_checksum(rows)) % (1 << 64), ids[-1]
-    return count, total
 
 
 def are_texts(texts: Sequence[object], spans: object, num_views: int) -> bool:

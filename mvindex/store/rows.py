@@ -1,10 +1,11 @@
-"""Rows of the catalog: what their checksums cover, and how spans are packed."""
+"""Rows of the catalog: what is inserted of a document, what checksums cover, and how spans are packed."""
 
 from __future__ import annotations
 
+import sqlite3
 import struct
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,39 @@ _NUMBER_AND_SIZE, _SIZE, _FOUR_AND_SIZE = struct.Struct("<qq"), struct.Struct("<
 _SPAN = struct.Struct("<ii")
 _digest: Callable[[bytes], int] = xxhash.xxh3_64_intdigest
 _OTHER_TYPES = (struct.error, TypeError, AttributeError)
+
+
+class StoredRow(NamedTuple):
+    """A document's catalog rows as they are written: metadata as JSON, spans packed."""
+
+    id: str
+    title: str
+    text: str
+    metadata: str
+    spans: bytes | None
+    content_hash: bytes
+
+    @property
+    def lexical_text(self) -> str:
+        """The text that lexical search indexes."""
+        return lexical_text(self.title, self.text)
+
+
+class Rows(NamedTuple):
+    """Documents to be appended, n of them; document i owns the rows starts[i]:starts[i + 1] of packed.
+
+    packed: (r, d) views as stored; ordinals: (n,) int64; starts: (n + 1,) int64.
+    """
+
+    documents: Sequence[StoredRow]
+    ordinals: Ints
+    packed: npt.NDArray[Any]
+    starts: Ints
+
+
+def lexical_text(title: str, text: str) -> str:
+    """Return the text that lexical search indexes of a document."""
+    return f"{title}\n{text}"
 
 
 def row_checksum(*parts: str | bytes | int | float | None) -> int:
@@ -132,3 +166,39 @@ def unpack_span(packed: bytes | None, slot: int) -> Span | None:
         return None
     begin, end = _SPAN.unpack_from(packed, _SPAN.size * slot)
     return None if begin < 0 else (begin, end)
+
+
+def is_whole(row: tuple[Any, ...]) -> bool:
+    """Return whether a row of documents and those of its text and metadata match their checksums."""
+    doc_row, doc_id, texts, text_sum, dumped, metadata_sum = row[0], row[1], row[8:11], *row[11:]
+    found = (
+        document_checksum(row[:7]),
+        text_checksum(doc_row, doc_id, *texts),
+        metadata_checksum(doc_row, dumped),
+    )
+    return found == (row[7], text_sum, metadata_sum)
+
+
+def insert(connection: sqlite3.Connection, first_row: int, rows: Rows, records: npt.NDArray[Any]) -> None:
+    """Insert the documents, from document row first_row on, with their records outside the catalog, (n,)."""
+    documents = rows.documents
+    numbers = range(first_row, first_row + len(documents))
+    columns = (
+        numbers,
+        [document.id for document in documents],
+        records["ordinal"].tolist(),
+        records["view_start"].tolist(),
+        np.diff(rows.starts).tolist(),
+        records["checksum"].view(np.int64).tolist(),
+        [document.content_hash for document in documents],
+    )
+    narrow = [(*row, document_checksum(row)) for row in zip(*columns, strict=True)]
+    connection.executemany("INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1)", narrow)
+    pairs = list(zip(numbers, documents, strict=True))
+    texts = [
+        (row, each.title, each.text, each.spans, text_checksum(row, each.id, each.title, each.text, each.spans))
+        for row, each in pairs
+    ]
+    connection.executemany("INSERT INTO texts VALUES (?, ?, ?, ?, ?)", texts)
+    metadata = [(row, each.metadata, metadata_checksum(row, each.metadata)) for row, each in pairs]
+    connection.executemany("INSERT INTO metadata VALUES (?, ?, ?)", metadata)

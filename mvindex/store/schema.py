@@ -7,7 +7,7 @@ import sqlite3
 import sys
 import time
 from contextlib import closing
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from mvindex.errors import DamagedIndex, StoreError
@@ -51,7 +51,7 @@ def check_application(connection: sqlite3.Connection, path: Path) -> None:
 def check_schema(connection: sqlite3.Connection) -> None:
     """Raise DamagedIndex when the tables are not those that create() makes for an index of these settings."""
     found = connection.execute(_TABLES).fetchall()
-    has_settings = any(name == "settings" for _, name, _ in found)
+    has_settings = "settings" in {name for _, name, _ in found}
     query = "SELECT key FROM settings WHERE key IN (?, ?) AND value NOT IN ('null', '{}')"
     optional = {key for (key,) in connection.execute(query, _OPTIONAL_TABLES)} if has_settings else set()
     if found != _expected_tables(*(key in optional for key in _OPTIONAL_TABLES)):
@@ -81,7 +81,7 @@ def refuse_other_schema(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA trusted_schema=OFF")
     ends = time.monotonic() + _TIMEOUT_S
     connection.set_progress_handler(lambda: time.monotonic() > ends, _STEPS)
-    connection.text_factory = lambda stored: stored.decode(errors="replace")
+    connection.text_factory = partial(str, encoding="utf-8", errors="replace")
     try:
         known = _expected_tables(True, True)
         for row in connection.execute(f"{_TABLES} LIMIT {len(known) + 1}"):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -34,8 +33,8 @@ class CommittedSegment:
     checksums: npt.NDArray[np.uint64]
 
 
-def append(directory: Path, before: CommittedSegment, parts: Iterable[npt.NDArray[np.generic]]) -> CommittedSegment:
-    """Append the parts behind the committed bytes, with fsync, and return the state to commit.
+def append(directory: Path, before: CommittedSegment, data: npt.NDArray[np.generic]) -> CommittedSegment:
+    """Append the data behind the committed bytes, with fsync, and return the state to commit.
 
     Bytes past the committed length are cut off first. OSError (such as a full disk) becomes StoreError; DamagedIndex
     when the last, partial block is not as committed: its new checksum would hide that.
@@ -50,8 +49,8 @@ def append(directory: Path, before: CommittedSegment, parts: Iterable[npt.NDArra
             file.truncate(before.size_bytes)
             file.seek(before.size_bytes)
             with audit_step("write", path):
-                for part in (part for part in parts if part.size):
-                    file.write(np.ascontiguousarray(part).data.cast("B"))
+                if data.size:
+                    file.write(np.ascontiguousarray(data).data.cast("B"))
                 file.flush()
             with audit_step("fsync", path):
                 os.fsync(file.fileno())
@@ -76,23 +75,17 @@ class MappedSegment:
     def __init__(self, directory: Path, committed: CommittedSegment, previous: MappedSegment | None = None) -> None:
         self.path = directory / committed.name
         self.committed = committed
-        self._memory: mmap.mmap | None = None
-        self._file: MappedFile | None = None
+        self.file: MappedFile | None = None
         self.bytes: npt.NDArray[np.uint8] = self._map()
         self._is_checked = np.zeros(len(committed.checksums), dtype=bool)
         if previous is not None and previous.committed.name == committed.name:
             sealed = previous.committed.size_bytes // BLOCK_BYTES
             self._is_checked[:sealed] = previous._is_checked[:sealed]
 
-    def check_length(self) -> None:
-        """Check that the file was not cut since it was mapped; see MappedFile."""
-        if self._file is not None:
-            self._file.check_length()
-
     def read_at_random(self) -> None:
         """Turn off read-ahead: pages that are not in memory are read singly, or where expect() asks for them."""
-        if self._memory is not None:
-            self._memory.madvise(mmap.MADV_RANDOM)
+        if self.file is not None:
+            self.file.memory.madvise(mmap.MADV_RANDOM)
 
     def expect(self, begin: int, end: int) -> None:
         """Start reading these bytes, and as many behind them, where they are not in memory yet."""
@@ -107,8 +100,8 @@ class MappedSegment:
     def _call_for(self, begin: int, end: int) -> None:
         """Start reading these bytes, as far as the file goes, where they are not in memory yet."""
         first, last = begin - begin % mmap.PAGESIZE, min(end, len(self.bytes))
-        if self._memory is not None and first < last:
-            self._memory.madvise(mmap.MADV_WILLNEED, first, last - first)
+        if self.file is not None and first < last:
+            self.file.memory.madvise(mmap.MADV_WILLNEED, first, last - first)
 
     def _check_block(self, block: int) -> None:
         if self._block_checksum(block) != int(self.committed.checksums[block]):
@@ -128,9 +121,9 @@ class MappedSegment:
         try:
             check_length(self.path, self.path.stat().st_size, size_bytes)
             with open(self.path, "rb") as file:
-                self._file = MappedFile.of(self.path, os.fstat(file.fileno()), size_bytes)
-                self._memory = mmap.mmap(file.fileno(), size_bytes, access=mmap.ACCESS_READ)
-            return np.frombuffer(self._memory, dtype=np.uint8)
+                memory = mmap.mmap(file.fileno(), size_bytes, access=mmap.ACCESS_READ)
+            self.file = MappedFile(self.path, memory, size_bytes)
+            return np.frombuffer(memory, dtype=np.uint8)
         except FileNotFoundError as err:
             raise DamagedIndex(f"{self.path}: expected {size_bytes} committed bytes, got no file") from err
         except OSError as err:

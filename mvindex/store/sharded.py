@@ -9,7 +9,7 @@ import heapq
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -19,11 +19,13 @@ import numpy as np
 
 from mvindex.errors import StaleReader, StoreError
 from mvindex.records import Floats, IndexInfo, Ints
+from mvindex.retries import Retries
 from mvindex.store.batch import Batch
 from mvindex.store.catalog import ExistingDocument
-from mvindex.store.embedded import EmbeddedStore, remove_untouched
+from mvindex.store.embedded import EmbeddedStore, LocalStore, StorePart, remove_untouched
+from mvindex.store.embedded_writer import EmbeddedWriter
 from mvindex.store.filters import Filter
-from mvindex.store.protocol import Capabilities, Sharding, StorePart
+from mvindex.store.protocol import Capabilities
 from mvindex.store.reader import StoredDocument
 from mvindex.store.shard_layout import ShardPlace, check_place, open_shard, read_shards, shard_error_context, shard_of
 from mvindex.store.sizes import size_of
@@ -76,7 +78,15 @@ def open_single_shard(path: Path, place: ShardPlace) -> ShardedStore:
     return ShardedStore(path.absolute(), {place.number: open_shard(path, place)}, place.count, is_single=True)
 
 
-class ShardedStore:
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """The shards of an index that are written here, by number, out of `count`."""
+
+    stores: Mapping[int, EmbeddedStore]
+    count: int
+
+
+class ShardedStore(LocalStore):
     """Documents in several embedded stores. A document is atomic; what concerns several is done shard by shard.
 
     Where shards were missing when it was opened with allow_partial, the others answer; writes raise StoreError.
@@ -180,17 +190,21 @@ class ShardedStore:
             for number, store in self._stores.items()
         ]
 
-    def attempt(self, read: Callable[[], T]) -> T:
-        """Return what `read` returns; where partial answers are allowed, without the shards that fail."""
-        while True:
-            try:
-                return read()
-            except _ShardFailed as failed:
-                if not self._allows_partial or len(self._stores) == 1:
-                    raise failed.error from failed
-                logger.warning("%s; it is left out", failed.error)
-                self._missing[failed.number] = failed.error
-                self._stores.pop(failed.number).close()
+    def attempt(self, read: Callable[[Sequence[StorePart]], T]) -> T:
+        """Return what `read` returns for the shards; where partial answers are allowed, without those that fail."""
+        try:
+            return Retries(self._leave_out).run(lambda: read(self.parts()))
+        except _ShardFailed as failed:
+            raise failed.error from failed
+
+    def _leave_out(self, failed: Exception) -> bool:
+        """Leave a shard that failed out where partial answers are allowed; return whether it is left out."""
+        if not isinstance(failed, _ShardFailed) or not self._allows_partial or len(self._stores) == 1:
+            return False
+        logger.warning("%s; it is left out", failed.error)
+        self._missing[failed.number] = failed.error
+        self._stores.pop(failed.number).close()
+        return True
 
     def close(self) -> None:
         """Close all shards."""
@@ -219,14 +233,14 @@ class ShardedStore:
     def get(self, ids: Sequence[str]) -> dict[str, StoredDocument]:
         """Return the documents of the ids that exist; StoreError when one belongs to a shard that is missing."""
         found: dict[str, StoredDocument] = {}
-        for number, own in self._by_shard(ids).items():
+        for number, own in self.by_shard(ids).items():
             found |= self._owner(number, own).get(own)
         return {doc_id: found[doc_id] for doc_id in ids if doc_id in found}
 
     def views(self, ids: Sequence[str]) -> dict[str, tuple[StoredDocument, Floats]]:
         """Return each of the documents that exist with its views; StoreError when a shard of theirs is missing."""
         found: dict[str, tuple[StoredDocument, Floats]] = {}
-        for number, own in self._by_shard(ids).items():
+        for number, own in self.by_shard(ids).items():
             found |= self._owner(number, own).views(own)
         return {doc_id: found[doc_id] for doc_id in ids if doc_id in found}
 
@@ -247,18 +261,19 @@ class ShardedStore:
             yield from store.batches(size)
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
+    def writing(self) -> Iterator[ShardedWriter]:
         """Take the writer locks of all shards, before the first of them is changed."""
         with ExitStack() as stack:
+            writers = {}
             for number, store in sorted(self._whole().items()):
                 with shard_error_context(store.directory, ShardPlace(number, self._count)):
-                    stack.enter_context(store.writing())
-            yield
+                    writers[number] = stack.enter_context(store.writing())
+            yield ShardedWriter(self, writers)
 
     def known(self, ids: Sequence[str]) -> dict[str, ExistingDocument]:
         """Return what is stored of the ids that exist, as committed now."""
         found: dict[str, ExistingDocument] = {}
-        for number, own in self._by_shard(ids).items():
+        for number, own in self.by_shard(ids).items():
             known = self._owner(number, own).known(own)
             found |= {doc_id: replace(old, doc_row=_row(number, old.doc_row)) for doc_id, old in known.items()}
         return found
@@ -268,43 +283,12 @@ class ShardedStore:
         rows = [_row(number, 0) + store.matching(condition) for number, store in self._whole().items()]
         return np.concatenate(rows)
 
-    def commit(self, batch: Batch) -> None:
-        """Store a batch, shard by shard; new documents are numbered through all shards. Call inside writing()."""
-        ids = [document.id for document in batch.documents]
-        next_ordinal = int(self.settings["next_ordinal"])
-        if batch.ordinals is None:
-            known = self.known(ids)
-            is_new = np.array([doc_id not in known for doc_id in ids], dtype=np.int64)
-            batch = replace(batch, ordinals=next_ordinal + np.cumsum(is_new) - is_new)
-            next_ordinal += int(is_new.sum())
-        positions = {doc_id: position for position, doc_id in enumerate(ids)}
-        for number, own in self._by_shard(ids).items():
-            self._stores[number].commit(batch.select([positions[doc_id] for doc_id in own]))
-        if batch.metadata_updates:
-            self.set_metadata(batch.metadata_updates)
-        self.change_settings(**batch.settings, next_ordinal=next_ordinal)
-
-    def delete(self, doc_rows: Iterable[int], mark: str = "") -> int:
-        """Delete the documents of these rows, each shard's in one step; see Store.delete()."""
-        by_shard = _split(doc_rows)
-        return sum(store.delete(by_shard.get(number, ()), mark) for number, store in self._stores.items())
-
-    def set_metadata(self, updates: Mapping[int, str], mark: str = "") -> None:
-        """Set metadata by document row, each shard's in one step. Call inside writing()."""
-        for number, rows in _split(updates).items():
-            if not self._stores[number].has_mark(mark):
-                self._stores[number].set_metadata({row: updates[_row(number, row)] for row in rows}, mark)
-
     def has_mark(self, mark: str) -> bool:
         """Return whether every shard carried out the write of this mark."""
         return all(store.has_mark(mark) for store in self._stores.values())
 
-    def change_settings(self, **settings: Any) -> None:
-        """Set settings in every shard; an engine only where there is one. Call inside writing()."""
-        for store in self._stores.values():
-            store.change_settings(**settings)
-
-    def _by_shard(self, ids: Collection[str]) -> dict[int, list[str]]:
+    def by_shard(self, ids: Collection[str]) -> dict[int, list[str]]:
+        """Return the ids of each shard, by its number."""
         by_shard: dict[int, list[str]] = {}
         for doc_id in ids:
             by_shard.setdefault(shard_of(doc_id, self._count), []).append(doc_id)
@@ -340,6 +324,63 @@ class ShardedStore:
             if not self._allows_partial:
                 raise
             raise _ShardFailed(number, err) from err
+
+
+class ShardedWriter:
+    """The only writer of a store of several shards. A document is atomic; what concerns several is done by shard."""
+
+    def __init__(self, store: ShardedStore, writers: Mapping[int, EmbeddedWriter]) -> None:
+        self._store, self._writers = store, writers
+
+    @property
+    def parts(self) -> Sequence[EmbeddedWriter]:
+        """The writers of all shards."""
+        return list(self._writers.values())
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The settings as written last, of the first shard."""
+        return next(iter(self._writers.values())).settings
+
+    def known(self, ids: Sequence[str]) -> dict[str, ExistingDocument]:
+        """Return what is stored of the ids that exist, as committed now."""
+        return self._store.known(ids)
+
+    def has_mark(self, mark: str) -> bool:
+        """Return whether every shard carried out the write of this mark."""
+        return all(writer.has_mark(mark) for writer in self._writers.values())
+
+    def commit(self, batch: Batch, known: Mapping[str, ExistingDocument]) -> None:
+        """Store a batch, shard by shard; new documents are numbered through all shards."""
+        ids = [document.id for document in batch.documents]
+        next_ordinal = max(int(writer.settings["next_ordinal"]) for writer in self._writers.values())
+        if batch.ordinals is None:
+            is_new = np.array([doc_id not in known for doc_id in ids], dtype=np.int64)
+            batch = replace(batch, ordinals=next_ordinal + np.cumsum(is_new) - is_new)
+            next_ordinal += int(is_new.sum())
+        positions = {doc_id: position for position, doc_id in enumerate(ids)}
+        for number, own in self._store.by_shard(ids).items():
+            olds = {doc_id: _inside(known[doc_id]) for doc_id in own if doc_id in known}
+            self._writers[number].commit(batch.select([positions[doc_id] for doc_id in own]), olds)
+        if batch.metadata_updates:
+            self.set_metadata(batch.metadata_updates)
+        self.change_settings(**batch.settings, next_ordinal=next_ordinal)
+
+    def delete(self, doc_rows: Iterable[int], mark: str = "") -> int:
+        """Delete the documents of these rows, each shard's in one step; see Writer.delete()."""
+        by_shard = _split(doc_rows)
+        return sum(writer.delete(by_shard.get(number, ()), mark) for number, writer in self._writers.items())
+
+    def set_metadata(self, updates: Mapping[int, str], mark: str = "") -> None:
+        """Set metadata by document row, each shard's in one step."""
+        for number, rows in _split(updates).items():
+            if not self._writers[number].has_mark(mark):
+                self._writers[number].set_metadata({row: updates[_row(number, row)] for row in rows}, mark)
+
+    def change_settings(self, **settings: Any) -> None:
+        """Set settings in every shard."""
+        for writer in self._writers.values():
+            writer.change_settings(**settings)
 
 
 class _ShardFailed(StoreError):
@@ -379,6 +420,11 @@ def join_infos(infos: Sequence[IndexInfo], *, shards: int, missing_shards: tuple
         shard=None,
         index_id=infos[0].index_id,
     )
+
+
+def _inside(known: ExistingDocument) -> ExistingDocument:
+    """Return what is known of a document, with its row inside its shard."""
+    return replace(known, doc_row=known.doc_row & ((1 << _SHARD_BITS) - 1))
 
 
 def _row(number: int, row: int) -> int:

@@ -16,6 +16,8 @@ from mvindex.store import catalog, schema
 from mvindex.store.columns import Column, Members
 from mvindex.store.files import read_acknowledged
 from mvindex.store.generation import Generation
+from mvindex.store.lexical.cache import PostingsCache
+from mvindex.store.lexical.tokenizer import StoredLexical, required_lexical
 from mvindex.store.rows import deleted_checksum
 from mvindex.store.segments import MappedSegment
 from mvindex.store.settings import read_checked
@@ -51,6 +53,7 @@ class Snapshot:
         olds: Sequence[MappedSegment | None] = previous.segments if previous else [None] * len(segments)
         pairs = zip(segments, olds, strict=True)
         self.segments: list[MappedSegment] = [MappedSegment(self.directory, segment, old) for segment, old in pairs]
+        self.mapped_files = [segment.file for segment in self.segments if segment.file is not None]
         self.views: MappedViews = _mapped(self.segments, self.view_type, self.dim, previous.views if previous else None)
         # Of documents, deleted ones included.
         self.num_rows = self.views.num_rows
@@ -68,6 +71,16 @@ class Snapshot:
         # Views of live documents, and of those that the last other search allowed.
         self._live_views: _ViewsInside | None = None
         self._allowed_views: _ViewsInside | None = None
+
+    @cached_property
+    def lexical(self) -> StoredLexical:
+        """How texts are split into terms; Unsupported without a lexical index, StoreError for terms of an older one."""
+        return required_lexical(self.settings.get(schema.LEXICAL_KEY), self.directory.parent)
+
+    @cached_property
+    def postings(self) -> PostingsCache:
+        """The postings in memory; of an index with a lexical side."""
+        return self.source.postings_of(str(self.settings[schema.LEXICAL_KEY]))
 
     @cached_property
     def num_documents(self) -> int:

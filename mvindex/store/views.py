@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
 from mvindex.errors import DamagedIndex, StoreError
+from mvindex.kernels.score import decode
 from mvindex.records import Bools, Doubles, Floats, Ints, Views
 from mvindex.store.segments import MappedSegment, block_checksum
 
@@ -46,8 +47,26 @@ class ViewType(Enum):
         return "f16" if self is ViewType.FP16 else "f32"
 
 
-def pack_views(views: Views, view_type: ViewType, ids: Sequence[str]) -> npt.NDArray[Any]:
-    """Return the rows as stored, (r, d); StoreError names the first document whose views the type cannot hold.
+class PackedViews(NamedTuple):
+    """The views of n documents as an index stores them, ragged.
+
+    rows: (r, d) fp16 or fp32; starts: (n + 1,) int64, document i has rows[starts[i]:starts[i + 1]]; spans: (r, 2)
+    int64, the characters [begin, end) of the text that a view stands for, -1 for none.
+    """
+
+    rows: npt.NDArray[Any]
+    starts: Ints
+    spans: Ints
+
+    def packed_as(self, view_type: ViewType, ids: Sequence[str]) -> PackedViews:
+        """Return the views as this type; StoreError as of pack_views()."""
+        if self.rows.dtype == view_type.dtype:
+            return self
+        return pack_views(Views(decode(self.rows), self.starts, self.spans), view_type, ids)
+
+
+def pack_views(views: Views, view_type: ViewType, ids: Sequence[str]) -> PackedViews:
+    """Return the views as stored; StoreError names the first document whose views the type cannot hold.
 
     Refused: NaN or infinity, a norm above MAX_NORM, and for fp16 overflow or a relative error above 1e-3.
     """
@@ -55,7 +74,7 @@ def pack_views(views: Views, view_type: ViewType, ids: Sequence[str]) -> npt.NDA
     _refuse(~np.isfinite(norms), views, ids, "holds NaN or infinity", "finite numbers")
     _refuse(norms > MAX_NORM, views, ids, "has a norm above 1e18", "smaller vectors: scores are float32")
     if view_type is ViewType.FP32:
-        return views.rows.astype("<f4")
+        return PackedViews(views.rows.astype("<f4", copy=False), views.starts, views.spans)
     with np.errstate(over="ignore"):
         packed = views.rows.astype("<f2")
     _refuse(~np.isfinite(packed).all(axis=1), views, ids, "overflows fp16 (65504)", "dtype='fp32' for this index")
@@ -63,7 +82,7 @@ def pack_views(views: Views, view_type: ViewType, ids: Sequence[str]) -> npt.NDA
     error = np.sqrt(np.einsum("ij,ij->i", lost, lost, dtype=np.float64))
     too_coarse = error > FP16_MAX_RELATIVE_ERROR * norms
     _refuse(too_coarse, views, ids, "loses more than 1e-3 of its norm in fp16", "dtype='fp32' for this index")
-    return packed
+    return PackedViews(packed, views.starts, views.spans)
 
 
 def view_checksums(packed: npt.NDArray[Any], starts: Ints) -> npt.NDArray[np.uint64]:

@@ -13,22 +13,24 @@ import numpy as np
 import numpy.typing as npt
 
 from mvindex.errors import DamagedIndex, MvindexError, StoreError
-from mvindex.records import CountCallback, Ints
+from mvindex.records import CountCallback
 from mvindex.store import catalog, columns, schema
 from mvindex.store.columns import append_columns, update_columns
+from mvindex.store.connections import FILE_NAME
 from mvindex.store.files import write_acknowledged
 from mvindex.store.generation import Generation
 from mvindex.store.lexical import postings
 from mvindex.store.lexical.postings import append_segment
 from mvindex.store.lexical.tokenizer import Lexical, StoredLexical, Tokens, tokenize_in_parts
-from mvindex.store.reader import SnapshotReader, StoredRow
+from mvindex.store.reader import SnapshotReader
 from mvindex.store.rows import (
+    Rows,
     deleted_checksum,
-    document_checksum,
     first_wrong_metadata,
     ids_checksum,
+    insert,
+    is_whole,
     metadata_checksum,
-    text_checksum,
 )
 from mvindex.store.segments import append
 from mvindex.store.snapshot import Snapshot
@@ -40,19 +42,6 @@ logger = logging.getLogger(__name__)
 _INDEXED_ROWS = 1024
 # Documents whose metadata is read together, for columns.
 _CHECKED_ROWS = 65_536
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
-    """Documents to be appended, n of them; document i owns the rows starts[i]:starts[i + 1] of packed.
-
-    packed: (r, d) views as stored; ordinals: (n,) int64; starts: (n + 1,) int64.
-    """
-
-    documents: Sequence[StoredRow]
-    ordinals: Ints
-    packed: npt.NDArray[Any]
-    starts: Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +71,7 @@ class GenerationWriter:
         if transaction.rows is not None:
             records = self._records(transaction.rows)
             parts = zip(before, (transaction.rows.packed, records), strict=True)
-            after = [append(self._generation.directory, segment, [data]) for segment, data in parts]
+            after = [append(self._generation.directory, segment, data) for segment, data in parts]
         tokens, fields = self._tokens(transaction.rows), self.settings.get(schema.FILTER_FIELDS_KEY) or {}
         settings = {
             **transaction.settings,
@@ -93,16 +82,18 @@ class GenerationWriter:
             settings["ids"] = self._ids(connection, transaction)
             for old, new in zip(before, after, strict=True):
                 catalog.write_committed(connection, old, new)
-            _mark_deleted(connection, transaction.deleted)
+            if transaction.deleted:
+                _mark_deleted(connection, transaction.deleted)
             if transaction.rows is not None:
-                _insert(connection, self.num_rows, transaction.rows, records)
+                insert(connection, self.num_rows, transaction.rows, records)
                 self._check_neighbour(connection)
                 _add_terms(connection, self.num_rows, tokens)
-                append_columns(
-                    connection, fields, self.num_rows, [each.metadata for each in transaction.rows.documents]
-                )
-            _set_metadata(connection, transaction.metadata)
-            update_columns(connection, fields, transaction.metadata)
+                if fields:
+                    metadata = [each.metadata for each in transaction.rows.documents]
+                    append_columns(connection, fields, self.num_rows, metadata)
+            if transaction.metadata:
+                _set_metadata(connection, transaction.metadata)
+                update_columns(connection, fields, transaction.metadata)
             catalog.write_settings(connection, settings)
         self.settings.update(settings)
         self._segments = after
@@ -126,7 +117,7 @@ class GenerationWriter:
             if lexical is not None:
                 for statement in filter(str.strip, postings.SCHEMA.split(";")):
                     connection.execute(statement)
-                reader = SnapshotReader(connection, snapshot, self.settings["version"])
+                reader = SnapshotReader(connection, snapshot, self.settings)
                 for begin in range(0, self.num_rows, _INDEXED_ROWS):
                     rows = range(begin, min(begin + _INDEXED_ROWS, self.num_rows))
                     stored = reader.stored(rows)
@@ -152,9 +143,7 @@ class GenerationWriter:
                     rows = connection.execute(query, (begin, begin + _CHECKED_ROWS)).fetchall()
                     _, wrong = first_wrong_metadata(rows)
                     if wrong is not None:
-                        raise DamagedIndex(
-                            f"{catalog.FILE_NAME}: the metadata of row {wrong} does not match its checksum"
-                        )
+                        raise DamagedIndex(f"{FILE_NAME}: the metadata of row {wrong} does not match its checksum")
                     append_columns(connection, fields, begin, [dumped for _, dumped, _ in rows])
             catalog.write_settings(connection, settings)
         self.settings.update(settings)
@@ -165,9 +154,10 @@ class GenerationWriter:
         setting = self.settings.get(schema.LEXICAL_KEY)
         if rows is None or setting is None:
             return []
+        texts = [document.lexical_text for document in rows.documents]
         stored = StoredLexical.parse(setting)
         stored.check_version(self._generation.directory.parent)
-        return list(tokenize_in_parts([document.lexical_text for document in rows.documents], stored.kind))
+        return list(tokenize_in_parts(texts, stored.kind))
 
     def _acknowledge(self) -> None:
         """Note the version as acknowledged; a failure is only logged, since the write itself is durable."""
@@ -210,7 +200,7 @@ class GenerationWriter:
             "WHERE d.doc_row = ?"
         )
         found = connection.execute(query, (last,)).fetchone()
-        if last >= 0 and (found is None or not _is_whole(found)):
+        if last >= 0 and (found is None or not is_whole(found)):
             path = self._generation.catalog.path
             raise DamagedIndex(f"{path}: row {last} is damaged, or would be by this write; nothing was written")
 
@@ -223,10 +213,8 @@ class GenerationWriter:
     def _ids(self, connection: sqlite3.Connection, transaction: Transaction) -> dict[str, list[int]]:
         """Return count and checksum of the ids of live and of deleted rows, after the transaction."""
         added = [] if transaction.rows is None else [document.id for document in transaction.rows.documents]
-        gone, new = (
-            ids_checksum(_ids_of(connection, transaction.deleted)),
-            ids_checksum(enumerate(added, self.num_rows)),
-        )
+        new = ids_checksum(enumerate(added, self.num_rows))
+        gone = ids_checksum(_ids_of(connection, transaction.deleted)) if transaction.deleted else 0
         (live, live_sum), (deleted, deleted_sum) = self.settings["ids"]["live"], self.settings["ids"]["deleted"]
         return {
             "live": [live + len(added) - len(transaction.deleted), (live_sum + new - gone) % (1 << 64)],
@@ -246,17 +234,6 @@ def _add_terms(connection: sqlite3.Connection, first_row: int, batches: Iterable
     for tokens in batches:
         append_segment(connection, first_row, tokens)
         first_row += len(tokens.lengths)
-
-
-def _is_whole(row: tuple[Any, ...]) -> bool:
-    """Return whether a row of documents and those of its text and metadata match their checksums."""
-    doc_row, doc_id, texts, text_sum, dumped, metadata_sum = row[0], row[1], row[8:11], *row[11:]
-    found = (
-        document_checksum(row[:7]),
-        text_checksum(doc_row, doc_id, *texts),
-        metadata_checksum(doc_row, dumped),
-    )
-    return found == (row[7], text_sum, metadata_sum)
 
 
 def _ids_of(connection: sqlite3.Connection, doc_rows: Sequence[int]) -> Iterator[tuple[int, str]]:
@@ -282,28 +259,4 @@ def _update(connection: sqlite3.Connection, statement: str, values: Iterable[tup
     """Run the statement with each of the values; DamagedIndex unless `expected` rows have changed."""
     changed = connection.executemany(statement, values).rowcount
     if changed != expected:
-        raise DamagedIndex(f"{catalog.FILE_NAME}: expected {expected} rows to change, got {changed}")
-
-
-def _insert(connection: sqlite3.Connection, first_row: int, rows: Rows, records: npt.NDArray[Any]) -> None:
-    documents = rows.documents
-    numbers = range(first_row, first_row + len(documents))
-    columns = (
-        numbers,
-        [document.id for document in documents],
-        records["ordinal"].tolist(),
-        records["view_start"].tolist(),
-        np.diff(rows.starts).tolist(),
-        records["checksum"].view(np.int64).tolist(),
-        [document.content_hash for document in documents],
-    )
-    narrow = [(*row, document_checksum(row)) for row in zip(*columns, strict=True)]
-    connection.executemany("INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1)", narrow)
-    pairs = list(zip(numbers, documents, strict=True))
-    texts = [
-        (row, each.title, each.text, each.spans, text_checksum(row, each.id, each.title, each.text, each.spans))
-        for row, each in pairs
-    ]
-    connection.executemany("INSERT INTO texts VALUES (?, ?, ?, ?, ?)", texts)
-    metadata = [(row, each.metadata, metadata_checksum(row, each.metadata)) for row, each in pairs]
-    connection.executemany("INSERT INTO metadata VALUES (?, ?, ?)", metadata)
+        raise DamagedIndex(f"{FILE_NAME}: expected {expected} rows to change, got {changed}")

@@ -5,12 +5,15 @@ class TestMyIndex(IndexContract):
 """
 
 from mvindex.testing.contracts import EngineContract, IndexContract, random_views, unit
+from mvindex.testing.hybrid import HybridContract, assert_alike
 from mvindex.testing.truth import TrueScores, assert_same, brute_force, true_scores
 
 __all__ = [
     "EngineContract",
+    "HybridContract",
     "IndexContract",
     "TrueScores",
+    "assert_alike",
     "assert_same",
     "brute_force",
     "random_views",

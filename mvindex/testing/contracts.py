@@ -13,15 +13,16 @@ import pytest
 
 from mvindex.corpus.text.citation import Citer
 from mvindex.engines.protocol import OneOfShards, RankingEngine
-from mvindex.errors import QueryError, Unsupported
+from mvindex.errors import EncoderError, QueryError, Unsupported
 from mvindex.index import IndexProtocol
-from mvindex.records import Bools, Document, Floats, QueryGroup
-from mvindex.search.options import FieldName
+from mvindex.records import Bools, Document, Floats, QueryGroup, Span, ViewSpans
+from mvindex.search.request import FieldName
 from mvindex.store.protocol import Operation
+from mvindex.testing.asking import AskingContract
 from mvindex.testing.truth import assert_same, brute_force, brute_force_group
 
 
-class IndexContract:
+class IndexContract(AskingContract):
     """The promises of every index, whatever stores and searches it (design: promises 1 to 4).
 
     dim: of the views. is_exact: whether its results are those of brute force, and say so.
@@ -446,6 +447,52 @@ class IndexContract:
         documents = [Document(doc_id, f"text of {doc_id}") for doc_id in views]
         report = index.add_views(documents, list(views.values()))
         assert (report.added, report.replaced, report.unchanged) == (0, 0, 20)
+
+    @pytest.mark.parametrize("form", ["lists", "flat", "array"])
+    def test_given_spans_are_stored_and_cited(self, index: IndexProtocol, rng: np.random.Generator, form: str) -> None:
+        """Each hit shows the characters of the view that won; the same spans again change nothing, others do."""
+        chunks = [[f"chunk {slot} of {number}." for slot in range(3)] for number in range(8)]
+        documents = [Document(f"d{number}", "\n\n".join(own)) for number, own in enumerate(chunks)]
+        # Every chunk of a document is as long.
+        pairs: list[list[Span]] = [[(slot * 15, slot * 15 + 13) for slot in range(3)]] * 8
+        views = unit(rng.standard_normal((8, 3, self.dim)))
+        forms: dict[str, ViewSpans] = {"lists": pairs, "flat": np.array(pairs).reshape(-1, 2), "array": np.array(pairs)}
+        assert index.add_views(documents, views, spans=forms[form]).added == 8
+        self.settle(index)
+        for query in unit(rng.standard_normal((5, self.dim))):
+            hits = index.search(query, top_k=8).hits
+            cited = [(hit.span, hit.snippet) for hit in hits]
+            assert cited == [(pairs[n][hit.slot], chunks[n][hit.slot]) for hit in hits for n in [int(hit.id[1:])]]
+        assert index.add_views(documents, views, spans=forms[form]).unchanged == 8
+        others = [None, [None, (0, 5), None], *pairs[2:]]
+        assert index.add_views(documents, views, spans=others).replaced == 2
+        self.settle(index)
+        for query in views[1]:
+            found = {hit.id: (hit.slot, hit.snippet) for hit in index.search(query, top_k=8).hits}
+            assert found["d0"][1] is None and found["d1"][1] == ("chunk" if found["d1"][0] == 1 else None)
+
+    @pytest.mark.parametrize(
+        ("spans", "message"),
+        [
+            ([[(0, 5), (0, 6)]] * 2, "'d0'.*view 1: expected 0 <= begin < end <= 5"),
+            ([[(0, 5), (3, 3)]] * 2, "'d0'.*view 1: .* got 3 and 3"),
+            ([[(0, 5), (-1, 3)]] * 2, "'d0'.*view 1: .* got -1 and 3"),
+            ([[(0, 5), (0, 5)], [(0, 5)]], "'d1'.*expected 2 spans.* got 1"),
+            ([[(0, 5), (0, 5)]], "expected a list for each of 2 documents, got 1"),
+            (np.zeros((3, 2), dtype=np.int64), "expected 4, one for each view, got 3"),
+            (np.zeros((4, 2)), "expected integers of shape"),
+            ([[(0.5, 5), (0, 5)]] * 2, "'d0': spans: expected pairs of whole numbers"),
+            ([[0, 5], [0, 5]], "'d0': spans: expected pairs"),
+            ("spans", "spans: expected an array or pairs"),
+        ],
+    )
+    def test_spans_that_do_not_fit_are_refused_and_nothing_is_stored(
+        self, index: IndexProtocol, rng: np.random.Generator, spans: Any, message: str
+    ) -> None:
+        documents = [Document(f"d{n}", "hello") for n in range(2)]
+        with pytest.raises(EncoderError, match=message):
+            index.add_views(documents, unit(rng.standard_normal((2, 2, self.dim))), spans=spans)
+        assert len(index) == 0
 
     def test_metadata_is_replaced_without_touching_the_rest(
         self, index: IndexProtocol, rng: np.random.Generator

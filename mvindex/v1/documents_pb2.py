@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1amvindex/v1/documents.proto\x12\nmvindex.v1\"t\n\x08\x44ocument\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\r\n\x05title\x18\x03 \x01(\t\x12\x15\n\rmetadata_json\x18\x04 \x01(\t\x12(\n\nview_texts\x18\x05 \x03(\x0b\x32\x14.mvindex.v1.ViewText\"P\n\x08ViewText\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x12\n\x05\x62\x65gin\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x10\n\x03\x65nd\x18\x03 \x01(\x04H\x01\x88\x01\x01\x42\x08\n\x06_beginB\x06\n\x04_end\"&\n\x07Vectors\x12\x0b\n\x03\x64im\x18\x01 \x01(\r\x12\x0e\n\x06values\x18\x02 \x01(\x0c\"=\n\x05Views\x12$\n\x07vectors\x18\x01 \x01(\x0b\x32\x13.mvindex.v1.Vectors\x12\x0e\n\x06\x63ounts\x18\x02 \x03(\r\"\x9d\x01\n\nAddRequest\x12\r\n\x05index\x18\x01 \x01(\t\x12\x17\n\x0fidempotency_key\x18\x02 \x01(\t\x12\r\n\x05\x63hunk\x18\x03 \x01(\x04\x12\'\n\tdocuments\x18\x04 \x03(\x0b\x32\x14.mvindex.v1.Document\x12%\n\x05views\x18\x05 \x01(\x0b\x32\x11.mvindex.v1.ViewsH\x00\x88\x01\x01\x42\x08\n\x06_views\"\x8c\x01\n\x0b\x41\x64\x64Response\x12\r\n\x05\x63hunk\x18\x01 \x01(\x04\x12\r\n\x05\x61\x64\x64\x65\x64\x18\x02 \x01(\x04\x12\x10\n\x08replaced\x18\x03 \x01(\x04\x12\x0f\n\x07updated\x18\x04 \x01(\x04\x12\x11\n\tunchanged\x18\x05 \x01(\x04\x12\x13\n\x0bviews_given\x18\x06 \x01(\x04\x12\x14\n\x0cviews_stored\x18\x07 \x01(\x04\"{\n\rDeleteRequest\x12\r\n\x05index\x18\x01 \x01(\t\x12\x0b\n\x03ids\x18\x02 \x03(\t\x12\x18\n\x0b\x66ilter_json\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x17\n\x0fidempotency_key\x18\x04 \x01(\t\x12\x0b\n\x03\x61ll\x18\x05 \x01(\x08\x42\x0e\n\x0c_filter_json\"!\n\x0e\x44\x65leteResponse\x12\x0f\n\x07\x64\x65leted\x18\x01 \x01(\x04\"Z\n\rUpdateRequest\x12\r\n\x05index\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x15\n\rmetadata_json\x18\x03 \x01(\t\x12\x17\n\x0fidempotency_key\x18\x04 \x01(\t\"\x10\n\x0eUpdateResponse\"(\n\nGetRequest\x12\r\n\x05index\x18\x01 \x01(\t\x12\x0b\n\x03ids\x18\x02 \x03(\t\"6\n\x0bGetResponse\x12\'\n\tdocuments\x18\x01 \x03(\x0b\x32\x14.mvindex.v1.Document\"\xc7\x01\n\x0bListRequest\x12\r\n\x05index\x18\x01 \x01(\t\x12\x18\n\x0b\x66ilter_json\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x12\n\x05limit\x18\x03 \x01(\x04H\x01\x88\x01\x01\x12\x12\n\x05\x61\x66ter\x18\x04 \x01(\tH\x02\x88\x01\x01\x12\x1a\n\rafter_ordinal\x18\x05 \x01(\x04H\x03\x88\x01\x01\x12\x15\n\rwith_ordinals\x18\x06 \x01(\x08\x42\x0e\n\x0c_filter_jsonB\x08\n\x06_limitB\x08\n\x06_afterB\x10\n\x0e_after_ordinal\"I\n\x0cListResponse\x12\'\n\tdocuments\x18\x01 \x03(\x0b\x32\x14.mvindex.v1.Document\x12\x10\n\x08ordinals\x18\x02 \x03(\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1amvindex/v1/documents.proto\x12\nmvindex.v1\"t\n\x08\x44ocument\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\r\n\x05title\x18\x03 \x01(\t\x12\x15\n\rmetadata_json\x18\x04 \x01(\t\x12(\n\nview_texts\x18\x05 \x03(\x0b\x32\x14.mvindex.v1.ViewText\"P\n\x08ViewText\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x12\n\x05\x62\x65gin\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x10\n\x03\x65nd\x18\x03 \x01(\x04H\x01\x88\x01\x01\x42\x08\n\x06_beginB\x06\n\x04_end\"&\n\x07Vectors\x12\x0b\n\x03\x64im\x18\x01 \x01(\r\x12\x0e\n\x06values\x18\x02 \x01(\x0c\"L\n\x05Views\x12$\n\x07vectors\x18\x01 \x01(\x0b\x32\x13.mvindex.v1.Vectors\x12\x0e\n\x06\x63ounts\x18\x02 \x03(\r\x12\r\n\x05spans\x18\x03 \x03(\x12\"\x9d\x01\n\nAddRequest\x12\r\n\x05index\x18\x01 \x01(\t\x12\x17\n\x0fidempotency_key\x18\x02 \x01(\t\x12\r\n\x05\x63hunk\x18\x03 \x01(\x04\x12\'\n\tdocuments\x18\x04 \x03(\x0b\x32\x14.mvindex.v1.Document\x12%\n\x05views\x18\x05 \x01(\x0b\x32\x11.mvindex.v1.ViewsH\x00\x88\x01\x01\x42\x08\n\x06_views\"\x8c\x01\n\x0b\x41\x64\x64Response\x12\r\n\x05\x63hunk\x18\x01 \x01(\x04\x12\r\n\x05\x61\x64\x64\x65\x64\x18\x02 \x01(\x04\x12\x10\n\x08replaced\x18\x03 \x01(\x04\x12\x0f\n\x07updated\x18\x04 \x01(\x04\x12\x11\n\tunchanged\x18\x05 \x01(\x04\x12\x13\n\x0bviews_given\x18\x06 \x01(\x04\x12\x14\n\x0cviews_stored\x18\x07 \x01(\x04\"{\n\rDeleteRequest\x12\r\n\x05index\x18\x01 \x01(\t\x12\x0b\n\x03ids\x18\x02 \x03(\t\x12\x18\n\x0b\x66ilter_json\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x17\n\x0fidempotency_key\x18\x04 \x01(\t\x12\x0b\n\x03\x61ll\x18\x05 \x01(\x08\x42\x0e\n\x0c_filter_json\"!\n\x0e\x44\x65leteResponse\x12\x0f\n\x07\x64\x65leted\x18\x01 \x01(\x04\"Z\n\rUpdateRequest\x12\r\n\x05index\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x15\n\rmetadata_json\x18\x03 \x01(\t\x12\x17\n\x0fidempotency_key\x18\x04 \x01(\t\"\x10\n\x0eUpdateResponse\"(\n\nGetRequest\x12\r\n\x05index\x18\x01 \x01(\t\x12\x0b\n\x03ids\x18\x02 \x03(\t\"6\n\x0bGetResponse\x12\'\n\tdocuments\x18\x01 \x03(\x0b\x32\x14.mvindex.v1.Document\"\xc7\x01\n\x0bListRequest\x12\r\n\x05index\x18\x01 \x01(\t\x12\x18\n\x0b\x66ilter_json\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x12\n\x05limit\x18\x03 \x01(\x04H\x01\x88\x01\x01\x12\x12\n\x05\x61\x66ter\x18\x04 \x01(\tH\x02\x88\x01\x01\x12\x1a\n\rafter_ordinal\x18\x05 \x01(\x04H\x03\x88\x01\x01\x12\x15\n\rwith_ordinals\x18\x06 \x01(\x08\x42\x0e\n\x0c_filter_jsonB\x08\n\x06_limitB\x08\n\x06_afterB\x10\n\x0e_after_ordinal\"I\n\x0cListResponse\x12\'\n\tdocuments\x18\x01 \x03(\x0b\x32\x14.mvindex.v1.Document\x12\x10\n\x08ordinals\x18\x02 \x03(\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,25 +38,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_VECTORS']._serialized_start=242
   _globals['_VECTORS']._serialized_end=280
   _globals['_VIEWS']._serialized_start=282
-  _globals['_VIEWS']._serialized_end=343
-  _globals['_ADDREQUEST']._serialized_start=346
-  _globals['_ADDREQUEST']._serialized_end=503
-  _globals['_ADDRESPONSE']._serialized_start=506
-  _globals['_ADDRESPONSE']._serialized_end=646
-  _globals['_DELETEREQUEST']._serialized_start=648
-  _globals['_DELETEREQUEST']._serialized_end=771
-  _globals['_DELETERESPONSE']._serialized_start=773
-  _globals['_DELETERESPONSE']._serialized_end=806
-  _globals['_UPDATEREQUEST']._serialized_start=808
-  _globals['_UPDATEREQUEST']._serialized_end=898
-  _globals['_UPDATERESPONSE']._serialized_start=900
-  _globals['_UPDATERESPONSE']._serialized_end=916
-  _globals['_GETREQUEST']._serialized_start=918
-  _globals['_GETREQUEST']._serialized_end=958
-  _globals['_GETRESPONSE']._serialized_start=960
-  _globals['_GETRESPONSE']._serialized_end=1014
-  _globals['_LISTREQUEST']._serialized_start=1017
-  _globals['_LISTREQUEST']._serialized_end=1216
-  _globals['_LISTRESPONSE']._serialized_start=1218
-  _globals['_LISTRESPONSE']._serialized_end=1291
+  _globals['_VIEWS']._serialized_end=358
+  _globals['_ADDREQUEST']._serialized_start=361
+  _globals['_ADDREQUEST']._serialized_end=518
+  _globals['_ADDRESPONSE']._serialized_start=521
+  _globals['_ADDRESPONSE']._serialized_end=661
+  _globals['_DELETEREQUEST']._serialized_start=663
+  _globals['_DELETEREQUEST']._serialized_end=786
+  _globals['_DELETERESPONSE']._serialized_start=788
+  _globals['_DELETERESPONSE']._serialized_end=821
+  _globals['_UPDATEREQUEST']._serialized_start=823
+  _globals['_UPDATEREQUEST']._serialized_end=913
+  _globals['_UPDATERESPONSE']._serialized_start=915
+  _globals['_UPDATERESPONSE']._serialized_end=931
+  _globals['_GETREQUEST']._serialized_start=933
+  _globals['_GETREQUEST']._serialized_end=973
+  _globals['_GETRESPONSE']._serialized_start=975
+  _globals['_GETRESPONSE']._serialized_end=1029
+  _globals['_LISTREQUEST']._serialized_start=1032
+  _globals['_LISTREQUEST']._serialized_end=1231
+  _globals['_LISTRESPONSE']._serialized_start=1233
+  _globals['_LISTRESPONSE']._serialized_end=1306
 # @@protoc_insertion_point(module_scope)

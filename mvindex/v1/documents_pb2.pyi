@@ -39,12 +39,14 @@ class Vectors(_message.Message):
     def __init__(self, dim: _Optional[int] = ..., values: _Optional[bytes] = ...) -> None: ...
 
 class Views(_message.Message):
-    __slots__ = ("vectors", "counts")
+    __slots__ = ("vectors", "counts", "spans")
     VECTORS_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
+    SPANS_FIELD_NUMBER: _ClassVar[int]
     vectors: Vectors
     counts: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, vectors: _Optional[_Union[Vectors, _Mapping]] = ..., counts: _Optional[_Iterable[int]] = ...) -> None: ...
+    spans: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, vectors: _Optional[_Union[Vectors, _Mapping]] = ..., counts: _Optional[_Iterable[int]] = ..., spans: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class AddRequest(_message.Message):
     __slots__ = ("index", "idempotency_key", "chunk", "documents", "views")

@@ -71,7 +71,7 @@ class Fields(_message.Message):
     def __init__(self, names: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SearchRequest(_message.Message):
-    __slots__ = ("index", "texts", "vectors", "top_k", "filter_json", "scoring", "temperature", "exact", "candidates", "mode", "fusion", "weights", "terms", "fields", "operators", "combine", "shard")
+    __slots__ = ("index", "texts", "vectors", "top_k", "filter_json", "scoring", "temperature", "exact", "candidates", "mode", "fusion", "weights", "terms", "fields", "operators", "combine", "shard", "offset", "cursor", "positives", "negatives", "citations", "context", "max_chars", "diversity")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     TEXTS_FIELD_NUMBER: _ClassVar[int]
     VECTORS_FIELD_NUMBER: _ClassVar[int]
@@ -89,6 +89,14 @@ class SearchRequest(_message.Message):
     OPERATORS_FIELD_NUMBER: _ClassVar[int]
     COMBINE_FIELD_NUMBER: _ClassVar[int]
     SHARD_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    POSITIVES_FIELD_NUMBER: _ClassVar[int]
+    NEGATIVES_FIELD_NUMBER: _ClassVar[int]
+    CITATIONS_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    MAX_CHARS_FIELD_NUMBER: _ClassVar[int]
+    DIVERSITY_FIELD_NUMBER: _ClassVar[int]
     index: str
     texts: Texts
     vectors: _documents_pb2.Vectors
@@ -106,7 +114,15 @@ class SearchRequest(_message.Message):
     operators: bool
     combine: Combine
     shard: ShardSearch
-    def __init__(self, index: _Optional[str] = ..., texts: _Optional[_Union[Texts, _Mapping]] = ..., vectors: _Optional[_Union[_documents_pb2.Vectors, _Mapping]] = ..., top_k: _Optional[int] = ..., filter_json: _Optional[str] = ..., scoring: _Optional[_Union[Scoring, str]] = ..., temperature: _Optional[float] = ..., exact: _Optional[bool] = ..., candidates: _Optional[int] = ..., mode: _Optional[_Union[Mode, str]] = ..., fusion: _Optional[_Union[Fusion, str]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., terms: _Optional[_Union[Texts, _Mapping]] = ..., fields: _Optional[_Union[Fields, _Mapping]] = ..., operators: _Optional[bool] = ..., combine: _Optional[_Union[Combine, str]] = ..., shard: _Optional[_Union[ShardSearch, _Mapping]] = ...) -> None: ...
+    offset: int
+    cursor: str
+    positives: _containers.RepeatedScalarFieldContainer[str]
+    negatives: _containers.RepeatedScalarFieldContainer[str]
+    citations: int
+    context: int
+    max_chars: int
+    diversity: float
+    def __init__(self, index: _Optional[str] = ..., texts: _Optional[_Union[Texts, _Mapping]] = ..., vectors: _Optional[_Union[_documents_pb2.Vectors, _Mapping]] = ..., top_k: _Optional[int] = ..., filter_json: _Optional[str] = ..., scoring: _Optional[_Union[Scoring, str]] = ..., temperature: _Optional[float] = ..., exact: _Optional[bool] = ..., candidates: _Optional[int] = ..., mode: _Optional[_Union[Mode, str]] = ..., fusion: _Optional[_Union[Fusion, str]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., terms: _Optional[_Union[Texts, _Mapping]] = ..., fields: _Optional[_Union[Fields, _Mapping]] = ..., operators: _Optional[bool] = ..., combine: _Optional[_Union[Combine, str]] = ..., shard: _Optional[_Union[ShardSearch, _Mapping]] = ..., offset: _Optional[int] = ..., cursor: _Optional[str] = ..., positives: _Optional[_Iterable[str]] = ..., negatives: _Optional[_Iterable[str]] = ..., citations: _Optional[int] = ..., context: _Optional[int] = ..., max_chars: _Optional[int] = ..., diversity: _Optional[float] = ...) -> None: ...
 
 class ShardSearch(_message.Message):
     __slots__ = ("counts", "all_candidates", "num_shards")
@@ -155,7 +171,14 @@ class SearchResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[SearchResult, _Mapping]]] = ...) -> None: ...
 
 class SearchResult(_message.Message):
-    __slots__ = ("hits", "exact", "short_by", "rounds", "missing_shards", "mode", "ordinals", "allowed", "view_hits")
+    __slots__ = ("hits", "exact", "short_by", "rounds", "missing_shards", "mode", "ordinals", "allowed", "view_hits", "next", "duplicates_of")
+    class DuplicatesOfEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     HITS_FIELD_NUMBER: _ClassVar[int]
     EXACT_FIELD_NUMBER: _ClassVar[int]
     SHORT_BY_FIELD_NUMBER: _ClassVar[int]
@@ -165,6 +188,8 @@ class SearchResult(_message.Message):
     ORDINALS_FIELD_NUMBER: _ClassVar[int]
     ALLOWED_FIELD_NUMBER: _ClassVar[int]
     VIEW_HITS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    DUPLICATES_OF_FIELD_NUMBER: _ClassVar[int]
     hits: _containers.RepeatedCompositeFieldContainer[Hit]
     exact: bool
     short_by: int
@@ -174,7 +199,9 @@ class SearchResult(_message.Message):
     ordinals: _containers.RepeatedScalarFieldContainer[int]
     allowed: int
     view_hits: ViewHits
-    def __init__(self, hits: _Optional[_Iterable[_Union[Hit, _Mapping]]] = ..., exact: _Optional[bool] = ..., short_by: _Optional[int] = ..., rounds: _Optional[int] = ..., missing_shards: _Optional[_Iterable[int]] = ..., mode: _Optional[_Union[Mode, str]] = ..., ordinals: _Optional[_Iterable[int]] = ..., allowed: _Optional[int] = ..., view_hits: _Optional[_Union[ViewHits, _Mapping]] = ...) -> None: ...
+    next: str
+    duplicates_of: _containers.ScalarMap[str, str]
+    def __init__(self, hits: _Optional[_Iterable[_Union[Hit, _Mapping]]] = ..., exact: _Optional[bool] = ..., short_by: _Optional[int] = ..., rounds: _Optional[int] = ..., missing_shards: _Optional[_Iterable[int]] = ..., mode: _Optional[_Union[Mode, str]] = ..., ordinals: _Optional[_Iterable[int]] = ..., allowed: _Optional[int] = ..., view_hits: _Optional[_Union[ViewHits, _Mapping]] = ..., next: _Optional[str] = ..., duplicates_of: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class ViewHits(_message.Message):
     __slots__ = ("scores", "lowest", "limit")
@@ -195,7 +222,7 @@ class Span(_message.Message):
     def __init__(self, begin: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
 class Hit(_message.Message):
-    __slots__ = ("document", "score", "slot", "span", "snippet", "components", "citation")
+    __slots__ = ("document", "score", "slot", "span", "snippet", "components", "citation", "citations")
     DOCUMENT_FIELD_NUMBER: _ClassVar[int]
     SCORE_FIELD_NUMBER: _ClassVar[int]
     SLOT_FIELD_NUMBER: _ClassVar[int]
@@ -203,6 +230,7 @@ class Hit(_message.Message):
     SNIPPET_FIELD_NUMBER: _ClassVar[int]
     COMPONENTS_FIELD_NUMBER: _ClassVar[int]
     CITATION_FIELD_NUMBER: _ClassVar[int]
+    CITATIONS_FIELD_NUMBER: _ClassVar[int]
     document: _documents_pb2.Document
     score: float
     slot: int
@@ -210,10 +238,11 @@ class Hit(_message.Message):
     snippet: str
     components: _containers.RepeatedCompositeFieldContainer[Component]
     citation: Citation
-    def __init__(self, document: _Optional[_Union[_documents_pb2.Document, _Mapping]] = ..., score: _Optional[float] = ..., slot: _Optional[int] = ..., span: _Optional[_Union[Span, _Mapping]] = ..., snippet: _Optional[str] = ..., components: _Optional[_Iterable[_Union[Component, _Mapping]]] = ..., citation: _Optional[_Union[Citation, _Mapping]] = ...) -> None: ...
+    citations: _containers.RepeatedCompositeFieldContainer[Citation]
+    def __init__(self, document: _Optional[_Union[_documents_pb2.Document, _Mapping]] = ..., score: _Optional[float] = ..., slot: _Optional[int] = ..., span: _Optional[_Union[Span, _Mapping]] = ..., snippet: _Optional[str] = ..., components: _Optional[_Iterable[_Union[Component, _Mapping]]] = ..., citation: _Optional[_Union[Citation, _Mapping]] = ..., citations: _Optional[_Iterable[_Union[Citation, _Mapping]]] = ...) -> None: ...
 
 class Citation(_message.Message):
-    __slots__ = ("text", "start", "end", "why", "file", "page", "line", "end_line")
+    __slots__ = ("text", "start", "end", "why", "file", "page", "line", "end_line", "before", "after")
     class WhyEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -229,6 +258,8 @@ class Citation(_message.Message):
     PAGE_FIELD_NUMBER: _ClassVar[int]
     LINE_FIELD_NUMBER: _ClassVar[int]
     END_LINE_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     text: str
     start: int
     end: int
@@ -237,7 +268,9 @@ class Citation(_message.Message):
     page: int
     line: int
     end_line: int
-    def __init__(self, text: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., why: _Optional[_Mapping[str, float]] = ..., file: _Optional[str] = ..., page: _Optional[int] = ..., line: _Optional[int] = ..., end_line: _Optional[int] = ...) -> None: ...
+    before: str
+    after: str
+    def __init__(self, text: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., why: _Optional[_Mapping[str, float]] = ..., file: _Optional[str] = ..., page: _Optional[int] = ..., line: _Optional[int] = ..., end_line: _Optional[int] = ..., before: _Optional[str] = ..., after: _Optional[str] = ...) -> None: ...
 
 class Component(_message.Message):
     __slots__ = ("name", "rank", "score", "contribution")

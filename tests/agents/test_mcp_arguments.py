@@ -37,12 +37,16 @@ def call(tmp_path):
 @pytest.mark.parametrize(
     ("tool", "arguments", "message"),
     [
-        ("search", {"query": "x", "limit": 3}, "search: expected arguments of query, top_k, filter, got 'limit'"),
+        (
+            "search",
+            {"query": "x", "limit": 3},
+            "search: expected arguments of query, top_k, filter, .*, got 'limit'",
+        ),
         ("read", {"doc_id": "a"}, "read: expected arguments of id, start, end, got 'doc_id'"),
         ("sources", {"all": True}, "sources: expected arguments of none, got 'all'"),
         ("add", {"documents": [], "overwrite": 1}, "add: expected arguments of documents, got 'overwrite'"),
         ("search", {"query": "x", "top_k": 0}, "search: top_k: Input should be greater than or equal to 1, got 0"),
-        ("search", {}, "search: query: Field required, got {}"),
+        ("search", {}, "Error executing tool search: the query is empty; expected a text"),
         ("add", {"documents": [{"text": "x", "name": "y"}]}, "add: documents.0.name: .*, got 'y'"),
     ],
 )

@@ -97,7 +97,7 @@ class Watcher:
         """The version of a snapshot, which is sound and whole."""
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder) / "copy.mvx"
-            index.snapshot(copy)
+            index.admin.snapshot(copy)
             self.verified(copy)
             with self.opened(copy) as fresh:
                 return self.look(fresh)

@@ -27,7 +27,7 @@ class EmbeddedContract(IndexContract):
         return index
 
     def settle(self, index):
-        index.build(kind=self.kind)
+        index.admin.build(kind=self.kind)
 
 
 class TestNumpyScan(EmbeddedContract):
@@ -163,7 +163,7 @@ def test_hnsw_finds_most_of_what_brute_force_finds(tmp_path):
     views /= np.linalg.norm(views, axis=2, keepdims=True)
     with mvindex.create(tmp_path / "recall.mvx", dim=32) as index:
         index.add_views([Document(str(n), "x") for n in range(len(views))], views)
-        index.build(kind="hnsw")
+        index.admin.build(kind="hnsw")
         queries = rng.standard_normal((40, 32)).astype(np.float32)
         found = [{hit.id for hit in result.hits} for result in index.search(queries, top_k=10)]
         true = [{hit.id for hit in result.hits} for result in index.search(queries, top_k=10, exact=True)]

@@ -88,7 +88,7 @@ def test_a_snapshot_taken_beside_a_writer_is_one_state(tmp_path):
         version = rounds.version
         # The first stretches are of the engine, which a snapshot takes as it then is.
         told = []
-        other.snapshot(tmp_path / "copy.mvx", lambda size: told.append(size) or len(told) > 2 and rounds.round())
+        other.admin.snapshot(tmp_path / "copy.mvx", lambda size: told.append(size) or len(told) > 2 and rounds.round())
         assert rounds.version > version and rounds.done["compactions"]
         with mvindex.open(tmp_path / "copy.mvx") as copy:
             search_engine_of(copy).use_scan(NumpyScan)
@@ -115,13 +115,13 @@ WRITES = {
     "add": lambda index: index.add([mvindex.Document("new", "text")]),
     "add_views": lambda index: index.add_views([mvindex.Document("new", "text")], np.ones((1, 2))),
     "update": lambda index: index.update("mine", metadata={"lang": "de"}),
-    "build of exact": lambda index: index.build("exact"),
-    "build of flat": lambda index: index.build("flat"),
-    "build of hnsw": lambda index: index.build("hnsw"),
+    "build of exact": lambda index: index.admin.build("exact"),
+    "build of flat": lambda index: index.admin.build("flat"),
+    "build of hnsw": lambda index: index.admin.build("hnsw"),
     "delete by ids": lambda index: index.delete(ids="mine"),
     "delete by filter": lambda index: index.delete(filter={"lang": "en"}),
     "delete of nothing": lambda index: index.delete(ids="nobody"),
-    "compact": lambda index: index.compact(),
+    "compact": lambda index: index.admin.compact(),
 }
 
 

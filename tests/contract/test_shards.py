@@ -3,7 +3,7 @@
 import mvindex
 from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.index import search_engine_of
-from mvindex.testing import IndexContract
+from mvindex.testing import HybridContract, IndexContract
 
 
 class TestShards(IndexContract):
@@ -28,11 +28,16 @@ class TestManyShards(IndexContract):
 
 class TestShardsFlat(TestShards):
     def settle(self, index):
-        index.build(kind="flat")
+        index.admin.build(kind="flat")
 
 
 class TestShardsIvfPq(TestShards):
     is_exact = False
 
     def settle(self, index):
-        index.build(kind="ivf-pq")
+        index.admin.build(kind="ivf-pq")
+
+
+class TestShardsHybrid(HybridContract):
+    def open_index(self, tmp_path):
+        return mvindex.create(tmp_path / "contract.mvx", dim=self.dim, lexical=self.lexical, shards=3)

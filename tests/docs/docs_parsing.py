@@ -112,7 +112,11 @@ def stop_when_parsed(parse_args):
 
 def read_pip(args):
     """Check that the extras and the constraints file exist in the project."""
-    assert args[0] == "install", args
+    assert args[0] in ("install", "wheel"), args
+    args = [word for word in args if word != "--no-index"]
+    for option in ("-w", "--find-links"):
+        if option in args:
+            del args[args.index(option) : args.index(option) + 2]
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     extras = set(re.findall(r"^([\w-]+) = \[", text.split("[project.optional-dependencies]")[1].split("\n[")[0], re.M))
     for word in args[1:]:

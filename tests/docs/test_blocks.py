@@ -20,7 +20,7 @@ else:
     tomllib = pytest.importorskip("tomli")
 
 # What is only shown, and how it is read.
-SHOWN = {"text": str, "json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}
+SHOWN = {"text": str, "proto": str, "json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}
 # Pages that speak of indexes which are there already: copies of one that holds corpus.tsv.
 INDEXES = {
     "docs/for-agents.md": ("corpus.mvx",),

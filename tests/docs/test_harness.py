@@ -77,7 +77,7 @@ def test_comments_behind_prints_must_be_printed_in_their_order():
     [
         "mvindex ingest a.tsv --index a.mvx --dtype fp32 --shards 2 > out.txt &",
         "OMP_NUM_THREADS=1 python bench/search.py --documents 10 \\\n    --threads 2",
-        "pip install -c constraints.txt '.[all]' && pip install 'mvindex[server,eval]'",
+        "pip install -c constraints.txt '.[all]' && pip install 'mvindex[server,reports]'",
         "make demo   # all of it",
         "sh bench/nightly.sh",
     ],

@@ -17,6 +17,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 import mvindex
+from mvindex.engines import extend
 from mvindex.ingest import IngestHooks, pipeline
 from tests.durability.documents import DIM, SentenceViews, State, doc_id, document, given_views
 from tests.helpers import lexical_reference
@@ -62,8 +63,11 @@ class Operation:
 
 
 def small_chunks() -> None:
-    """Make this process and its children commit every eight documents, so that small runs have many chunks."""
-    pipeline.CHUNK_DOCUMENTS = CHUNK
+    """Make this process and its children commit every eight documents, so that small runs have many chunks.
+
+    A graph takes in as few.
+    """
+    pipeline.CHUNK_DOCUMENTS = extend.LEAST_DOCUMENTS = CHUNK
 
 
 def ignore(state: int) -> None:
@@ -105,7 +109,7 @@ def made_of(*parts: list[mvindex.Document], kind: str | None = None, then: Call 
             for number, part in enumerate(parts):
                 index.add(part)
                 if kind is not None and number == 0:
-                    index.build(kind=kind)
+                    index.admin.build(kind=kind)
             if then is not None:
                 then(index)
 
@@ -182,7 +186,7 @@ def _copying(call: Callable[[Path, Path], object]) -> Run:
 
 def _snapshot(path: Path, target: Path) -> None:
     with mvindex.open(path) as index:
-        index.snapshot(target)
+        index.admin.snapshot(target)
 
 
 class _Disk(LocalFileSystem):
@@ -201,7 +205,7 @@ fsspec.register_implementation("disk", _Disk, clobber=True)
 def _start_of_upload(folder: Path) -> None:
     made_of(_FIRST, _SECOND, kind="flat")(folder)
     with mvindex.open(folder / INDEX) as index:
-        index.snapshot(f"disk://{folder / UPLOAD}")
+        index.admin.snapshot(f"disk://{folder / UPLOAD}")
 
 
 def _restore_upload(path: Path, target: Path) -> None:
@@ -224,6 +228,7 @@ _UPDATES = [(number, {"group": 9, "version": 1, "step": number}) for number in (
 _SECOND = documents(4, 12, version=2)
 _AGED = _START.added(_SECOND)
 _THIN = _AGED.without(range(12, 20))
+_THIN_GRAPH = _START.added(_SECOND[:7]).without(range(12, 16))
 # Documents of few terms, some of them replaced, and new ones.
 _TERMS, _NEW_TERMS = lexical_reference.corpus(12, seed=1)[0], lexical_reference.corpus(16, seed=2)[0][8:]
 _LEXICAL = [State().added(_TERMS, "fp16"), State().added(_TERMS, "fp16").added(_NEW_TERMS[:4], "fp16")]
@@ -234,6 +239,9 @@ _LEXICAL += [_LEXICAL[4].added(_NEW_TERMS, "fp16")]
 OPERATIONS = {
     "ingest into a new index": Operation(start=None, run=_create_and_add, states=[None, *_states_of(State(), _FIRST)]),
     "ingest more": Operation(start=made_of(_FEW, kind="flat"), run=_adding(_MORE), states=_states_of(_TWELVE, _MORE)),
+    "ingest more beside a graph": Operation(
+        start=made_of(_FEW, kind="graph"), run=_adding(_MORE), states=_states_of(_TWELVE, _MORE)
+    ),
     "add given views": Operation(
         start=_start_of_vectors,
         run=_add_vectors,
@@ -264,42 +272,48 @@ OPERATIONS = {
         start=_start_of_lexical,
         run=calling(
             _adding_vectors(_NEW_TERMS[:4]),
-            lambda index: index.enable_lexical("unicode"),
+            lambda index: index.admin.enable_lexical("unicode"),
             lambda index: index.delete(ids=["d1", "d5"]),
-            mvindex.Index.compact,
+            lambda index: index.admin.compact(),
             _adding_vectors(_NEW_TERMS),
         ),
         states=_LEXICAL,
     ),
     "build flat": Operation(
-        start=made_of(_FIRST), run=calling(lambda index: index.build(kind="flat")), states=[_START, _START]
+        start=made_of(_FIRST), run=calling(lambda index: index.admin.build(kind="flat")), states=[_START, _START]
     ),
     "build hnsw over flat": Operation(
         start=made_of(_FIRST, _SECOND, kind="flat"),
-        run=calling(lambda index: index.build(kind="hnsw")),
+        run=calling(lambda index: index.admin.build(kind="hnsw")),
         states=[_AGED, _AGED],
         has_reader=True,
     ),
     "build exact": Operation(
         start=made_of(_FIRST, kind="hnsw"),
-        run=calling(lambda index: index.build(kind="exact")),
+        run=calling(lambda index: index.admin.build(kind="exact")),
         states=[_START, _START],
     ),
     "compact": Operation(
         start=made_of(_FIRST, _SECOND, then=_deleting(range(12, 20))),
-        run=calling(mvindex.Index.compact),
+        run=calling(lambda index: index.admin.compact()),
         states=[_THIN, _THIN],
     ),
     "compact with flat, beside a reader": Operation(
         start=made_of(_FIRST, _SECOND, kind="flat", then=_deleting(range(12, 20))),
-        run=calling(mvindex.Index.compact),
+        run=calling(lambda index: index.admin.compact()),
         states=[_THIN, _THIN],
         has_reader=True,
     ),
     "compact with hnsw": Operation(
         start=made_of(_FIRST, _SECOND, kind="hnsw", then=_deleting(range(12, 20))),
-        run=calling(mvindex.Index.compact),
+        run=calling(lambda index: index.admin.compact()),
         states=[_THIN, _THIN],
+    ),
+    "compact a graph that lacks documents": Operation(
+        start=made_of(_FIRST, _SECOND[:7], kind="graph", then=_deleting(range(12, 16))),
+        run=calling(lambda index: index.admin.compact()),
+        states=[_THIN_GRAPH, _THIN_GRAPH],
+        has_reader=True,
     ),
     "snapshot": Operation(
         start=made_of(_FIRST, _SECOND, kind="flat"),

@@ -42,7 +42,7 @@ def main():
             report = mvindex.restore(options.source, options.target, step)
         else:
             with mvindex.open(options.source) as index:
-                report = index.snapshot(options.target, step)
+                report = index.admin.snapshot(options.target, step)
         outcome = {"documents": report.documents}
     except (MvindexError, MemoryError) as err:
         outcome = {"error": type(err).__name__, "message": str(err)}

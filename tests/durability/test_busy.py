@@ -10,7 +10,7 @@ import pytest
 
 import mvindex
 from mvindex.errors import StoreError
-from mvindex.store import catalog
+from mvindex.store import connections
 
 SHELL = (
     "import sqlite3, sys\n"
@@ -28,7 +28,7 @@ def path(tmp_path, monkeypatch):
     """An index of ten documents, with a wait of a fifth of a second for its catalog."""
     with mvindex.create(tmp_path / "x.mvx", dim=4) as index:
         index.add_views([mvindex.Document(str(n), f"text {n}") for n in range(10)], np.eye(10, 4) + 0.25)
-    monkeypatch.setattr(catalog, "_BUSY_TIMEOUT_MS", WAIT_MS)
+    monkeypatch.setattr(connections, "_BUSY_TIMEOUT_MS", WAIT_MS)
     return tmp_path / "x.mvx"
 
 
@@ -54,7 +54,7 @@ WRITES = {
     "replace": lambda index: index.add_views(*new("3")),
     "delete": lambda index: index.delete(ids="3"),
     "update": lambda index: index.update("3", metadata={"a": 1}),
-    "build": lambda index: index.build(kind="flat"),
+    "build": lambda index: index.admin.build(kind="flat"),
 }
 
 
@@ -79,14 +79,14 @@ def test_readers_do_not_wait_for_a_forgotten_writer(path, tmp_path):
         assert len(before.search(np.ones(4), top_k=20).hits) == 10 and not before.refresh()
         with mvindex.open(path) as index:
             assert index.get("3").text == "text 3"
-            assert index.snapshot(tmp_path / "s.mvx").documents == 10
+            assert index.admin.snapshot(tmp_path / "s.mvx").documents == 10
         assert mvindex.verify(path).is_sound
     with mvindex.open(path) as index:
         assert len(index) == 10
 
 
 def test_a_writer_that_waits_long_enough_goes_on(path, monkeypatch):
-    monkeypatch.setattr(catalog, "_BUSY_TIMEOUT_MS", 30_000)
+    monkeypatch.setattr(connections, "_BUSY_TIMEOUT_MS", 30_000)
     file = path / "generation-000001" / "catalog.sqlite"
     command = [sys.executable, "-c", SHELL.replace("sys.stdin.read()", "__import__('time').sleep(0.5)"), str(file)]
     with subprocess.Popen([*command, "BEGIN IMMEDIATE"], stdout=subprocess.PIPE, text=True) as shell:
@@ -102,7 +102,7 @@ def test_a_forgotten_reader_keeps_the_log_and_blocks_no_writer(path):
         with mvindex.open(path) as index:
             for number in range(5):
                 index.add_views(*new("3", f"text {number}"))
-            assert index.compact().dropped == 5
+            assert index.admin.compact().dropped == 5
             assert index.get("3").text == "text 4"
     with mvindex.open(path) as index:
         index.delete(ids="4")

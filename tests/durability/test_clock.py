@@ -26,7 +26,7 @@ def test_files_may_get_any_time_between_two_openings(tmp_path):
     path = tmp_path / "i.mvx"
     with mvindex.create(path, dim=4) as index:
         index.add_views([mvindex.Document(str(number), "text 0") for number in range(8)], np.eye(8, 4) + 0.25)
-        index.build("flat")
+        index.admin.build("flat")
     with mvindex.open(path) as kept:
         for number, time_s in enumerate((0, 4_000_000_000, -DAY_S, 1_700_000_000, 1_600_000_000), start=1):
             set_times(path, time_s)
@@ -35,7 +35,7 @@ def test_files_may_get_any_time_between_two_openings(tmp_path):
                 assert index.get("3").text == f"text {number - 1}"
                 index.add_views([mvindex.Document("3", f"text {number}")], np.full((1, 1, 4), number))
                 set_times(path, -time_s)
-                assert index.compact().dropped == 1
+                assert index.admin.compact().dropped == 1
             assert kept.refresh() and kept.get("3").text == f"text {number}"
             assert kept.search(np.ones(4), top_k=1).hits[0].id == "3"
 
@@ -69,14 +69,15 @@ def test_no_more_of_the_clock_is_read_than_is_tested_here():
     # back only makes it be read again (encoder/checkpoint/test_hashes.py). Of the cache of encoders, what was left
     # behind is removed by its age. A file of copies is mapped anew when its time is another; its blocks are compared
     # with the views either way. A sync remembers a file by size, times and inode once the clock shows that they are
-    # settled: a clock that goes back only makes it be read again. A date in an endpoint's Retry-After bounds one
-    # wait. A dated snapshot is named later than every other of its place, whatever the clock says
-    # (tests/unit/maintenance/test_backups.py).
+    # settled: a clock that goes back only makes it be read again; so does the index of grep. A date in an endpoint's
+    # Retry-After bounds one wait. A dated snapshot is named later than every other of its place, whatever the clock
+    # says (tests/unit/maintenance/test_backups.py).
     assert found == {
         "backups.py",
         "cache.py",
-        "catalog.py",
+        "connections.py",
         "copies_file.py",
+        "hidden.py",
         "hashes.py",
         "http.py",
         "import_.py",

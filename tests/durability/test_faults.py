@@ -206,17 +206,18 @@ def large(tmp_path_factory):
     return path
 
 
+# A test run in the background may ignore SIGINT, and its children with it.
+HEARS_CTRL_C = (
+    "import runpy, signal\n"
+    "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    "runpy.run_module('mvindex', run_name='__main__', alter_sys=True)"
+)
+
+
 def sent_while_writing(number, arguments, path, copy):
     """Send the signal to the command once it has begun to write; return its status and its stderr."""
-    command = [sys.executable, "-m", "mvindex", *arguments, "--index", str(path)]
-    # A test run in the background may ignore SIGINT.
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    ) as process:
+    command = [sys.executable, "-c", HEARS_CTRL_C, *arguments, "--index", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         while process.poll() is None and not has_begun(process.pid, path, copy):
             time.sleep(0.001)
         process.send_signal(number)

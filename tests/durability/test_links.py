@@ -113,7 +113,7 @@ def test_an_index_is_found_through_a_link_to_its_directory(path, tmp_path):
     (tmp_path / "link.mvx").symlink_to(path)
     with mvindex.open(tmp_path / "link.mvx") as index:
         assert index.delete(ids="1") == 1
-        assert index.compact().dropped == 2
+        assert index.admin.compact().dropped == 2
     assert mvindex.verify(path).documents == 3 and (tmp_path / "link.mvx").is_symlink()
 
 
@@ -125,7 +125,7 @@ def test_no_copy_is_written_through_a_link(is_there, path, tmp_path):
     target = tmp_path / "copy.mvx"
     target.symlink_to(outside)
     with mvindex.open(path) as index:
-        for call in (lambda: index.snapshot(target), lambda: mvindex.salvage(path, target)):
+        for call in (lambda: index.admin.snapshot(target), lambda: mvindex.salvage(path, target)):
             with pytest.raises((ConfigError, StoreError), match="copy.mvx"):
                 call()
     with pytest.raises((ConfigError, StoreError), match="copy.mvx"):

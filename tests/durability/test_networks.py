@@ -99,8 +99,8 @@ WRITES = {
     "delete": on_index(lambda index: index.delete(ids="1")),
     "delete by filter": on_index(lambda index: index.delete(filter={"n": {"gte": 3}})),
     "update": on_index(lambda index: index.update("1", metadata={"n": 9})),
-    "build": on_index(lambda index: index.build(kind="exact")),
-    "compact": on_index(lambda index: index.compact()),
+    "build": on_index(lambda index: index.admin.build(kind="exact")),
+    "compact": on_index(lambda index: index.admin.compact()),
 }
 
 
@@ -124,7 +124,7 @@ def test_an_index_there_is_read_verified_and_copied_away(shared, tmp_path):
     with mvindex.open(shared / "a.mvx") as index:
         assert [hit.id for hit in index.search([1, 0, 0, 0], top_k=1).hits] == ["0"]
         assert index.get("3").text == "text 3" and not index.refresh()
-        index.snapshot(tmp_path / "local.mvx")
+        index.admin.snapshot(tmp_path / "local.mvx")
     assert mvindex.verify(shared / "a.mvx").is_sound
     assert mvindex.salvage(shared / "a.mvx", tmp_path / "saved.mvx").documents == 7
     with mvindex.open(tmp_path / "local.mvx") as index:
@@ -134,7 +134,7 @@ def test_an_index_there_is_read_verified_and_copied_away(shared, tmp_path):
 def test_a_backup_may_be_written_there_and_read(shared, tmp_path):
     """One process writes it under its own name and renames it: its locks exclude no other."""
     with mvindex.open(shared / "a.mvx") as index:
-        index.snapshot(shared / "backup.mvx")
+        index.admin.snapshot(shared / "backup.mvx")
     mvindex.salvage(shared / "a.mvx", shared / "saved.mvx")
     assert sorted(os.listdir(shared)) == ["a.mvx", "backup.mvx", "saved.mvx"]
     for name in ("backup.mvx", "saved.mvx"):

@@ -37,7 +37,7 @@ def path(tmp_path):
     views = np.random.default_rng(0).standard_normal((NUM_DOCUMENTS, 1, DIM))
     with mvindex.create(tmp_path / "i.mvx", dim=DIM) as index:
         index.add_views([mvindex.Document(str(number), "t") for number in range(NUM_DOCUMENTS)], views)
-        index.build("flat")
+        index.admin.build("flat")
     return tmp_path / "i.mvx"
 
 
@@ -61,9 +61,9 @@ def test_writing_compacting_copying_and_verifying_keep_nothing_open(path, tmp_pa
         with mvindex.open(path) as index:
             index.add_views([mvindex.Document("3", f"text {number}")], np.full((1, 1, DIM), number + 1.0))
             index.update("4", metadata={"number": number})
-            index.build(("flat", "hnsw", "exact")[number % 3])
-            assert index.compact().dropped == 1
-            index.snapshot(tmp_path / f"{number}.mvx")
+            index.admin.build(("flat", "hnsw", "exact")[number % 3])
+            assert index.admin.compact().dropped == 1
+            index.admin.snapshot(tmp_path / f"{number}.mvx")
         assert mvindex.verify(path).is_sound
         mvindex.salvage(path, tmp_path / f"saved-{number}.mvx")
 
@@ -80,7 +80,7 @@ def test_an_index_that_stays_open_keeps_no_more_after_forty_changes_than_after_o
         def change(number):
             index.add_views([mvindex.Document("3", f"text {number}")], np.full((1, 1, DIM), number + 1.0))
             if number % 10 == 0:
-                index.compact()
+                index.admin.compact()
             assert reader.refresh() and reader.search(np.ones(DIM), top_k=1).hits
             assert reader.get("3").text == f"text {number}"
 

@@ -16,7 +16,7 @@ from mvindex.errors import StoreError
 from mvindex.maintenance.backups import backup_names
 from tests.durability.processes import KILLED, ROOT
 
-pytest.importorskip("aiohttp", reason="NOT RUN: needs aiohttp (the extra remote)")
+pytest.importorskip("aiohttp", reason="NOT RUN: needs aiohttp (the extra files)")
 
 from tests.helpers.file_server import serve_folder  # noqa: E402 - needs aiohttp
 from tests.helpers.s3_server import s3_bucket  # noqa: E402 - as the line before
@@ -31,7 +31,7 @@ def folder(tmp_path_factory):
     views = np.random.default_rng(0).standard_normal((3000, 4, 256)).astype(np.float32)
     with mvindex.create(folder / "a.mvx", dim=256) as index:
         index.add_views([mvindex.Document(f"d{n}", f"text {n}") for n in range(3000)], views)
-        index.build("flat")
+        index.admin.build("flat")
     return folder
 
 
@@ -98,8 +98,8 @@ def test_a_restore_that_is_short_of_memory_is_whole_or_not_there(folder, kind, t
     """The limit is of the address space, in which views are mapped."""
     found = set()
     with mvindex.open(folder / "a.mvx") as index:
-        index.snapshot(tmp_path / "snapshot")
-        index.snapshot(f"memory://{tmp_path.name}")
+        index.admin.snapshot(tmp_path / "snapshot")
+        index.admin.snapshot(f"memory://{tmp_path.name}")
     fsspec.filesystem("memory").get(f"/{tmp_path.name}", str(tmp_path / "web"), recursive=True)
     with serve_folder(tmp_path) as server:
         source = tmp_path / "snapshot" if kind == "directory" else f"{server.url}/web"

@@ -2,10 +2,12 @@
 
 import gzip
 import json
+import re
 
+import jsonschema
 import pytest
 
-from tests.helpers.cli import lines, mvindex, ok, read_passages
+from tests.helpers.cli import lines, mvindex, ok, read_passages, schema
 
 pytestmark = pytest.mark.needs("minilm")
 
@@ -41,7 +43,7 @@ def test_a_beir_folder_is_corpus_questions_and_judgements(folder):
     # All 40 documents are seen, the one that is relevant among them, and it is one of the first five at most.
     assert deep["qrels"]["R@40"] == 1 and deep["qrels"]["R@2"] <= 5 * deep["qrels"]["P@5"] + 1e-3 <= 1.001
     refused = mvindex("eval", "--questions", "beir", "--measure", "nDCG@0", cwd=folder)
-    assert refused.returncode == 1 and "expected a cut-off from 1 to 1,000,000" in refused.stderr
+    assert refused.returncode == 1 and "k from 1 to 1,000,000" in refused.stderr
     refused = mvindex("eval", "--questions", "beir/queries.jsonl", "--measure", "P@5", cwd=folder)
     assert refused.returncode == 2 and "--measure: needs judgements" in refused.stderr
     refused = mvindex("eval", "--questions", "beir", "--split", "train", cwd=folder)
@@ -98,11 +100,73 @@ def test_runs_are_compared_and_so_is_an_evaluation(folder):
     assert "lexical.run" in shown and f"{pair['p']:.4f}" in shown
 
 
+def test_a_gate_ends_an_evaluation_below_its_values(folder):
+    command = ("eval", "--questions", "beir", "--mode", "dense")
+    [report] = lines(mvindex(*command, "--json", cwd=folder))
+    value = report["qrels"]["nDCG@10"]
+    below, above = f"nDCG@10={value - 0.01:.4f}", f"qrels.nDCG@10={min(1.0, value + 0.01):.4f}"
+    passed = mvindex(*command, "--fail-below", below, "--fail-below", "R@7=0", "--json", cwd=folder)
+    assert passed.returncode == 0 and passed.stderr.count("passed qrels.") == 2
+    [report] = lines(passed)
+    jsonschema.validate(report, schema("eval"))
+    assert report["gate"]["passed"] and "R@7" in report["qrels"]
+    refused = mvindex(*command, "--fail-below", below, "--fail-below", above, cwd=folder)
+    assert refused.returncode == 3
+    assert f"FAILED qrels.nDCG@10: {value:.4f} < " in refused.stderr and "passed qrels.nDCG@10" in refused.stderr
+    options = ("--fail-below", "P(rel=1)@5=1", "--summary", "s.md", "--json")
+    again = [mvindex(*command, *options, cwd=folder) for _ in range(2)]
+    assert {each.returncode for each in again} == {3}
+    text = (folder / "s.md").read_text()
+    assert (
+        text.count("## mvindex eval: FAILED") == 2 and "| qrels P(rel=1)@5 | 30 |" in text and "| 1 | FAILED |" in text
+    )
+
+
+def test_a_gate_knows_what_is_worse_than_a_baseline(folder):
+    rows = [line.split() for line in (folder / "dense.run").read_text().splitlines()]
+    worst = [(question, doc_id, str(100 + int(rank))) for question, _, doc_id, rank, _, _ in rows]
+    (folder / "worst.run").write_text("".join(f"{q} Q0 {d} 1 {score} x\n" for q, d, score in worst))
+    command = ("eval", "--questions", "beir", "--mode", "dense", "--measure", "MRR@10")
+    same = mvindex(*command, "--baseline", "dense.run", "--json", cwd=folder)
+    assert same.returncode == 0 and "passed MRR@10 against dense.run: +0.0000, corrected p 1.0000" in same.stderr
+    better = mvindex(*command, "--baseline", "worst.run", "--json", cwd=folder)
+    [pair] = lines(better)[0]["gate"]["baseline"]["comparisons"]
+    assert better.returncode == 0 and pair["difference"] > 0 and pair["p_corrected"] < 0.05
+    # What is measured is the worse one of both: questions whose words are all the same.
+    queries = [json.loads(line) for line in (folder / "beir" / "queries.jsonl").read_text().splitlines()]
+    (folder / "blind.jsonl").write_text("".join(json.dumps({**each, "text": "the of"}) + "\n" for each in queries))
+    blind = ("eval", "--questions", "blind.jsonl", "--qrels", "beir/qrels/test.tsv", "--mode", "dense")
+    worse = mvindex(*blind, "--baseline", "dense.run", "--summary", "w.md", "--json", cwd=folder)
+    assert worse.returncode == 3 and "FAILED nDCG@10 against dense.run: -" in worse.stderr
+    assert re.search(
+        r"\| nDCG@10 \| [0-9.]+ \| [0-9.]+ \| -[0-9.]+ ± [0-9.]+ \| [0-9.]+ \| FAILED \|", (folder / "w.md").read_text()
+    )
+
+
+def test_a_gate_reads_gold_passages_where_there_are_no_judgements(folder):
+    rows = [json.loads(line) for line in (folder / "beir" / "queries.jsonl").read_text().splitlines()]
+    gold = [{"id": each["_id"], "question": each["text"], "passage_id": each["_id"][1:]} for each in rows]
+    (folder / "gold.jsonl").write_text("".join(json.dumps(each) + "\n" for each in gold))
+    command = ("eval", "--questions", "gold.jsonl", "--index", "beir.mvx", "--json")
+    done = mvindex(*command, "--baseline", "dense.run", "--fail-below", "R@1=0.1", cwd=folder)
+    assert done.returncode == 0 and "passed gold.R@1" in done.stderr and "R@1 against dense.run" in done.stderr
+    refused = mvindex(*command, "--fail-below", "nDCG@10=.1", cwd=folder)
+    assert refused.returncode == 1 and "expected a measure of this evaluation, gold.R@1" in refused.stderr
+    (folder / "other.run").write_text("z Q0 d 1 1 x\n")
+    refused = mvindex(*command, "--baseline", "other.run", cwd=folder)
+    assert refused.returncode == 1 and "expected a run of these questions" in refused.stderr
+
+
 def test_wrong_usage_is_named(folder):
     for arguments, message in (
         (("compare", "dense.run", "lexical.run"), "either --qrels FILE or --questions FILE"),
         (("compare", "dense.run", "dense.run", "--qrels", "beir/qrels/test.tsv"), "each run once"),
         (("eval", "--questions", "beir/queries.jsonl", "--compare", "dense.run"), "needs judgements"),
+        (("eval", "--questions", "beir", "--fail-below", "R@1"), "MEASURE=VALUE"),
+        (("eval", "--questions", "beir", "--fail-below", "R@1=85"), "a value from 0 to 1"),
+        (("eval", "--questions", "beir", "--fail-below", "R@1=nan"), "a value from 0 to 1"),
+        (("eval", "--questions", "beir", "--fail-below", "Recal@1=.5"), "expected nDCG, AP, RR"),
+        (("eval", "--questions", "beir", "--fail-below", "golden.R@1=.5"), "expected a section gold, answer"),
     ):
         refused = mvindex(*arguments, cwd=folder)
         assert refused.returncode == 2 and message in " ".join(refused.stderr.split())

@@ -80,7 +80,7 @@ def test_fusion_is_tuned_by_questions_and_used_from_then_on(copy):
     (copy / "many.jsonl").write_text("".join(json.dumps(question) + "\n" for question in asked))
     # A fusion that is bad on purpose, so that a better one is a gain.
     with package.open(copy / "copy.mvx") as index:
-        index.set_hybrid_weights("zscore", (2.0, 0.0))
+        index.admin.set_hybrid_weights("zscore", (2.0, 0.0))
     [report] = lines(mvindex("tune", "--fusion", "--queries", "many.jsonl", "--json", cwd=copy))
     assert (report["questions"], report["unjudged"], report["missing"]) == (30, 1, 0)
     assert report["chosen"] == report["points"][0]

@@ -176,8 +176,8 @@ def test_a_model_that_was_swapped_behind_its_name_is_refused(tmp_path, source):
     with mvindex.create(tmp_path / "a.mvx", encoder=source) as index:
         index.add(documents())
         spec = dict(index.settings["encoder"])
-        with index._store.writing():
-            index._store.change_settings(encoder={**spec, "probe": [-number for number in spec["probe"]]})
+        with index._store.writing() as writer:
+            writer.change_settings(encoder={**spec, "probe": [-number for number in spec["probe"]]})
     with mvindex.open(tmp_path / "a.mvx") as index:
         for attempt in (lambda: index.search("oil"), lambda: index.add(["more"])):
             with pytest.raises(ConfigError, match="gives other vectors"):

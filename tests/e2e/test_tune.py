@@ -18,7 +18,7 @@ def folder(tmp_path_factory):
     with library.create(folder / "x.mvx", dim=DIM) as index:
         documents = [library.Document(str(number), "t") for number in range(COUNT)]
         index.add_views(documents, rng.standard_normal((COUNT, 4, DIM)))
-        index.build("ivf-pq", nlist=32)
+        index.admin.build("ivf-pq", nlist=32)
     return folder
 
 

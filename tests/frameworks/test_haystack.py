@@ -31,7 +31,7 @@ from word_vectors import OIL, PLAGUE, word_counts  # noqa: E402
 
 from mvindex.errors import ConfigError, EncoderError  # noqa: E402
 from mvindex.plugins import install_command  # noqa: E402
-from mvindex.store.embedded import EmbeddedStore  # noqa: E402
+from mvindex.store.embedded_writer import EmbeddedWriter  # noqa: E402
 from mvindex_connectors.frameworks.haystack import (  # noqa: E402
     MVIndexDocumentStore,
     MVIndexEmbeddingRetriever,
@@ -365,8 +365,8 @@ class WordEmbedder:
 
 
 def test_an_update_by_filter_is_one_step(store, monkeypatch):
-    steps, kept = [], EmbeddedStore.set_metadata
-    monkeypatch.setattr(EmbeddedStore, "set_metadata", lambda *args: steps.append(args[1]) or kept(*args))
+    steps, kept = [], EmbeddedWriter.set_metadata
+    monkeypatch.setattr(EmbeddedWriter, "set_metadata", lambda *args: steps.append(args[1]) or kept(*args))
     assert store.update_by_filter(_year(">", 1000), {"read": True}) == 3
     assert [len(updates) for updates in steps] == [3]
     assert all(document.meta["read"] for document in store.filter_documents())

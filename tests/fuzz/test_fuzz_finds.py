@@ -10,7 +10,7 @@ from fuzz_parts import targets
 from fuzz_parts.mutating import mutate
 from fuzz_parts.watching import Journal, Watch
 
-from mvindex.store import catalog, reader, segments
+from mvindex.store import catalog, connections, reader, segments
 from mvindex.store.views import MappedViews
 from tests.helpers.marks import full
 
@@ -43,9 +43,9 @@ def blind_verify(patched):
 
 def links_followed(patched):
     """Whatever stands in the place of a file is opened."""
-    for module in (catalog, segments):
+    for module in (connections, segments):
         patched.setattr(module, "check_regular", lambda _: None)
-    patched.setattr(catalog, "check_single_name", lambda _: None)
+    patched.setattr(connections, "check_single_name", lambda _: None)
 
 
 def judgements_lost(patched):

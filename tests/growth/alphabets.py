@@ -1,6 +1,12 @@
 """Texts of one repeated piece, which a scanner that looks again at what it has seen takes too long for."""
 
+import itertools
+import string
+
+_WORDS = itertools.islice(itertools.product(string.ascii_lowercase, repeat=4), 50_000)
+
 ALPHABETS = {
+    "distinct words": " ".join(map("".join, _WORDS)),
     "spaces": " ",
     "tabs": "\t",
     "no-break spaces": "\u00a0",
@@ -36,12 +42,22 @@ ALPHABETS = {
     "backticks": "`",
     "hashes": "#",
     "headings": "# a\n",
+    "labels": ".. _a:\n",
+    "directives": ".. note::\n\n  b\n",
+    "definitions": ".. py:data:: A\n",
+    "literal blocks": "a::\n\n  b\n",
+    "fences": "```\na\n",
+    "commands": "$ a\n",
+    "introduced lists": "A:\n\n- b\n",
+    "list tables": ".. list-table::\n  :header-rows: 1\n\n  * - a\n    - b\n",
+    "simple tables": "== ==\na  b\n== ==\n",
     "bars": "|",
     "rows": "a | b\n",
     "list items": "- a\n",
     "questions": "Q: a?\n",
     "cells": "a: b; ",
     "tags": "<a ",
+    "terms": "<dt>a<dd>b",
     "digits": "1",
     "numbers": "1.1,",
     "letters": "a",
@@ -58,13 +74,13 @@ ALPHABETS = {
     "alternatives": " and or ",
 }
 # What stands before and after the repeated piece.
-FRAMES = (("", ""), ("# a", "b"))
+FRAMES = (("", ""), ("# a", "b"), ("\n# a\n", "\n"))
 
 
 def texts(length: int) -> dict[str, str]:
     """Return a text of each alphabet in each frame, of about this length."""
     return {
-        f"{name}, {before or 'bare'}": before + piece * (length // len(piece)) + after
+        f"{name}, {before or 'bare'}": before + (piece * (length // len(piece)) or piece[:length]) + after
         for name, piece in ALPHABETS.items()
         for before, after in FRAMES
     }

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from mvindex.store.filters import parse_filter
 from mvindex.store.lexical.tokenizer import Lexical, tokenize, tokenize_plainly
 
 _NUMBERS = itertools.count()
+# A document of a row of a table, with its checks and metadata; a part that may be cited.
+SECONDS_PER_DOCUMENT, SECONDS_PER_PART = 20e-6, 8e-6
 QUESTION = "when did the embargo on oil begin, and who asked for it?"
 
 
@@ -32,12 +35,27 @@ class TextPath(NamedTuple):
     Attributes:
         name: What it does.
         run: Takes a text, and an empty folder.
-        seconds_per_mb: CPU time that it may take at most; Punkt takes more than ours for nothing but sentence ends.
+        more_seconds: CPU seconds allowed beyond one a megabyte, by the text and what run() returned: a document may be
+            of two characters.
+        another_from: The length from which a text is read differently; 0 for none.
     """
 
     name: str
     run: Callable[[str, Path], object]
-    seconds_per_mb: float = 1.0
+    more_seconds: Callable[[str, Any], float] = lambda text, made: 0.0
+    another_from: int = 0
+
+    def most_seconds(self, text: str, made: object) -> float:
+        """Return the CPU time that a text, of which this was made, may take."""
+        return len(text.encode()) / 1e6 + self.more_seconds(text, made)
+
+    def reads_alike(self, short: int, long: int) -> bool:
+        """Return whether texts of both lengths are read in one way, so that their times can be compared."""
+        return not short < self.another_from <= long
+
+
+def _of_documents(_: str, made: Sequence[object]) -> float:
+    return SECONDS_PER_DOCUMENT * len(made)
 
 
 def reader(suffix: str) -> TextPath:
@@ -49,7 +67,7 @@ def reader(suffix: str) -> TextPath:
         with open_corpus([file]) as corpus:
             return list(corpus)
 
-    return TextPath(f"read {suffix}", run, 4.0)
+    return TextPath(f"read {suffix}", run, _of_documents)
 
 
 def mail_reader() -> TextPath:
@@ -73,9 +91,24 @@ def notebook_reader() -> TextPath:
 def front_matter_reader() -> TextPath:
     """Return the path of the value of a field of front matter."""
     path = reader(".md")
-    return TextPath(
-        "read front matter", lambda text, folder: path.run(f"---\na: {text}\n---\nbody\n", folder), path.seconds_per_mb
+    return path._replace(
+        name="read front matter",
+        run=lambda text, folder: path.run(f"---\na: {text}\n---\nbody\n", folder),
+        another_from=1 << 16,
     )
+
+
+def wide_csv_reader() -> TextPath:
+    """Return the path of a table of 1,000 columns, whose cells are pieces of the text."""
+    path, width = reader(".csv"), 1000
+
+    def run(text: str, folder: Path) -> object:
+        cells = [re.sub(r'[\s",]', "1", text[at : at + 4]) for at in range(0, len(text), 4)]
+        rows = [[f"column{number}" for number in range(width)]]
+        rows += [[*cells[at : at + width], *["x"] * width][:width] for at in range(0, len(cells), width)]
+        return path.run("\n".join(map(",".join, rows)), folder)
+
+    return TextPath("read a wide .csv", run, _of_documents)
 
 
 def cite_with_views(text: str, folder: Path) -> object:
@@ -85,16 +118,40 @@ def cite_with_views(text: str, folder: Path) -> object:
     return Citer(QUESTION).cite(text, f"oil > embargo {next(_NUMBERS)}", views)
 
 
+def cite_asked_by_itself(text: str, folder: Path) -> object:
+    """Cite a text that is the question and the title as well, and one whose words the question has in another form."""
+    forms = Citer(text.replace(" ", "q ")).cite(text, f"{next(_NUMBERS)}")
+    return forms, Citer(text).cite(text, f"{text} {next(_NUMBERS)}")
+
+
+def cite_in_wide_table(text: str, folder: Path) -> object:
+    """Cite the lines of a simple table of reStructuredText that has a column for every six characters."""
+    rule = "== " * (len(text) // 6)
+    return Citer("what is a b?").cite(f"A b  C d\n{rule}\n{text}", f"{next(_NUMBERS)}")
+
+
+def _of_parts(text: str, _: object) -> float:
+    return SECONDS_PER_PART * len(split_units(text))
+
+
 PATHS = [
-    TextPath("split_units", lambda text, _: split_units(text), 2.5),
-    TextPath("split_parts", lambda text, _: split_parts(text), 16.0),
-    TextPath("split_sentences", lambda text, _: split_sentences(text), 10.0),
-    TextPath("split_snippets", lambda text, _: split_snippets(text, 8), 12.0),
+    TextPath("split_units", lambda text, _: split_units(text)),
+    TextPath("split_parts", lambda text, _: split_parts(text)),
+    TextPath("split_sentences", lambda text, _: split_sentences(text)),
+    TextPath("split_snippets", lambda text, _: split_snippets(text, 8)),
     TextPath("replace_runs", lambda text, _: replace_runs(text, pairs_and_letters)),
-    TextPath("cite", cite_with_views, 6.0),
-    TextPath("ask", lambda text, _: Citer(text).cite("The embargo began in 1973. Nobody asked."), 2.0),
-    *(TextPath(f"tokenize {each.value}", lambda text, _, each=each: tokenize([text], each), 2.0) for each in Lexical),
-    TextPath("tokenize plainly", lambda text, _: tokenize_plainly([text], Lexical.ENGLISH), 4.0),
+    TextPath("cite", cite_with_views, _of_parts),
+    TextPath(
+        "cite, asked by itself",
+        cite_asked_by_itself,
+        lambda text, made: 5 * len(text) / 1e6 + 4 * _of_parts(text, made),
+    ),
+    TextPath(
+        "cite in a wide table", cite_in_wide_table, lambda text, made: len(text) / 1e6 + 2 * _of_parts(text, made)
+    ),
+    TextPath("ask", lambda text, _: Citer(text).cite("The embargo began in 1973. Nobody asked.")),
+    *(TextPath(f"tokenize {each.value}", lambda text, _, each=each: tokenize([text], each)) for each in Lexical),
+    TextPath("tokenize plainly", lambda text, _: tokenize_plainly([text], Lexical.ENGLISH)),
     TextPath("query operators", lambda text, _: parse_operators(text)),
     TextPath("filter by a text", lambda text, _: parse_filter({"name": text})),
     TextPath("filter by a name", lambda text, _: parse_filter({text: 1})),
@@ -102,13 +159,16 @@ PATHS = [
     front_matter_reader(),
     mail_reader(),
     notebook_reader(),
-    *map(reader, (".txt", ".md", ".html", ".rst", ".py", ".csv", ".tsv", ".jsonl", ".json")),
+    wide_csv_reader(),
+    # Python's own parser takes 1.5 s a megabyte of the shortest statements.
+    reader(".py")._replace(more_seconds=lambda text, _: 1.5 * len(text) / 1e6),
+    *map(reader, (".txt", ".md", ".html", ".rst", ".csv", ".tsv", ".jsonl", ".json")),
 ]
 
 
-def run_path(path: TextPath, text: str, folder: Path) -> None:
-    """Run a path; an error of ours is an answer as well."""
+def run_path(path: TextPath, text: str, folder: Path) -> object:
+    """Run a path, and return what it made; an error of ours is an answer as well."""
     try:
-        path.run(text, folder)
+        return path.run(text, folder)
     except MvindexError:
-        pass
+        return ()

@@ -26,7 +26,7 @@ BOUNDED: dict[str, str] = {
 }
 # File -> why it has no constant pattern.
 READ_ELSEWHERE = {
-    "mvindex/corpus/text/snippets.py": "those of NLTK's Punkt, which test_growth.py measures",
+    "mvindex/corpus/text/punkt.py": "one letter",
     "mvindex/corpus/reader.py": "a path, compared with the beginning of a message",
 }
 

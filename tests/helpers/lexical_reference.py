@@ -52,7 +52,7 @@ def bm25(documents, question):
 def fused(dense, lexical, how, weights=(1, 1), depth=100):
     """Document id -> fused score, of the candidates: the best so many of each. Both: id -> score, in rising ordinals.
 
-    depth: at least 100; scores are put on a scale by the best 100, whatever it is.
+    depth: at least 100; scores and ranks count by the best 100, whatever it is.
     """
     lists = [sorted(dense.items(), key=lambda item: -item[1])]
     lists.append(sorted(lexical.items(), key=lambda item: -item[1]))
@@ -66,7 +66,8 @@ def fused(dense, lexical, how, weights=(1, 1), depth=100):
                 top += [0.0] * min(100 - len(top), len(ranked))
             if how == "rrf":
                 ids = [other for other, _ in ranked]
-                part = 1 / (60 + ids.index(doc_id) + 1) if doc_id in proposed else 0.0
+                rank = ids.index(doc_id) + 1
+                part = 1 / (60 + rank) if doc_id in proposed and rank <= 100 else 0.0
             elif max(top) == min(top):
                 part = 0.0
             elif how == "minmax":

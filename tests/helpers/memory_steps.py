@@ -49,6 +49,7 @@ PIECES = [
     ("mvindex.maintenance.read", "_CHUNK_ROWS", PIECE),
     ("mvindex.store.embedded", "_SCANNED", PIECE),
     ("mvindex.maintenance.salvage", "_CHUNK_ROWS", PIECE),
+    ("mvindex.store.generation", "_FETCH_ROWS", PIECE),
     ("mvindex.store.reader", "_FETCH_ROWS", PIECE),
     ("mvindex.store.snapshot", "_FETCH_ROWS", PIECE),
     ("mvindex.store.views", "_PIECE_ROWS", PIECE),
@@ -117,14 +118,14 @@ def look(folder, count):
 
 def build(folder, count):
     with opened(folder) as index:
-        index.build("ivf-pq", nlist=LISTS)
+        index.admin.build("ivf-pq", nlist=LISTS)
         # A tuned engine is compacted with as many lists.
         save_search_params(embedded_store_of(index), {"nprobe": 2, "k_factor": 4})
 
 
 def snapshot(folder, count):
     with opened(folder) as index:
-        index.snapshot(folder / "copy.mvx")
+        index.admin.snapshot(folder / "copy.mvx")
 
 
 def verify(folder, count):
@@ -147,7 +148,7 @@ def replace_half(folder, count):
 
 def compact(folder, count):
     with opened(folder) as index:
-        assert index.compact().dropped
+        assert index.admin.compact().dropped
 
 
 def delete_half(folder, count):
@@ -169,7 +170,7 @@ def put_together(folder, count):
 
 def build_shards(folder, count):
     with mvindex.open(folder / "s.mvx") as index:
-        index.build("ivf-pq", nlist=LISTS)
+        index.admin.build("ivf-pq", nlist=LISTS)
 
 
 def opened(folder):

@@ -16,7 +16,8 @@ from mvindex.engines.scan_vnni import VnniConfig, VnniScan
 from mvindex.index import embedded_store_of
 from mvindex.kernels import has_int8_products
 from mvindex.kernels.score import Aggregate, Scoring
-from mvindex.search import Engines, Request, search_documents
+from mvindex.search.ranking import Engines, Request
+from mvindex.search.views import search_documents
 from mvindex.store import views as stored_views
 from mvindex.testing import true_scores
 from tests.helpers.scan_vectors import BATCHES, TEMPERATURES
@@ -123,7 +124,9 @@ def assert_holds_the_best(found, truth, wanted):
 
 
 def assert_ranks_as(snapshot, scan, truth, wanted):
-    request = Request(top_k=wanted.top_k, allowed=wanted.allowed, scoring=wanted.scoring)
+    request = Request(
+        top_k=wanted.top_k, allowed=wanted.allowed, num_allowed=int(wanted.allowed.sum()), scoring=wanted.scoring
+    )
     results = search_documents(snapshot, Engines(scan=scan), wanted.queries, request)
     rows = np.flatnonzero(wanted.allowed)
     for query, (result, true) in enumerate(zip(results, truth, strict=False)):

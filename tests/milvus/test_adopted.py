@@ -124,7 +124,7 @@ def test_a_collection_of_others_names_the_call_that_adopts_it(place):
         mvindex.open(place)
     call = ast.parse(str(failure.value).partition("as it is: mvindex_connectors.adopted.")[2], mode="eval").body
     told = {each.arg: ast.literal_eval(each.value) for each in call.keywords}
-    assert call.func.id == "adopt_milvus" and (told["id_field"], told["text_field"]) == (..., ...)
+    assert call.func.id == "adopt_milvus" and (told["id_field"], told["text_field"]) == (..., "body")
     arguments = map(ast.literal_eval, call.args)
     with adopt_milvus(*arguments, **{**told, "id_field": "owner", "text_field": "body"}) as index:
         assert len(index) == len(set(NUMBERS))

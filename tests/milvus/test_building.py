@@ -47,9 +47,9 @@ def test_a_kind_covers_every_row_and_is_rescored(place, tmp_path, kind, least):
         fill(index, views)
         if kind not in index.info().server["kinds"]:
             with pytest.raises(Unsupported, match=kind):
-                index.build(kind)
+                index.admin.build(kind)
             return
-        report = index.build(kind)
+        report = index.admin.build(kind)
         assert (report.kind, report.views) == (kind, 4000)
         name, indexed, total = indexed_rows(index)
         assert (name, indexed) == (kind.upper().replace("-", "_"), total)
@@ -63,7 +63,7 @@ def test_a_kind_covers_every_row_and_is_rescored(place, tmp_path, kind, least):
         assert (len(few.hits), few.exact) == (2, True)
         fill(index, {"new": views["d1"]})
         assert "new" in [hit.id for hit in index.search(views["d1"][0], 5).hits]
-        index.build("flat")
+        index.admin.build("flat")
         assert index.search(queries[0], TOP_K).exact
 
 
@@ -72,9 +72,9 @@ def test_tuning_keeps_the_fastest_setting_that_reaches_the_target(place):
     with mvindex.create(place, dim=16) as index:
         fill(index, views)
         with pytest.raises(ConfigError, match="nothing to tune"):
-            index.tune()
-        index.build("hnsw")
-        report = index.tune(target_recall=0.9)
+            index.admin.tune()
+        index.admin.build("hnsw")
+        report = index.admin.tune(target_recall=0.9)
         assert report.chosen is not None
         assert report.chosen.recall >= 0.9
     with mvindex.open(place) as index:
@@ -89,15 +89,15 @@ def test_another_client_does_not_take_a_graph_for_exact(place):
         fill(index, views)
         with mvindex.open(place) as other:
             assert other.search(views["d1"][0], 5).exact
-            index.build("hnsw")
+            index.admin.build("hnsw")
             assert not other.search(views["d1"][0], 5).exact
 
 
 def test_kinds_that_this_milvus_does_not_build_are_refused(place):
     with mvindex.create(place, dim=16) as index:
         with pytest.raises(Unsupported, match="DISKANN"):
-            index.build("DISKANN")
+            index.admin.build("DISKANN")
         with pytest.raises(ConfigError, match="quantum"):
-            index.build("quantum")
+            index.admin.build("quantum")
         with pytest.raises(ConfigError, match="nlist"):
-            index.build("hnsw", nlist=4)
+            index.admin.build("hnsw", nlist=4)

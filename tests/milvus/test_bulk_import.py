@@ -86,7 +86,7 @@ def test_a_kill_of_the_server_is_told_and_loses_nothing(exported, tmp_path, monk
 
 def assert_imported(place, index):
     with mvindex.open(place) as there:
-        assert len(there) == DOCUMENTS and there.verify().is_sound
+        assert len(there) == DOCUMENTS and there.admin.verify().is_sound
         for query in np.random.default_rng(1).standard_normal((4, 16)).astype(np.float32):
             assert_equal(there.search(query, 50), index.search(query, 50))
 

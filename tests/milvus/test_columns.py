@@ -68,13 +68,14 @@ def test_a_run_on_an_empty_index_replaces_what_it_wrote_itself(place):
     """One writing() with two commits of the same id: the second one is a new version of the same document."""
     views, report = topical(2, 3), IngestReport()
     with mvindex.create(place, dim=16) as index:
-        with store_of(index).writing():
+        with store_of(index).writing() as writer:
             for text in ("first", "second"):
                 for doc_id, rows in views.items():
                     entry = Entry("here", Document(doc_id, text), rows)
-                    ingest_chunk(store_of(index), [entry], None, report, IngestHooks())
+                    ingest_chunk(writer, [entry], None, report, IngestHooks())
         assert (report.added, report.replaced) == (2, 2)
         assert [(document.id, document.text) for document in index] == [("d0", "second"), ("d1", "second")]
-        assert [known.doc_row for known in store_of(index).known(["d0", "d1"]).values()] == [0, 1]
+        with store_of(index).writing() as writer:
+            assert [known.doc_row for known in writer.known(["d0", "d1"]).values()] == [0, 1]
         assert index.info().views == 6
-        assert index.verify().is_sound
+        assert index.admin.verify().is_sound

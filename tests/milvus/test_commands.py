@@ -34,8 +34,17 @@ def test_every_command_takes_an_address(place, tmp_path, monkeypatch):
     at, same = ("--index", place), ("--index", "same.mvx")
     [made] = told("ingest", "p.tsv", *at)
     assert (made["added"], made["index"]) == (30, place.partition("?")[0])
-    told("ingest", "p.tsv", *same, "--lexical", "none")
-    for options in ((), ("--scoring", "drpq"), ("--filter", '{"id": {"in": ["3", "4"]}}'), ("--exact",)):
+    # An older server has no lexical side.
+    terms = told("info", *at)[0]["lexical"]
+    assert (terms is None) == (told("info", *at)[0]["server"]["has_sparse"] is False)
+    told("ingest", "p.tsv", *same, "--lexical", terms or "none")
+    for options in (
+        (),
+        ("--mode", "dense"),
+        ("--scoring", "drpq"),
+        ("--filter", '{"id": {"in": ["3", "4"]}}'),
+        ("--exact",),
+    ):
         [found], [wanted] = (told("query", QUESTION, *index, *options) for index in (at, same))
         assert (found["hits"], found["exact"]) == (wanted["hits"], True)
     [again] = told("ingest", "p.tsv", *at)

@@ -5,7 +5,7 @@ import pytest
 from milvus_documents import embedded, fill, topical
 
 import mvindex
-from mvindex.testing import IndexContract
+from mvindex.testing import HybridContract, IndexContract
 
 
 @pytest.mark.needs("milvus-newer")
@@ -19,6 +19,16 @@ class TestNewerMilvus(IndexContract):
 
 
 @pytest.mark.needs("milvus-newer")
+class TestNewerMilvusHybrid(HybridContract):
+    @pytest.fixture(autouse=True)
+    def at(self, newer_address):
+        self.address = newer_address
+
+    def open_index(self, tmp_path):
+        return mvindex.create(self.address, dim=self.dim, lexical=self.lexical)
+
+
+@pytest.mark.needs("milvus-newer")
 @pytest.mark.parametrize("kind", ["diskann", "hnsw-sq", "ivf-rabitq"])
 def test_kinds_of_newer_servers_propose_what_is_rescored(newer_address, tmp_path, kind):
     views = topical(800, 5)
@@ -27,7 +37,7 @@ def test_kinds_of_newer_servers_propose_what_is_rescored(newer_address, tmp_path
         if kind not in index.info().server["kinds"]:
             pytest.skip(f"this server does not build {kind}")
         fill(index, views)
-        assert index.build(kind).kind == kind
+        assert index.admin.build(kind).kind == kind
         exact = {hit.id: hit.score for hit in same.search(query, len(same)).hits}
         found = index.search(query, 20).hits
         assert [hit.score for hit in found] == [exact[hit.id] for hit in found]

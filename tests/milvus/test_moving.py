@@ -57,7 +57,7 @@ def test_an_index_goes_to_milvus_and_back_unchanged(place, tmp_path):
         with mvindex.open(place) as there:
             assert_same_index(index, there)
             assert there.temperature == 0.2
-            assert there.verify().is_sound
+            assert there.admin.verify().is_sound
         back = tmp_path / "back.mvx"
         assert migrate(place, back, queries=10).moved == 227
         with mvindex.open(back) as again:
@@ -143,8 +143,8 @@ def test_an_export_is_imported_by_a_real_server(tmp_path, request):
         assert (imported.documents, imported.views, imported.imported) == (227, report.views, 2)
         with mvindex.open(place) as there:
             assert_same_index(index, there)
-            assert there.verify().is_sound
-            assert there.compact().dropped == 0
+            assert there.admin.verify().is_sound
+            assert there.admin.compact().dropped == 0
             fill(there, {"fresh": topical(1, 2)["d0"]})
             assert len(there) == 228
 

@@ -130,9 +130,9 @@ def test_what_a_dead_writer_left_is_not_shown_and_swept(place):
         client.upsert(f"{name}_views", orphan + old)
         found = index.search(rows(3)[0][0], 5)
         assert ({hit.id for hit in found.hits}, found.exact) == ({"a", "b"}, True)
-        assert index.verify().is_sound
-        assert index.compact().dropped == 4
-        assert index.compact().dropped == 0
+        assert index.admin.verify().is_sound
+        assert index.admin.compact().dropped == 4
+        assert index.admin.compact().dropped == 0
         assert (
             len(client.query(f"{name}_views", filter="pk >= 0", output_fields=["pk"], consistency_level="Strong")) == 4
         )
@@ -159,7 +159,7 @@ def test_damage_is_named_and_never_answered_from(place):
         index.refresh()
         with pytest.raises(StoreError, match="do not match"):
             index.search(rows(3)[0][0], 2)
-        report = index.verify()
+        report = index.admin.verify()
         assert [problem.document for problem in report.problems] == ["bad"]
 
 
@@ -231,6 +231,6 @@ def test_wrong_arguments_are_refused_as_by_any_index(place):
             index.update("nope", metadata={})
         with pytest.raises(QueryError, match="no document"):
             index.explain(np.ones(8), "nope")
-        for call in (lambda: index.snapshot("x"), lambda: embedded_store_of(index), lambda: index.path):
+        for call in (lambda: index.admin.snapshot("x"), lambda: embedded_store_of(index), lambda: index.path):
             with pytest.raises(Unsupported):
                 call()

@@ -44,11 +44,14 @@ def distinct(documents):
         yield {**document, "id": doc_id}
 
 
+def is_span(value):
+    return value is None or (isinstance(value, list) and len(value) == 2 and all(type(n) is int for n in value))
+
+
 def is_view_text(value):
     text = value.get("text") if isinstance(value, dict) and value.keys() <= {"text", "span"} else value
     span = value.get("span") if isinstance(value, dict) else None
-    is_span = span is None or (isinstance(span, list) and len(span) == 2 and all(type(n) is int for n in span))
-    return is_text(text) and "\0" not in text and is_span
+    return is_text(text) and "\0" not in text and is_span(span)
 
 
 def without_view_texts(document):
@@ -77,9 +80,16 @@ def fitted(body):
     body = with_texts(body)
     if type(body.get("top_k")) is int:
         body["top_k"] = min(body["top_k"], 100)
+    return with_views(body)
+
+
+def with_views(body):
+    """Return the body of an add with views that fit the index, and no spans in place of valid ones."""
     documents = body.get("documents")
     if isinstance(documents, list) and ("views" not in body or are_all(are_vectors, body["views"])):
         body["views"] = [[[0.5] * DIM]] * len(documents)
+        if are_all(lambda each: each is None or are_all(is_span, each), body.get("spans")):
+            body["spans"] = [None] * len(documents)
     if are_all(lambda one: isinstance(one, dict) and isinstance(one.get("id"), str), documents):
         body["documents"] = [without_view_texts(each) for each in distinct(documents)]
     return body

@@ -8,7 +8,7 @@ from serving_tools import fill, served, start, vectors
 
 import mvindex
 from mvindex import Document
-from mvindex.errors import DocumentError, NoSuchIndex, QueryError, ServerUnavailable
+from mvindex.errors import DocumentError, EncoderError, NoSuchIndex, QueryError, ServerUnavailable
 from mvindex.ingest import IngestHooks
 from mvindex_connectors.remote import AsyncIndexClient, CallSettings
 
@@ -84,6 +84,12 @@ def test_it_writes_and_raises_the_same_classes(serving):
                 await client.add([Document("x", "y")])
             with pytest.raises(DocumentError, match="document 2"):
                 await client.add_views([Document("x", "y")] * 2, vectors(2))
+            with pytest.raises(EncoderError, match="'x'.*expected 0 <= begin < end <= 1"):
+                await client.add_views([Document("x", "y")], vectors(2)[None], spans=[[(0, 1), (0, 2)]])
+            own = vectors(2, seed=9)[None]
+            await client.add_views([Document("x", "yes no")], own, spans=[[(0, 3), (4, 6)]])
+            hits = [(await client.search(own[0, slot], top_k=1)).hits[0] for slot in range(2)]
+            assert [(hit.id, hit.snippet) for hit in hits] == [("x", "yes"), ("x", "no")]
             assert await client.delete(filter={"id": {"in": [f"n{n}" for n in range(2500)]}}) == 2500
         async with AsyncIndexClient(serving.url("nope")) as client:
             with pytest.raises(NoSuchIndex):

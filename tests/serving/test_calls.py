@@ -22,6 +22,7 @@ from mvindex.errors import (
     Unsupported,
 )
 from mvindex.index.factory import open_local
+from mvindex.ingest import IngestHooks
 from mvindex.store.protocol import Operation
 from mvindex.v1 import documents_pb2, search_pb2
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
@@ -262,14 +263,17 @@ def test_a_bad_document_leaves_the_chunks_before_it_stored(client):
 
 
 def test_progress_and_an_early_stop(client):
-    from mvindex.ingest import IngestHooks
-
     done = []
     hooks = IngestHooks(on_progress=done.append, should_stop=lambda: sum(done) > 0)
     documents = (Document(f"p{n}", "t") for n in range(20_000))
     report = client.add_views(documents, iter(vectors(20_000)), hooks=hooks)
     assert report.stopped and 0 < report.added == sum(done) < 20_000
     assert client.delete(ids=[f"p{n}" for n in range(20_000)]) == report.added
+
+
+def test_documents_are_not_encoded_again_behind_a_server(client):
+    with pytest.raises(mvindex.errors.Unsupported, match="encode_again: expected an index in this process"):
+        client.add_views([Document("e", "t")], vectors(1), hooks=IngestHooks(encode_again=True))
 
 
 def test_an_idle_stream_is_ended(serving):
@@ -303,7 +307,7 @@ def test_a_server_that_does_not_respond_in_time_is_named(serving):
 def test_a_local_write_is_refused_with_the_address_of_the_server(serving, folder):
     with mvindex.open(folder / "a.mvx") as index:
         assert len(index.search(vectors(1)[0]).hits) == 10
-        for write in (lambda: index.delete(ids="d1"), lambda: index.build(kind="hnsw"), index.compact):
+        for write in (lambda: index.delete(ids="d1"), lambda: index.admin.build(kind="hnsw"), index.admin.compact):
             with pytest.raises(IndexLocked, match=f"--index {serving.url()}"):
                 write()
 
@@ -473,4 +477,4 @@ def test_an_index_with_many_deleted_rows_is_compacted_while_it_is_searched(tmp_p
         index.add_views([Document("later", "text")], rows[:1, :1])
         assert index.get("later") is not None and index.get("d0") is None
     with mvindex.open(tmp_path / "a.mvx") as index:
-        assert index.verify().is_sound and len(index) == 1501
+        assert index.admin.verify().is_sound and len(index) == 1501

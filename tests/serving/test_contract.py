@@ -1,15 +1,16 @@
 """The contract of every index, for one behind a server, and for one whose shards are behind several."""
 
+import contextlib
 import itertools
 
 import pytest
 from serving_tools import ServedHere, served
 
 import mvindex
-from mvindex.testing import IndexContract
+from mvindex.testing import HybridContract, IndexContract
 from mvindex_connectors.remote import ShardedClient
 
-_INDEXES = 80
+_INDEXES = 110
 
 
 class RemoteContract(IndexContract):
@@ -39,6 +40,28 @@ class TestRemote(RemoteContract):
     pass
 
 
+class TestRemoteHybrid(HybridContract):
+    def open_index(self, tmp_path):
+        mvindex.create(tmp_path / "x.mvx", dim=self.dim, lexical=self.lexical).close()
+        return self.enter(tmp_path / "x.mvx")
+
+    @pytest.fixture(autouse=True)
+    def _serving(self):
+        with contextlib.ExitStack() as stack:
+            self.enter = lambda place: mvindex.open(stack.enter_context(served(f"--index=x={place}")).url("x"))
+            yield
+
+
+@pytest.mark.needs("milvus-lite")
+class TestRemoteMilvusHybrid(TestRemoteHybrid):
+    """A server over an index in Milvus Lite."""
+
+    def open_index(self, tmp_path):
+        place = f"milvus-lite:{tmp_path / 'x.db'}"
+        mvindex.create(place, dim=self.dim, lexical=self.lexical).close()
+        return self.enter(place)
+
+
 class TestRemoteShards(RemoteContract):
     settings = {"shards": 3}
 
@@ -60,7 +83,8 @@ class _WrittenBeside(ShardedClient):
         super().__init__([f"{address}/s" for address in self._servers.addresses])
 
     def _write(self, name, *args, **options):
-        done = getattr(self._written, name)(*args, **options)
+        owner = self._written.admin if name == "build" else self._written
+        done = getattr(owner, name)(*args, **options)
         self._servers.refresh()
         return done
 
@@ -76,6 +100,10 @@ class _WrittenBeside(ShardedClient):
     def delete(self, *args, **options):
         return self._write("delete", *args, **options)
 
+    @property
+    def admin(self):
+        return self
+
     def build(self, kind):
         return self._write("build", kind)
 
@@ -87,6 +115,7 @@ class _WrittenBeside(ShardedClient):
 
 class TestServedShards(IndexContract):
     shards = 3
+    has_like = False
 
     def open_index(self, tmp_path):
         mvindex.create(tmp_path / "x.mvx", dim=self.dim, shards=self.shards).close()
@@ -99,4 +128,4 @@ class TestServedShardsIvfPq(TestServedShards):
     is_exact = False
 
     def settle(self, index):
-        index.build("ivf-pq")
+        index.admin.build("ivf-pq")

@@ -25,7 +25,7 @@ yaml = pytest.importorskip("yaml")
 EXAMPLES = Path(__file__).parents[2] / "examples" / "serving"
 KUBERNETES = EXAMPLES / "kubernetes"
 # What an address on a command line needs of the image.
-NEEDS = {"milvus://": "milvus", "s3://": "remote"}
+NEEDS = {"milvus://": "milvus", "s3://": "files"}
 
 
 def documents():
@@ -94,9 +94,8 @@ def test_a_wrong_option_would_be_found():
 def test_the_image_has_the_extras_that_its_command_lines_need():
     extras = set(re.search(r'"\.\[([^]]+)\]"', (EXAMPLES / "Dockerfile").read_text())[1].split(","))
     used = {extra for args in serve_commands().values() for word in args for at, extra in NEEDS.items() if at in word}
-    assert used == {"milvus", "remote"}
-    # The encoder that the manifests create an index with, and the server itself.
-    assert used | {"server", "minilm"} <= extras
+    assert used == {"milvus", "files"}
+    assert used | {"server"} <= extras
 
 
 @pytest.mark.needs("kubernetes-schemas")

@@ -1,11 +1,13 @@
 """Fairness: callers take turns by what they cost, large work gives way to small, and no caller takes all calls."""
 
 import asyncio
+import contextlib
 import sys
 import threading
 import time
 import traceback
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,13 +16,16 @@ from hypothesis import strategies as st
 from serving_tools import NoObserver, fill, served, vectors
 
 import mvindex
-from mvindex.errors import LimitExceeded
+from mvindex import Document, ViewText
+from mvindex.encoder.function import CallableEncoder
+from mvindex.errors import LimitExceeded, ServerUnavailable
 from mvindex.records import SearchResult
-from mvindex.search.options import SearchOptions
+from mvindex.search.request import Queries, parse_request
 from mvindex_connectors.remote import Access, CallSettings, IndexClient
 from mvindex_connectors.server.admission import Admission, CallContext
 from mvindex_connectors.server.batching import Batcher
 from mvindex_connectors.server.config import Limits, ServerConfig
+from mvindex_connectors.server.fair_thread import FairThread
 from mvindex_connectors.server.fairness import (
     ENCODING_S,
     LONG_WORK_S,
@@ -92,10 +97,10 @@ def test_while_all_wait_no_caller_is_ahead_by_more_than_its_largest_request(give
 
 def test_what_a_query_costs():
     rows = np.zeros((2, 4), dtype=np.float32)
-    assert query_costs(rows, None, 10) == [1, 1]
-    assert query_costs(rows, None, 10_000) == [101, 101]
-    assert query_costs(["x", "y" * 2560], None, 10) == [1, 11]
-    assert query_costs(rows, ["x", "y" * 2560], 100) == [2, 12]
+    assert query_costs(Queries(rows), 10) == [1, 1]
+    assert query_costs(Queries(rows), 10_000) == [101, 101]
+    assert query_costs(Queries(rows, ["x", "y" * 2560]), 10) == [1, 11]
+    assert query_costs(Queries(rows, ["x", "y" * 2560]), 100) == [2, 12]
 
 
 def test_small_requests_are_expected_for_a_second_after_the_last(monkeypatch):
@@ -119,7 +124,7 @@ def search_text(batcher, text):
     """Begin the search of a text by the caller who is its first word."""
     meter = ResponseMeter(ResponseBudget(1 << 20))
     meter.caller = text.split()[0]
-    return asyncio.ensure_future(batcher.search([text], SearchOptions(), meter, [text]))
+    return asyncio.ensure_future(batcher.search(parse_request([text]), meter))
 
 
 class SearchedParts:
@@ -128,10 +133,10 @@ class SearchedParts:
     def __init__(self):
         self.sizes, self.intervals = [], set()
 
-    def search_with_options(self, queries, options, text=None):
-        self.sizes.append(len(queries))
+    def run(self, request):
+        self.sizes.append(len(request.queries[0]))
         self.intervals.add(round(sys.getswitchinterval(), 6))
-        return [SearchResult((), False, 0, 1)] * len(queries)
+        return [SearchResult((), False, 0, 1)] * len(request.queries[0])
 
 
 @pytest.mark.parametrize(("has_small", "sizes"), [(False, [64, 64, 64, 8]), (True, [64, *[8] * 17])])
@@ -144,7 +149,7 @@ def test_a_large_request_is_searched_in_finer_parts_while_small_ones_come(has_sm
                 pass
         try:
             meter = ResponseMeter(ResponseBudget(1 << 20), turns)
-            found = await batcher.search(np.zeros((200, 4), dtype=np.float32), SearchOptions(), meter)
+            found = await batcher.search(parse_request(np.zeros((200, 4), dtype=np.float32)), meter)
         finally:
             batcher.close()
         assert index.intervals == {LONG_WORK_S}
@@ -166,10 +171,10 @@ class OverlappingIndex:
             self._is_second.set()
         return np.zeros((len(texts), 4), dtype=np.float32)
 
-    def search_with_options(self, queries, options, text=None):
+    def run(self, request):
         assert self._is_second.wait(60), "no text was encoded during the search"
-        self.searched.append(text)
-        return [SearchResult((), False, 0, 1)] * len(queries)
+        self.searched.append(request.queries[0].texts)
+        return [SearchResult((), False, 0, 1)] * len(request.queries[0])
 
 
 def test_texts_are_encoded_while_others_are_searched():
@@ -201,7 +206,7 @@ def test_what_cannot_be_converted_fails_its_own_request_only():
 
         async def search(convert):
             meter, queries = ResponseMeter(ResponseBudget(1 << 20)), np.zeros((1, 4), dtype=np.float32)
-            return await batcher.search(queries, SearchOptions(), meter, None, convert)
+            return await batcher.search(parse_request(queries), meter, convert)
 
         try:
             return await asyncio.gather(*map(search, (len, refuse, list)), return_exceptions=True), index.sizes
@@ -226,9 +231,9 @@ class SlowIndex:
         self.encoded += texts
         return np.zeros((len(texts), 4), dtype=np.float32)
 
-    def search_with_options(self, queries, options, text=None):
+    def run(self, request):
         assert self.ends.acquire(timeout=60)
-        return [SearchResult((), False, 0, 1)] * len(queries)
+        return [SearchResult((), False, 0, 1)] * len(request.queries[0])
 
 
 def test_callers_take_turns_while_two_batches_are_in_progress():
@@ -269,6 +274,107 @@ def test_what_is_converted_in_the_event_loop_does_not_pause_there(tmp_path):
         return found
 
     assert asyncio.run(convert()) == [False, True, False]
+
+
+LONG = "It rains. " * 4_000
+
+
+class SlowEncoder:
+    """A function for views; a batch with a long text waits for `may_encode`."""
+
+    def __init__(self):
+        self.long, self.is_waiting, self.may_encode = 0, threading.Event(), threading.Event()
+
+    def __call__(self, texts):
+        if any(len(text) >= len(LONG) for text in texts):
+            self.long += 1
+            self.is_waiting.set()
+            assert self.may_encode.wait(60)
+        return np.array([[len(text), 1.0] for text in texts], dtype=np.float32)
+
+
+@contextlib.asynccontextmanager
+async def slowly_encoding(path):
+    encode = SlowEncoder()
+    encoder = CallableEncoder(encode, name="slow", dim=2)
+    with mvindex.create(path, encoder=encoder) as index:
+        service = IndexService("a", index, ServerConfig(indexes=[("a", index.where)]), NoObserver())
+        try:
+            yield service, encode
+        finally:
+            await asyncio.to_thread(service.close)
+
+
+def test_a_writer_does_not_wait_for_the_encoding_of_anothers_long_text(tmp_path):
+    long = Document("long", LONG, "rain", view_texts=("It pours.", ViewText(LONG[:20], (0, 20))))
+
+    async def write():
+        async with slowly_encoding(tmp_path / "a.mvx") as (service, encode):
+            first = asyncio.ensure_future(service.add("k", 1, [long, Document("b", "It snows.")], None))
+            await asyncio.to_thread(encode.is_waiting.wait, 60)
+            assert (await asyncio.wait_for(service.add("", 1, [Document("short", "Sun.")], None), 30)).added == 1
+            assert not first.done()
+            # Gone, and sent again before it is stored: it is stored once.
+            first.cancel()
+            again = asyncio.ensure_future(service.add("k", 1, [long, Document("b", "It snows.")], None))
+            encode.may_encode.set()
+            assert (await asyncio.wait_for(again, 30)).added == 2
+            assert (await service.add("", 1, [long], None)).unchanged == 1
+            assert encode.long == 1
+            return {
+                each.id: (each.vectors.tolist(), each.spans)
+                for each in service.index.views(["long", "b", "short"]).values()
+            }
+
+    found = asyncio.run(write())
+    encode = SlowEncoder()
+    encode.may_encode.set()
+    with mvindex.create(tmp_path / "b.mvx", encoder=CallableEncoder(encode, name="slow", dim=2)) as index:
+        index.add([long, Document("b", "It snows."), Document("short", "Sun.")])
+        assert found == {
+            each.id: (each.vectors.tolist(), each.spans) for each in index.views(["long", "b", "short"]).values()
+        }
+
+
+def test_a_long_chunk_is_encoded_again_where_another_write_came_between(tmp_path):
+    async def write():
+        async with slowly_encoding(tmp_path / "a.mvx") as (service, encode):
+            encode.may_encode.set()
+            stored = [Document("a", LONG), Document("b", "It snows.")]
+            await service.add("", 1, stored, None)
+            encode.may_encode.clear()
+            encode.is_waiting.clear()
+            added = asyncio.ensure_future(service.add("", 1, [*stored, Document("c", LONG + "more")], None))
+            await asyncio.to_thread(encode.is_waiting.wait, 60)
+            await service.delete(["b"], None, "")
+            encode.may_encode.set()
+            report = await asyncio.wait_for(added, 30)
+            return report.added, report.unchanged, len(service.index)
+
+    assert asyncio.run(write()) == (2, 1, 3)
+
+
+def test_a_thread_takes_callers_by_turns_and_leaves_out_what_was_cancelled():
+    may_go, called = threading.Event(), []
+
+    async def submit():
+        thread = FairThread("test")
+        first = thread.submit(lambda: may_go.wait(60), "hog")
+        tasks = [
+            thread.submit(partial(called.append, f"{caller} {n}"), caller) for caller in ("hog", "b") for n in (1, 2)
+        ]
+        failing = thread.submit(lambda: 1 // 0, "c")
+        tasks[1].cancel()
+        may_go.set()
+        await asyncio.gather(first, tasks[0], *tasks[2:])
+        with pytest.raises(ZeroDivisionError):
+            await failing
+        await asyncio.to_thread(thread.close)
+        with pytest.raises(ServerUnavailable, match="shut down"):
+            await thread.submit(list, "b")
+
+    asyncio.run(submit())
+    assert called in (["b 1", "hog 1", "b 2"], ["b 1", "b 2", "hog 1"])
 
 
 def test_large_work_waits_for_small_but_keeps_a_share():

@@ -56,7 +56,7 @@ def index(tmp_path):
 def snapshots(index, tmp_path):
     """The folder of the snapshots of a; it has one of 50 documents."""
     folder = SnapshotFolder(tmp_path / "kept" / "a")
-    folder.take(index.snapshot, keep=5)
+    folder.take(index.admin.snapshot, keep=5)
     return folder
 
 
@@ -104,7 +104,7 @@ def test_no_read_fails_while_the_server_takes_one_snapshot_after_another(index, 
         try:
             for _ in range(4):
                 grow(index)
-                snapshots.take(index.snapshot, keep=2)
+                snapshots.take(index.admin.snapshot, keep=2)
                 wait_for(lambda: counts and counts[-1] == len(index), 60)
                 wait_for(lambda: copies(tmp_path) == [snapshots.newest()], 60)
         finally:
@@ -121,13 +121,13 @@ def test_a_long_read_goes_on_in_the_snapshot_that_it_began_in(index, tmp_path):
     """The old one is removed only when it has ended."""
     index.add_views([Document(f"x{n}", "x" * 5000) for n in range(4000)], np.ones((4000, 1, 16), np.float32))
     snapshots = SnapshotFolder(tmp_path / "kept" / "a")
-    snapshots.take(index.snapshot, keep=5)
+    snapshots.take(index.admin.snapshot, keep=5)
     first = snapshots.newest()
     with following(tmp_path) as serving, IndexClient(serving.url()) as client:
         documents = client.scan()
         begun = [next(documents) for _ in range(10)]
         grow(index)
-        snapshots.take(index.snapshot, keep=5)
+        snapshots.take(index.admin.snapshot, keep=5)
         wait_for(lambda: len(client) == 4060, 60)
         assert copies(tmp_path) == [first, snapshots.newest()]
         assert len(begun) + len(list(documents)) == 4050
@@ -137,14 +137,14 @@ def test_a_long_read_goes_on_in_the_snapshot_that_it_began_in(index, tmp_path):
 def test_a_damaged_snapshot_is_not_served_and_the_next_good_one_is(index, snapshots, tmp_path):
     with following(tmp_path) as serving, IndexClient(serving.url()) as client:
         grow(index)
-        report = snapshots.take(index.snapshot, keep=5)
+        report = snapshots.take(index.admin.snapshot, keep=5)
         (views,) = (tmp_path / report.path).rglob("views-*")
         views.write_bytes(bytes(100) + views.read_bytes()[100:])
         wait_for(lambda: metric(serving, "mvindex_follow_failures_total") >= 2, 60)
         assert len(client) == 50 and len(copies(tmp_path)) == 1
         assert any("snapshot not followed, to be tried again" in line for line in serving.log)
         grow(index)
-        snapshots.take(index.snapshot, keep=5)
+        snapshots.take(index.admin.snapshot, keep=5)
         wait_for(lambda: len(client) == 70, 60)
 
 
@@ -156,7 +156,7 @@ def test_a_server_whose_snapshots_are_gone_starts_with_what_it_has(index, snapsh
     with following(tmp_path) as serving, IndexClient(serving.url()) as client:
         assert len(client) == 50
         grow(index)
-        SnapshotFolder(tmp_path / "away").take(index.snapshot, keep=5)
+        SnapshotFolder(tmp_path / "away").take(index.admin.snapshot, keep=5)
         (tmp_path / "kept" / "a").unlink()
         (tmp_path / "away").rename(tmp_path / "kept" / "a")
         wait_for(lambda: len(client) == 60, 60)
@@ -174,7 +174,7 @@ def test_two_servers_do_not_share_a_local_folder(snapshots, tmp_path):
 
 def test_a_follower_never_goes_back_and_removes_older_copies(index, snapshots, tmp_path):
     grow(index)
-    snapshots.take(index.snapshot, keep=5)
+    snapshots.take(index.admin.snapshot, keep=5)
     followed = FollowedIndex("a", str(tmp_path / "kept" / "a"), tmp_path / "local")
     followed.start()
     newest = followed.served

@@ -15,10 +15,16 @@ from serving_tools import NoObserver, fill, served, vectors
 
 import mvindex
 from mvindex import Document
+from mvindex.corpus.text import citation
+from mvindex.corpus.text.citation import Citer, ScoredViews
+from mvindex.corpus.text.quotes import Quoting, quotes
 from mvindex.errors import DocumentError
-from mvindex.search.options import SearchOptions
+from mvindex.search.request import parse_request
+from mvindex_connectors.files import parsing
 from mvindex_connectors.remote import IndexClient
+from mvindex_connectors.server import citing
 from mvindex_connectors.server.batching import Batcher
+from mvindex_connectors.server.citing import citing_in_workers
 from mvindex_connectors.server.config import Limits, ServerConfig
 from mvindex_connectors.server.index_service import IndexService
 from mvindex_connectors.server.response_budget import ResponseBudget, ResponseMeter
@@ -138,14 +144,15 @@ class LongTexts:
     def __init__(self, may_cite):
         self._may_cite = may_cite
 
-    def search_with_options(self, queries, options, *, text):
-        return [self._result(row[0] > 0) for row in np.asarray(queries)]
+    def run(self, request):
+        return [self._result(row[0] > 0) for row in request.queries[0].vectors]
 
     def _result(self, is_long):
         may_cite = self._may_cite
 
         class Found:
             id, title, text = "d", "", "x" * (200_000 if is_long else 10)
+            citations = ()
 
             @property
             def citation(self):
@@ -162,12 +169,12 @@ def test_a_search_does_not_wait_for_the_citations_of_long_texts():
 
     async def run():
         batcher = Batcher(LongTexts(may_cite), NoObserver(), Limits(), batch=64, state=lambda: None)
-        options = SearchOptions(top_k=1)
 
         def search(value, caller):
             meter = ResponseMeter(ResponseBudget(1 << 30))
             meter.caller = caller
-            return asyncio.ensure_future(batcher.search(np.full((1, 4), value, "f4"), options, meter, ["when"]))
+            request = parse_request(np.full((1, 4), value, "f4"), 1, text=["when"])
+            return asyncio.ensure_future(batcher.search(request, meter))
 
         long = [search(1, "hostile") for _ in range(3)]
         await asyncio.sleep(0.05)
@@ -185,3 +192,42 @@ def test_a_search_does_not_wait_for_the_citations_of_long_texts():
         batcher.close()
 
     asyncio.run(run())
+
+
+def test_a_long_text_is_cited_by_a_worker_process_as_in_a_thread(monkeypatch):
+    text = "Nobody asked for it. " * 500 + "The embargo began in 1973. " + "It rains. " * 500
+    views = ScoredViews(np.array([[0, 9_000], [9_000, len(text)]]), np.array([0.1, 0.7], dtype=np.float32))
+    citer, quoting = Citer("when did the embargo begin?"), Quoting(2, 0, None)
+    expected = citer.cite(text, "Oil", views)
+    assert expected.text == "The embargo began in 1973."
+    several = quotes(citer, text, "Oil", views, quoting)
+    monkeypatch.setattr(citation, "parted_text", None)
+    with citing_in_workers("d"):
+        assert citer.cite(text, "Oil", views) == expected
+        assert quotes(citer, text, "Oil", views, quoting) == several
+        assert citer.cite("... " * 5_000, "", None) is None
+
+
+def _too_few_files():
+    raise OSError("too many open files")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda patch: patch.setattr(parsing._WORKERS, "take", _too_few_files), "too many open files"),
+        (lambda patch: patch.setattr(citing, "_CPU_S", -1), "took over -1 CPU seconds"),
+    ],
+)
+def test_a_long_text_that_no_worker_cites_is_not_cited_in_the_server(monkeypatch, caplog, change, reason):
+    change(monkeypatch)
+    text = "It rains. " * 20_000 + "The embargo began in 1973."
+    # The server would part the text.
+    monkeypatch.setattr(citation, "parted_text", None)
+    citer = Citer("when did the embargo begin?")
+    with citing_in_workers("d7"):
+        assert citer.cite(text, "", None) is None
+        assert quotes(citer, text, "", None, Quoting(2, 0, None)) == []
+    assert len(caplog.messages) == 2
+    for message in caplog.messages:
+        assert message.startswith("document 'd7' of 200") and reason in message

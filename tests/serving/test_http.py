@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 import socket
 import threading
 import time
@@ -126,6 +127,27 @@ def test_several_queries_and_explanations(serving):
     for hit in answer["results"][0]["hits"]:
         assert hit["views"][0]["slot"] == hit["slot"] and len(hit["views"]) == 2
         assert np.float32(hit["views"][0]["score"]) == np.float32(hit["score"])
+
+
+def test_given_spans_are_stored_cited_and_checked(serving):
+    rows = [{"id": "spans", "text": "One. Two."}, {"id": "none", "text": "Three."}]
+    body = {"documents": rows, "views": [vectors(2, seed=5).tolist(), vectors(1, seed=6).tolist()]}
+    place = "/v1/indexes/a/documents"
+    for spans, message in (
+        ([[[0, 4], [5, 10]], None], "'spans'.*view 1: expected 0 <= begin < end <= 9"),
+        ([[[0, 4]], None], "'spans'.*expected 2 spans"),
+        ([[[0, 4], None]], "each of 2 documents"),
+    ):
+        status, _, answer = ask(serving, "POST", place, {**body, "spans": spans})
+        assert status == 400 and re.search(message, answer["error"]["message"]), answer
+    assert ask(serving, "POST", place, {"documents": rows, "spans": [None, None]})[0] == 400
+    assert [ask(serving, "GET", f"{place}/{one['id']}")[0] for one in rows] == [404, 404]
+    assert ask(serving, "POST", place, {**body, "spans": [[[0, 4], [5, 9]], None]})[2]["added"] == 2
+    for slot, snippet in enumerate(["One.", "Two."]):
+        [hit] = search(serving, vector=body["views"][0][slot], top_k=1)["hits"]
+        assert (hit["id"], hit["slot"], hit["snippet"]) == ("spans", slot, snippet)
+    assert search(serving, vector=body["views"][1][0], top_k=1)["hits"][0]["span"] is None
+    assert ask(serving, "POST", "/v1/indexes/a/delete", {"ids": ["spans", "none"]})[2] == {"deleted": 2}
 
 
 def test_documents_are_stored_returned_updated_and_deleted(serving):

@@ -28,7 +28,7 @@ def serving(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fuzzed")
     fill(folder / "a.mvx")
     with mvindex.open(folder / "a.mvx") as index:
-        index.enable_lexical("unicode")
+        index.admin.enable_lexical("unicode")
     (folder / "tokens").write_text(f"admin {TOKEN}\n")
     arguments = ["--http", "0", "--token-file", folder / "tokens", "--max-queries", "64", "--max-top-k", "100"]
     with served(f"--index=a={folder / 'a.mvx'}", *arguments) as serving:

@@ -23,6 +23,8 @@ SURROGATE = "expected whole characters, got a lone surrogate"
         (r'{"query": "x", "top_k": "1"}', f'top_k: {WHOLE} "1"'),
         (r'{"query": "x", "top_k": true}', f"top_k: {WHOLE} true"),
         (r'{"query": "x", "top_k": null}', f"top_k: {WHOLE} null"),
+        (r'{"query": "x", "offset": -1}', "offset: expected a whole number of at least 0, got -1"),
+        (r'{"query": "x", "offset": 1.5}', "offset: expected a whole number of at least 0, got 1.5"),
         (r'{"query": "x", "candidates": 0}', f"candidates: {WHOLE} 0"),
         (r'{"query": "x", "top_k": 1e400}', "top_k: expected a finite number, got one out of range"),
         (r'{"query": "x", "temperature": 0}', "temperature: expected a number above 0, got 0"),
@@ -87,5 +89,6 @@ def test_every_member_that_is_a_count_is_known_as_one():
             if isinstance(kind, type) and issubclass(kind, schemas.Request):
                 hints = get_type_hints(kind, include_extras=True)
                 found |= {name for name, hint in hints.items() if "multiple_of=1" in repr(hint)}
-    assert found == {"top_k", "candidates", "dim", "shards", "parameters"}
+    found -= {"offset", "context"}  # from 0 on
+    assert found == {"top_k", "candidates", "citations", "max_chars", "dim", "shards", "parameters"}
     assert all(COUNTS.fullmatch(f"x.{name}".replace("parameters", "parameters[...]")) for name in found)

@@ -57,7 +57,7 @@ def test_a_server_uses_the_tuned_fusion_of_the_index(tmp_path):
     fill_with_terms(tmp_path / "a.mvx")
     with mvindex.open(tmp_path / "a.mvx") as index:
         default = index.search(VECTORS, mode="hybrid", text=TEXTS)
-        index.set_hybrid_weights("rrf", (0.2, 1.0))
+        index.admin.set_hybrid_weights("rrf", (0.2, 1.0))
         tuned = index.search(VECTORS, mode="hybrid", text=TEXTS)
         assert tuned == index.search(VECTORS, mode="hybrid", text=TEXTS, fusion="rrf", weights=(0.2, 1))
     with served(f"--index=a={tmp_path / 'a.mvx'}") as serving, IndexClient(serving.url("a")) as client:

@@ -66,6 +66,19 @@ def many(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def faceted(tmp_path_factory):
+    """With an index of 60 laws, and after them of documents of two other kinds."""
+    folder = tmp_path_factory.mktemp("facets")
+    laws = [Document(f"l{n}", f"Law {n} is in force.", "", {"kind": "law" if n % 2 else "act"}) for n in range(60)]
+    kinds = ("recipe", "review")
+    others = [Document(f"r{n}", f"A recipe with cheese, number {n}.", "", {"kind": kinds[n % 2]}) for n in range(12)]
+    with mvindex.create(folder / "facets.mvx", encoder="minilm", lexical="none") as index:
+        index.add(laws + others)
+    with served(f"--index=facets={folder / 'facets.mvx'}", "--http", "0") as serving:
+        yield serving
+
+
+@pytest.fixture(scope="module")
 def guarded(tmp_path_factory):
     """With a token, and an index that takes no texts."""
     folder = tmp_path_factory.mktemp("guarded")
@@ -96,7 +109,7 @@ def show(browser, serving, theme="light", width=1280, **address):
     """Open the page at an address and wait until it is done."""
     browser.set(width, theme)
     browser.page.goto("about:blank")
-    browser.page.goto(f"{serving.http}/#{urlencode({'index': 'page'} | address)}")
+    browser.page.goto(f"{serving.http}/?{urlencode({'index': 'page'} | address)}")
     settled(browser)
 
 
@@ -121,7 +134,7 @@ def ids(browser, side="one"):
 
 
 def address(browser):
-    return browser.ask("return Object.fromEntries(new URLSearchParams(location.hash.slice(1)))")
+    return browser.ask("return Object.fromEntries(new URLSearchParams(location.search))")
 
 
 def here(browser):
@@ -277,9 +290,16 @@ def test_a_click_on_metadata_of_a_document_filters_by_it(browser, serving):
     browser.page.click("#one .meta button:has-text('year: 2001')")
     wait(lambda: ids(browser) == ["cats"])
     assert browser.page.input_value("#filter") == '{"year":2001}'
-    # Lists have no button: no filter matches a list.
+    # Of a list, each member has a button.
     show(browser, serving, q="animals")
-    assert 'tags: ["energy","history"]' in browser.texts("#one .meta span")
+    browser.page.click("#one .meta button:has-text('tags: history')")
+    wait(lambda: ids(browser) == ["oil"])
+    assert json.loads(address(browser)["filter"]) == {"tags": {"contains": "history"}}
+    browser.page.click("#one .meta button:has-text('tags: energy')")
+    settled(browser)
+    assert json.loads(address(browser)["filter"]) == {"tags": {"contains_any": ["history", "energy"]}}
+    assert browser.texts(".chip[aria-pressed=true]") == ["tags: history \u00d7", "tags: energy \u00d7"]
+    show(browser, serving, q="animals")
     assert "<i>k</i>: </p><script>1</script>" in browser.texts("#one .meta button")
 
 
@@ -403,6 +423,96 @@ def test_the_page_works_by_keyboard_only(browser, serving):
     assert here(browser) == "query"
     browser.press("ArrowDown", "Enter")
     wait(lambda: browser.number("#document:not([hidden])"))
+
+
+def typed(browser, text):
+    """Type a letter at a time, without Enter."""
+    browser.page.focus("#query")
+    browser.page.keyboard.type(text, delay=10)
+
+
+def test_results_come_as_one_types_and_make_one_entry_of_the_history(browser, serving):
+    show(browser, serving, q="cats")
+    browser.page.fill("#query", "")
+    typed(browser, "why did the oil ")
+    wait(lambda: address(browser).get("q") == "why did the oil")
+    typed(browser, "price rise")
+    wait(lambda: address(browser).get("q") == "why did the oil price rise")
+    settled(browser)
+    assert ids(browser)[0] == "oil" and here(browser) == "query"
+    assert browser.page.input_value("#query") == "why did the oil price rise"
+    browser.press("Enter")
+    settled(browser)
+    # One step back is the search before, not a part of what was typed.
+    browser.page.go_back()
+    wait(lambda: ids(browser) and ids(browser)[0] == "cats")
+    assert browser.page.input_value("#query") == "cats"
+    browser.page.go_forward()
+    wait(lambda: ids(browser) and ids(browser)[0] == "oil")
+
+
+def test_a_space_at_the_end_of_what_is_typed_stays(browser, serving):
+    show(browser, serving)
+    typed(browser, "oil ")
+    wait(lambda: address(browser).get("q") == "oil")
+    settled(browser)
+    assert browser.page.input_value("#query") == "oil "
+
+
+def test_fast_letters_are_searched_together_and_late_answers_are_dropped(browser, serving):
+    show(browser, serving)
+    held = []
+    browser.page.route("**/search", lambda route: held.append(route))
+    browser.page.focus("#query")
+    browser.ask(
+        "const query = document.getElementById('query');"
+        "for (const letter of 'cats') { query.value += letter; query.dispatchEvent(new Event('input')) }"
+    )
+    wait(lambda: browser.ask("return 1") and held)
+    browser.page.fill("#query", "oil price")
+    wait(lambda: browser.ask("return 1") and len(held) == 2)
+    assert [json.loads(route.request.post_data)["query"] for route in held] == ["cats", "oil price"]
+    held[1].continue_()
+    wait(lambda: ids(browser))
+    assert ids(browser)[0] == "oil"
+    held[0].abort()
+    browser.page.unroute("**/search")
+    time.sleep(0.3)
+    assert ids(browser)[0] == "oil" and browser.texts("#status.fault") == []
+
+
+def test_values_of_the_results_are_offered_before_those_of_the_sample(browser, faceted):
+    show(browser, faceted, index="facets", q="recipes with cheese")
+    offered = browser.texts(".chip")
+    assert set(offered[:2]) == {"kind: recipe", "kind: review"} and "kind: law" in offered
+    browser.page.click(".chip:has-text('kind: review')")
+    settled(browser)
+    assert json.loads(address(browser)["filter"]) == {"kind": "review"}
+    assert browser.ask("return document.activeElement.dataset.name") == "kind: review"
+    browser.press("Enter")
+    settled(browser)
+    assert "filter" not in address(browser)
+
+
+def test_escape_goes_back_from_a_document_to_its_place_in_the_results(browser, serving):
+    show(browser, serving, q="animals")
+    second = ids(browser)[1]
+    browser.page.click("#one h3 a >> nth=1")
+    wait(lambda: browser.number("#document:not([hidden])"))
+    settled(browser)
+    browser.press("Escape")
+    wait(lambda: browser.number("#document[hidden]"))
+    settled(browser)
+    assert here(browser) == second
+    browser.press("Escape")
+    assert here(browser) == "query"
+
+
+def test_an_address_of_an_earlier_version_is_opened(browser, serving):
+    browser.page.goto("about:blank")
+    browser.page.goto(f"{serving.http}/#{urlencode({'index': 'page', 'q': 'cats'})}")
+    wait(lambda: ids(browser) and ids(browser)[0] == "cats")
+    assert address(browser) == {"index": "page", "q": "cats"} and browser.ask("return location.hash") == ""
 
 
 def test_a_running_search_is_shown_and_its_address_restores_it(browser, serving):

@@ -6,12 +6,14 @@ import pytest
 
 from mvindex import Index
 from mvindex.index import IndexProtocol
+from mvindex.index.searches import Searches
 from mvindex_connectors.remote import AsyncIndexClient, IndexClient
 
 _OWN = {"__init__", "__module__", "__doc__", "__dict__", "__weakref__", "__parameters__", "__subclasshook__"}
 MEMBERS = {
     name: member
-    for name, member in vars(IndexProtocol).items()
+    for each in (Searches, IndexProtocol)
+    for name, member in vars(each).items()
     if (inspect.isfunction(member) or isinstance(member, property)) and name not in _OWN
 }
 # Python has no asynchronous len() and in.

@@ -12,7 +12,7 @@ from mvindex import Document
 from mvindex.errors import StoreError
 from mvindex.index import Index
 from mvindex.records import SearchResult
-from mvindex.search.options import SearchOptions
+from mvindex.search.request import parse_options, parse_request
 from mvindex_connectors.server.batching import Batcher
 from mvindex_connectors.server.config import Limits, ServerConfig
 from mvindex_connectors.server.index_service import IndexService
@@ -39,12 +39,12 @@ class Searched:
     def __init__(self, clock):
         self.clock, self.takes, self.threads, self.error = clock, 0.0001, [], None
 
-    def search_with_options(self, queries, options, text=None):
+    def run(self, request):
         self.threads.append(threading.current_thread())
         self.clock.now += self.takes
         if self.error:
             raise self.error
-        return [SearchResult((), False, 0, 1)] * len(queries)
+        return [SearchResult((), False, 0, 1)] * len(request.queries[0])
 
     def encode_queries(self, texts):
         return np.ones((len(texts), 4), dtype=np.float32)
@@ -59,7 +59,7 @@ class Searcher:
 
     async def search(self, queries=VECTOR, texts=None, **options):
         meter = ResponseMeter(ResponseBudget(1 << 20))
-        found = await self.batcher.search(queries, SearchOptions.parse(**options), meter, texts)
+        found = await self.batcher.search(parse_options(**options).of(queries, texts), meter)
         await asyncio.sleep(0)  # what is noted after a response
         return found
 
@@ -185,26 +185,26 @@ CHANGES = {
     "replace": lambda index: index.add_views([Document("d0", "other text")], ones(1)),
     "update": lambda index: index.update("d1", metadata={"year": 1973}),
     "delete": lambda index: index.delete(ids=["d2"]),
-    "build": lambda index: index.build("flat"),
-    "compact": lambda index: index.compact(),
+    "build": lambda index: index.admin.build("flat"),
+    "compact": lambda index: index.admin.compact(),
     "follow": by_another,
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_first_search_after_any_commit_has_a_thread(tmp_path, monkeypatch, change):
-    ask, threads = Index.search_with_options, []
+    ask, threads = Index.run, []
 
     def watched(*given, **more):
         threads.append(threading.current_thread())
         return ask(*given, **more)
 
-    monkeypatch.setattr(Index, "search_with_options", watched)
+    monkeypatch.setattr(Index, "run", watched)
     monkeypatch.setattr("mvindex_connectors.server.quick_searches._QUICK_S", 60)  # on a busy machine, too
 
     async def main(index, service):
         async def is_here():
-            found = await service.search(VECTOR, SearchOptions(), ResponseMeter(ResponseBudget(1 << 20)))
+            found = await service.search(parse_request(VECTOR), ResponseMeter(ResponseBudget(1 << 20)))
             await asyncio.sleep(0)
             was_here = threads[-1] is threading.current_thread()
             assert found == index.search(VECTOR)

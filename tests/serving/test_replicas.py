@@ -37,7 +37,7 @@ def test_a_rolling_restart_beside_a_writer_loses_no_read(tmp_path):
     path = tmp_path / "a.mvx"
     rows = fill(path, dim=DIM)
     with mvindex.open(path) as index:
-        index.enable_lexical("english")
+        index.admin.enable_lexical("english")
     writer = subprocess.Popen(
         [sys.executable, "-c", WRITE, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -88,7 +88,7 @@ def test_a_rolling_restart_beside_a_writer_loses_no_read(tmp_path):
 def test_servers_of_one_index_are_its_replicas_and_of_two_are_two(tmp_path):
     rows = fill(tmp_path / "a.mvx", dim=DIM)
     with mvindex.open(tmp_path / "a.mvx") as index:
-        index.snapshot(tmp_path / "copy.mvx")
+        index.admin.snapshot(tmp_path / "copy.mvx")
         expected = index.search(rows[3, 0], top_k=5)
     fill(tmp_path / "b.mvx", dim=DIM, seed=8, count=5)
     with (

@@ -13,7 +13,7 @@ from serving_tools import NoObserver, served, vectors
 import mvindex
 from mvindex import Document, Hit
 from mvindex.errors import LimitExceeded
-from mvindex.search.options import SearchOptions
+from mvindex.search.request import parse_request
 from mvindex.v1 import documents_pb2, search_pb2
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote import IndexClient
@@ -151,7 +151,7 @@ def test_the_hits_of_a_refused_search_are_freed_at_once(tmp_path):
             batcher = Batcher(index, NoObserver(), Limits(), batch=64, state=lambda: None)
             try:
                 with pytest.raises(TooLarge):
-                    await batcher.search(vectors(8, 8), SearchOptions(top_k=20), ResponseMeter(ResponseBudget(4 << 20)))
+                    await batcher.search(parse_request(vectors(8, 8), 20), ResponseMeter(ResponseBudget(4 << 20)))
             finally:
                 batcher.close()
 

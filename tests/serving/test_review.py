@@ -25,7 +25,8 @@ from mvindex.errors import (
     Unsupported,
 )
 from mvindex.index import embedded_store_of
-from mvindex.search.options import SearchOptions
+from mvindex.ingest import GivenViews
+from mvindex.search.request import parse_request
 from mvindex.store.locks import writer_lock
 from mvindex.v1 import documents_pb2, search_pb2
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
@@ -97,7 +98,7 @@ def test_a_repeated_deletion_deletes_nothing_more_though_its_first_caller_is_gon
 
     async def ask(one):
         await cancelled_in_progress(one.delete(None, ALL, "key"), lambda: len(one.index) == 0)
-        await one.add("", 1, [Document("new", "x", "", {"n": 1})], [vectors(1)])
+        await one.add("", 1, [Document("new", "x", "", {"n": 1})], GivenViews([vectors(1)]))
         return await one.delete(None, ALL, "key")
 
     with held(tmp_path / "a.mvx") as one:
@@ -110,7 +111,7 @@ def test_a_repeated_chunk_of_metadata_does_not_undo_later_updates(tmp_path, is_r
     fill(tmp_path / "a.mvx", count=0)
 
     def chunk(value):
-        return [Document("d", "x", "", {"v": value})], [vectors(1)]
+        return [Document("d", "x", "", {"v": value})], GivenViews([vectors(1)])
 
     async def ask(one):
         await one.add("before", 1, *chunk(1))
@@ -142,7 +143,7 @@ def test_the_writer_lock_is_held_until_the_last_write_of_a_draining_server(tmp_p
         server = Server(config_of(path, drain_s=0.1))
         await server.start()
         one = server._services["a"]
-        one._writer.submit(write, one.index)
+        writing = one._writer.submit(lambda: write(one.index), "a")
         await asyncio.to_thread(is_writing.wait, 60)
         stopping = asyncio.ensure_future(server.stop())
         await asyncio.sleep(1)
@@ -151,6 +152,7 @@ def test_the_writer_lock_is_held_until_the_last_write_of_a_draining_server(tmp_p
             pass
         may_end.set()
         await stopping
+        await writing
 
     asyncio.run(serve())
     with writer_lock(path):
@@ -219,11 +221,9 @@ def test_a_cancelled_search_leaves_the_queue(tmp_path):
     index.add([Document("d", "text")])
 
     async def ask(one):
-        slow = [asyncio.ensure_future(one.search([f"slow {n}"], SearchOptions(), new_meter())) for n in range(2)]
+        slow = [asyncio.ensure_future(one.search(parse_request([f"slow {n}"]), new_meter())) for n in range(2)]
         await asyncio.sleep(0.5)
-        waiting = [
-            asyncio.ensure_future(one.search(vectors(size, 4), SearchOptions(), new_meter())) for size in (1, 64)
-        ]
+        waiting = [asyncio.ensure_future(one.search(parse_request(vectors(size, 4)), new_meter())) for size in (1, 64)]
         await asyncio.sleep(0.1)
         assert (len(one._batcher._small.waiting), len(one._batcher._large.waiting)) == (1, 1)
         for task in waiting:
@@ -308,9 +308,9 @@ def test_the_retry_budget_starts_at_the_first_failure():
 
     budget = RetryBudget(CallSettings(retry_s=0.2))
     time.sleep(0.3)
-    assert budget.pause_after(Broken()) is not None
+    assert budget.wait_after(Broken()) is not None
     time.sleep(0.3)
-    assert budget.pause_after(Broken()) is None
+    assert budget.wait_after(Broken()) is None
 
 
 def test_a_refused_upload_is_sent_once(folder):

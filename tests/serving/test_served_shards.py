@@ -157,7 +157,7 @@ def test_query_groups_are_combined_as_in_one_index(both, combine, mode):
 def test_approximate_kinds_answer_as_the_shards_do_in_one_process(tmp_path):
     fill(tmp_path / "x.mvx", shards=2)
     with mvindex.open(tmp_path / "x.mvx") as index:
-        index.build("ivf-flat", nlist=8)
+        index.admin.build("ivf-flat", nlist=8)
         expected = index.search(VECTORS, text=TEXTS)
     with ExitStack() as stack:
         servers = [stack.enter_context(served(f"--index=s={directory(tmp_path / 'x.mvx', n, 2)}")) for n in range(2)]
@@ -186,7 +186,7 @@ def approximate(tmp_path_factory):
     with ExitStack() as stack:
         here = stack.enter_context(mvindex.create(path, dim=DIM, lexical="english", shards=3))
         here.add_views(documents, views)
-        here.build("ivf-pq")
+        here.admin.build("ivf-pq")
         servers = [stack.enter_context(served(f"--index=s={directory(path, n, 3)}")) for n in range(3)]
         rng = np.random.default_rng(11)
         near = (subject + 0.1 * rng.standard_normal((20, DIM))).astype(np.float32)

@@ -57,7 +57,7 @@ def served_to_tenants(folder):
         with mvindex.create(folder / f"{name}.mvx", dim=16, lexical="english") as index:
             both = [each for pair in zip(documents("b"), documents("a"), strict=True) for each in pair]
             index.add_views(both, ROWS)
-            index.set_filter_fields({"tenant": "text"} if name == "wiki" else {})
+            index.admin.set_filter_fields({"tenant": "text"} if name == "wiki" else {})
     (folder / "tokens").write_text(TOKENS)
     (folder / "tokens").chmod(0o600)
     arguments = [f"--index={name}={folder / name}.mvx" for name in ("wiki", "news")]
@@ -118,6 +118,9 @@ def attacks(index):
         + [search_pb2.SearchRequest(**search, texts=search_pb2.Texts(values=['+crown "jewels 1"']), operators=True,
                                     mode=search_pb2.MODE_LEXICAL),
            search_pb2.SearchRequest(**search, vectors=vector, combine=search_pb2.COMBINE_SUM),
+           search_pb2.SearchRequest(**search, positives=["b1"]),
+           search_pb2.SearchRequest(**search, positives=["a1"], negatives=["b2"]),
+           search_pb2.SearchRequest(**search, positives=["a1"], offset=1, cursor=""),
            search_pb2.SearchRequest(**search, vectors=vector, shard=search_pb2.ShardSearch(all_candidates=True))],
         "Explain": [search_pb2.ExplainRequest(index=index, vector=vector, id="b1"),
                     search_pb2.ExplainRequest(index=index, vector=vector, ids=[f"b{n}" for n in range(20)])],
@@ -261,6 +264,8 @@ def check_finds_own(serving, options):
         assert sorted(hit.id for hit in found.hits) == sorted(own) and found.short_by == 0
         few = ann.search(ROWS[1], filter={"n": {"lt": 2}}, **options).hits
         assert sorted(hit.id for hit in few) == ["a0", "a1"]
+        near = ann.search(like="a1", top_k=50)
+        assert sorted(hit.id for hit in near) == sorted(each for each in own if each != "a1")
         group = ann.search(QueryGroup([ROWS[0], ROWS[2]], "sum"), top_k=50)
         assert sorted(hit.id for hit in group.hits) == sorted(own)
 
@@ -296,6 +301,8 @@ def test_errors_are_the_same_for_another_tenants_id_and_for_none(serving):
             lambda doc_id: ann.explain(ROWS[0], doc_id),
             lambda doc_id: ann.update(doc_id, metadata={"tenant": "a"}),
             lambda doc_id: list(ann.scan(after=doc_id)),
+            lambda doc_id: ann.search(like=doc_id),
+            lambda doc_id: ann.search(positives=["a1"], negatives=[doc_id]),
         ):
             assert message(call, "b1") == message(call, "zz")
     for method, path, body in (("GET", "", None), ("PATCH", "", {"metadata": {"tenant": "a"}})):

@@ -18,8 +18,8 @@ def test_tests_are_grouped_by_cause_and_the_most_frequent_comes_first():
 
 
 def test_reasons_that_tests_give_themselves_are_lines_of_the_same_form():
-    skipped = [("tests/unit/test_a.py::test_x", "NOT RUN: needs numba (the extra native)")]
-    assert not_run_lines(skipped) == ["NOT RUN: 1 test needs numba (tests/unit): install the extra native"]
+    skipped = [("tests/unit/test_a.py::test_x", "NOT RUN: needs numba (the extra fast)")]
+    assert not_run_lines(skipped) == ["NOT RUN: 1 test needs numba (tests/unit): install the extra fast"]
 
 
 def test_other_skipped_tests_are_not_listed():

@@ -15,6 +15,7 @@ from mvindex.errors import ConfigError, ExtraMissing
 
 def test_the_public_names_are_these():
     assert mvindex.__all__ == [
+        "AsyncIndex",
         "CallableEncoder",
         "Citation",
         "Document",
@@ -32,6 +33,7 @@ def test_the_public_names_are_these():
         "create",
         "load_encoder",
         "open",
+        "open_async",
         "read_files",
         "repair",
         "restore",

@@ -43,7 +43,7 @@ def test_what_no_path_is_is_named(wrong):
 def test_python_creates_opens_snapshots_restores_and_checks(home):
     with mvindex.create("~/x.mvx", encoder=vectors) as index:
         index.add(["a", "b"])
-        index.snapshot("~/copy")
+        index.admin.snapshot("~/copy")
     mvindex.restore("~/copy", "~/new.mvx")
     with mvindex.open("~/new.mvx") as index:
         assert len(index) == 2

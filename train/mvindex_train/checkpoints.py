@@ -95,4 +95,4 @@ def _save_peft(encoder: TrainableEncoder, name: str, folder: Path) -> None:
 def _write_tensors(folder: Path, tensors: Mapping[str, Any]) -> None:
     present = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items() if tensor is not None}
     if present:
-        require("safetensors.torch", "encode", "saving weights").save_file(present, folder / VIEW_WEIGHTS)
+        require("safetensors.torch", "train", "saving weights").save_file(present, folder / VIEW_WEIGHTS)

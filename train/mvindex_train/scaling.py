@@ -18,8 +18,8 @@ from mvindex.corpus import read_documents
 from mvindex.encoder import Encoder
 from mvindex.errors import CorpusError
 from mvindex.index.factory import create
+from mvindex.measure.judged import measure_values, parse_measure
 from mvindex.measure.questions import read_qrels, read_questions
-from mvindex.plugins import require
 from mvindex.records import Floats
 from mvindex_train.data.readers.context import find_file
 
@@ -91,23 +91,19 @@ def _keeps(base: Trial, trial: Trial) -> bool:
 
 def judged_values(encoder: Encoder, judged: JudgedSet, folder: Path) -> Floats:
     """Return nDCG@10 of each judged question, (q,) fp64 in the order of their ids, from an index made in the folder."""
-    measures = require("ir_measures", "eval", "evaluation against qrels")
-    asked = [question for question in read_questions([judged.questions]) if question.id in judged.qrels]
-    if not asked:
+    questions = [question for question in read_questions([judged.questions]) if question.id in judged.qrels]
+    if not questions:
         raise CorpusError(f"{judged.questions}: expected a question with judgements, got none")
     place = folder / f"scaling-{judged.name}.mvx"
     shutil.rmtree(place, ignore_errors=True)
     try:
         with create(place, encoder=encoder, lexical=None) as index:
             index.add(read_documents(judged.corpus))
-            results = index.search(index.encode_queries([question.text for question in asked]), top_k=_DEPTH)
+            results = index.search(index.encode_queries([question.text for question in questions]), top_k=_DEPTH)
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    # Descending numbers instead of scores keep the order of the hits where scores are equal.
-    run = {
-        question.id: {hit.id: -float(row) for row, hit in enumerate(result.hits)}
-        for question, result in zip(asked, results, strict=True)
+    rankings = {
+        question.id: [hit.id for hit in result.hits] for question, result in zip(questions, results, strict=True)
     }
-    qrels = {question_id: judged.qrels[question_id] for question_id in run}
-    found = {one.query_id: one.value for one in measures.iter_calc([measures.nDCG @ _DEPTH], qrels, run)}
+    found = measure_values(parse_measure(f"nDCG@{_DEPTH}"), judged.qrels, rankings)
     return np.array([found[question_id] for question_id in sorted(found)])

@@ -22,7 +22,7 @@ _OPTIONS: dict[str, Callable[[str], Any]] = {
 }
 
 
-is_served = False
+is_served, has_lexical = False, False
 
 
 def administer(address: str) -> NoReturn:

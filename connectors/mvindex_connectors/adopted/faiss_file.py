@@ -14,6 +14,7 @@ import numpy as np
 
 from mvindex.corpus.paths import expand_local_paths
 from mvindex.encoder import EncoderLike
+from mvindex.engines.params import nprobe_for_hits
 from mvindex.errors import ConfigError, CorpusError, Unsupported
 from mvindex.index import Index
 from mvindex.io.array_rows import read_id_map, read_ids
@@ -50,7 +51,7 @@ def adopt_faiss(  # noqa: PLR0913 - what only who made the file knows
             line each). By default each vector is a document named by its number.
         encoder: The encoder of the vectors, for queries that are texts; see load_encoder().
         temperature: T of DRPQ scoring.
-        nprobe: For IVF: lists that are searched; as in the file by default.
+        nprobe: For IVF: lists that are searched, or more for many documents; as in the file by default.
         ef_search: For HNSW: size of the candidate list, at least the rows asked for; as in the file by default.
 
     Raises:
@@ -155,6 +156,8 @@ class _FaissSource:
     def rank(self, query: Floats, limit: int) -> RankedRows:
         """Return the best rows of a query; an IVF index searches more lists where they have too few rows."""
         nprobe = self._nprobe
+        if nprobe:
+            nprobe = nprobe_for_hits({"nprobe": nprobe}, int(self._inner.nlist), self.num_rows, limit)
         while True:
             parameters = self._parameters(limit, nprobe)
             distances, numbers = translated(self._whole.search, query[None], limit, params=parameters)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import Any, NoReturn, cast
@@ -14,9 +14,8 @@ from mvindex.index import Index
 from mvindex.index.admin import Admin
 from mvindex.records import Floats, IndexInfo, Ints
 from mvindex.store.batch import Batch
-from mvindex.store.catalog import ExistingDocument
 from mvindex.store.filters import Filter
-from mvindex.store.protocol import Capabilities, Operation, StorePart
+from mvindex.store.protocol import Capabilities, Operation
 from mvindex.store.reader import StoredDocument
 from mvindex.store.views import ViewType
 from mvindex_connectors.adopted.search import AdoptedSearch
@@ -43,7 +42,6 @@ class AdoptedStore:
     """The documents of an index of others. Writes, filters and administration raise Unsupported."""
 
     missing_shards: tuple[int, ...] = ()
-    sharding = None
     is_untouched = False
     view_type = ViewType.FP32
 
@@ -149,15 +147,7 @@ class AdoptedStore:
         """Raise Unsupported: it is not moved from here."""
         self._refuse("it is not copied from here")
 
-    def parts(self) -> Sequence[StorePart]:
-        """Return none: its views are in no store of mvindex."""
-        return ()
-
     def writing(self) -> NoReturn:
-        """Raise Unsupported."""
-        self._refuse("it takes no writes")
-
-    def known(self, ids: Sequence[str]) -> dict[str, ExistingDocument]:
         """Raise Unsupported."""
         self._refuse("it takes no writes")
 
@@ -165,23 +155,11 @@ class AdoptedStore:
         """Raise Unsupported."""
         self._refuse("it takes no filter")
 
-    def commit(self, batch: Batch) -> None:
-        """Raise Unsupported."""
-        self._refuse("it takes no writes")
-
-    def delete(self, doc_rows: Iterable[int], mark: str = "") -> int:
-        """Raise Unsupported."""
-        self._refuse("it takes no writes")
-
-    def set_metadata(self, updates: Mapping[int, str], mark: str = "") -> None:
+    def known(self, ids: Sequence[str]) -> NoReturn:
         """Raise Unsupported."""
         self._refuse("it takes no writes")
 
     def has_mark(self, mark: str) -> bool:
-        """Raise Unsupported."""
-        self._refuse("it takes no writes")
-
-    def change_settings(self, **settings: Any) -> None:
         """Raise Unsupported."""
         self._refuse("it takes no writes")
 

@@ -183,7 +183,8 @@ class FaissRanking:
         """Return nprobe of a round for so many view hits; 0 for kinds without lists."""
         if not self._nlist:
             return 0
-        return min(self._nlist, nprobe_for_hits(self._search, self._nlist, limit) * int(_PROBE_GROWTH**turn))
+        nprobe = nprobe_for_hits(self._search, self._nlist, int(self._index.ntotal), limit)
+        return min(self._nlist, nprobe * int(_PROBE_GROWTH**turn))
 
     def _parameters(self, limit: int, nprobe: int, selector: Any) -> Any:
         if self._kind in IVF_KINDS:

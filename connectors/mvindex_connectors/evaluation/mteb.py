@@ -14,7 +14,7 @@ import mvindex
 from mvindex import Document, __version__
 from mvindex.errors import ConfigError, Unsupported
 from mvindex.index import Index
-from mvindex.search.options import ModeName
+from mvindex.search.request import ModeName
 
 if TYPE_CHECKING:
     from typing_extensions import Self

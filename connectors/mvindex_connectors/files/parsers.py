@@ -1,10 +1,14 @@
-"""The parsers of other packages, each from the bytes of a file to values of JSON. Only a worker process runs them."""
+"""The parsers of other packages, each from the bytes of a file to values of JSON. Only a worker process runs them.
+
+It also chooses the citations of long texts for a server, which has no time for them.
+"""
 
 from __future__ import annotations
 
 import datetime
 import importlib
 import io
+import json
 import zipfile
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
@@ -131,6 +135,8 @@ def _headings(bookmarks: list[_Bookmark], page: int) -> tuple[str, ...]:
 
 def _parse_xlsx(data: bytes) -> Iterator[Any]:
     """Yield of each sheet its title, then of each row that holds something its number, columns and values."""
+    # A sheet that does not tell its size would be read to its end for it, and then again.
+    importlib.import_module("openpyxl.worksheet._read_only").ReadOnlyWorksheet._get_size = lambda sheet: None
     book = importlib.import_module("openpyxl").load_workbook(_open_archive(data), read_only=True, data_only=True)
     for sheet in book.worksheets:
         yield sheet.title
@@ -153,6 +159,25 @@ def _rows(sheet: Any) -> Iterator[Any]:
             yield [number, columns, [_value(row[column]) for column in columns]]
 
 
+def _cite(data: bytes) -> Iterator[Any]:
+    """Yield the citation, if there is one, or several.
+
+    data: JSON of question, text, title, views or null, and the numbers of a Quoting or null.
+    """
+    citation, numpy = importlib.import_module("mvindex.corpus.text.citation"), importlib.import_module("numpy")
+    quotes = importlib.import_module("mvindex.corpus.text.quotes")
+    question, text, title, views, quoting = json.loads(data)
+    if views is not None:
+        spans, scores = views
+        views = citation.ScoredViews(numpy.array(spans, numpy.int64).reshape(-1, 2), numpy.array(scores))
+    citer = citation.Citer(question)
+    if quoting is not None:
+        found = quotes.quotes(citer, text, title, views, quotes.Quoting(*quoting))
+    else:
+        found = [cited for cited in [citer.cite(text, title, views)] if cited is not None]
+    yield from (cited.as_json() for cited in found)
+
+
 def _value(value: Any) -> Any:
     """Return the value of a cell as one of JSON: dates as ISO texts, fractions to the 15 digits that Excel has."""
     if isinstance(value, float):
@@ -165,6 +190,7 @@ def _value(value: Any) -> Any:
 
 
 PARSERS = {
+    "citation": Parser("mvindex.corpus.text.citation", _cite),
     "docx": _convert("DocxConverter"),
     "epub": _convert("EpubConverter"),
     "pdf": Parser("pypdfium2", _parse_pdf),

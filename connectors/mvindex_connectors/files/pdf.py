@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from mvindex.corpus.inputs import Input
 from mvindex.corpus.options import CorpusOptions
 from mvindex.corpus.passages import Block, Outline, Section, passage_format
+from mvindex.corpus.passages.outline import shorten
 from mvindex.corpus.text.normal import unset
 from mvindex.errors import CorpusError
 from mvindex_connectors.files.parsing import parse_file
@@ -21,12 +22,12 @@ def read_pdf(file: Input, options: CorpusOptions) -> Iterator[Outline]:
     """Yield the outline of each page that has text; CorpusError for a file that is damaged, encrypted or scanned."""
     parts = parse_file(file, options, "pdf")
     title, num_pages = next(parts)
-    title = title.removeprefix(_WORD_PREFIX).strip()
+    title = title.translate(_CONTROLS).removeprefix(_WORD_PREFIX).strip()
     has_text = False
     for number, headings, raw in parts:
         text = _clean(raw)
         has_text = True
-        section = Section(tuple(headings), [Block(0, len(text))])
+        section = Section(tuple(map(shorten, headings)), [Block(0, len(text))])
         yield Outline(text=text, sections=[section], title=title, page=number)
     if not has_text:
         raise CorpusError(

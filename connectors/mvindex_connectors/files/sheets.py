@@ -11,7 +11,7 @@ from mvindex.corpus.formats import BinaryFormat
 from mvindex.corpus.inputs import Input
 from mvindex.corpus.options import CorpusOptions
 from mvindex.corpus.passages.documents import SectionIds, file_source
-from mvindex.corpus.passages.outline import SEPARATOR, Section
+from mvindex.corpus.passages.outline import SEPARATOR, Section, shorten
 from mvindex.corpus.row_texts import cell_text, place_row, row_text
 from mvindex.corpus.rows import Row, Source, SourceLocation
 from mvindex.corpus.text.normal import unset
@@ -42,8 +42,9 @@ FORMAT = BinaryFormat(name=XLSX, matches=lambda head: False, open=open_xlsx, suf
 
 def _read_book(file: Input, options: CorpusOptions) -> Iterator[Row]:
     ids = SectionIds(file.label)
-    for title, rows in _sheets(parse_file(file, options, XLSX)):
-        base = ids.begin_section(Section((title,)), None)
+    for full_title, rows in _sheets(parse_file(file, options, XLSX)):
+        base = ids.begin_section(Section((full_title,)), None)
+        title = shorten(full_title)
         for number, text, cells in _read_table(rows):
             metadata = place_row(cells, file=file.relative_path, line=number, headings=title)
             document = Document(

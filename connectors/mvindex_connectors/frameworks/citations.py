@@ -15,7 +15,19 @@ if TYPE_CHECKING:
 # there the fields of a framework's document that an mvindex.Document lacks. Users' own keys cannot collide with them.
 HIT_KEY = "mvindex"
 _NAMES = frozenset(
-    {"snippet", "snippet_span", "view", "score", "exact", "title", "view_scores", "citation", "mode", "dense_score"}
+    {
+        "snippet",
+        "snippet_span",
+        "view",
+        "score",
+        "exact",
+        "title",
+        "view_scores",
+        "citation",
+        "citations",
+        "mode",
+        "dense_score",
+    }
 )
 
 
@@ -30,7 +42,7 @@ def citation(hit: Hit, exact: bool) -> dict[str, Any]:
         citation: the part of the text that most likely answers (text, start, end, why); None where the text of the
         query is unknown. snippet and snippet_span ([begin, end) in the text): those of the citation, and without one of
         the winning view; None where neither is known, and no span for a title. view (the slot), score, dense_score
-        (see dense_score()), exact, and title where there is one.
+        (see dense_score()), exact, and title where there is one. citations, where the search asks for several.
 
     """
     cited = hit.citation
@@ -44,6 +56,8 @@ def citation(hit: Hit, exact: bool) -> dict[str, Any]:
         "dense_score": dense_score(hit),
         "exact": exact,
     }
+    if hit.citations:
+        shown["citations"] = [each.as_json() for each in hit.citations]
     return shown | ({"title": hit.title} if hit.title else {})
 
 

@@ -8,7 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from mvindex.errors import QueryError
-from mvindex.records import Doubles, Floats, SearchResult, check_count
+from mvindex.records import Floats, SearchResult, check_count
+from mvindex.search import diversity
+from mvindex.search.diversity import Diverse, unit_rows
 from mvindex_connectors.frameworks.citations import winning_text
 from mvindex_connectors.frameworks.connection import AsyncIndexAPI
 
@@ -37,18 +39,8 @@ class MMR(NamedTuple):
         return self
 
 
-class Diverse(NamedTuple):
-    """The rows that MMR chose, in the order in which it chose them, and their MMR scores."""
-
-    rows: list[int]
-    scores: list[float]
-
-
 def choose_diverse(query: Floats, views: Floats, count: int, relevance_weight: float) -> Diverse:
-    """Return `count` rows of views, or all there are, each the best by relevance less redundancy.
-
-    The relevance of a row is its cosine with the query, its redundancy the largest cosine with a row that was chosen
-    before, 0 for the first. Of rows that score the same the first is taken.
+    """Return `count` rows of views, or all there are; the relevance of a row is its cosine with the query.
 
     Args:
         query: (d,) vector.
@@ -57,20 +49,8 @@ def choose_diverse(query: Floats, views: Floats, count: int, relevance_weight: f
         relevance_weight: 1 for relevance alone, 0 for diversity alone.
 
     """
-    unit = _unit(views)
-    relevance = relevance_weight * (unit @ _unit(query[None])[0])
-    rows: list[int] = []
-    scores: list[float] = []
-    redundancy = np.full(len(unit), -np.inf)
-    is_left = np.ones(len(unit), dtype=bool)
-    for _ in range(min(count, len(unit))):
-        worth = relevance - (1 - relevance_weight) * redundancy if rows else relevance
-        row = int(np.argmax(np.where(is_left, worth, -np.inf)))
-        rows.append(row)
-        scores.append(float(worth[row]))
-        is_left[row] = False
-        redundancy = np.maximum(redundancy, unit @ unit[row])
-    return Diverse(rows, scores)
+    units = unit_rows(views)
+    return diversity.choose_diverse(units @ unit_rows(query[None])[0], units, count, relevance_weight)
 
 
 async def winning_views(
@@ -84,10 +64,3 @@ async def winning_views(
     if views is not None:
         return views
     return await embed([winning_text(hit) or hit.text for hit in result.hits])
-
-
-def _unit(rows: Floats) -> Doubles:
-    """Return the rows in length 1; zero vectors stay zero."""
-    wide = rows.astype(np.float64)
-    lengths = np.linalg.norm(wide, axis=1, keepdims=True)
-    return np.asarray(wide / np.where(lengths == 0, 1, lengths))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mvindex.records import Document, Floats, Hit, SearchResult, check_count
+from mvindex.search.request import check_offset
 from mvindex.store.filters import Filter
 from mvindex.store.lexical.tokenizer import parse_lexical
 from mvindex_connectors.frameworks.best_snippet import choose_best_snippets
@@ -45,6 +46,10 @@ class Query:
 
         """
         source, search = self.source, dict(options)
+        if is_like(options):
+            # A query beside documents is refused there.
+            similar: SearchResult = await api.search(source, top_k, condition, **search)
+            return similar
         mode = search.get("mode", "auto")
         if (mode not in ("auto", "dense") or search.get("rerank") is not None) and not isinstance(source, str):
             text = search.pop("text", None) or self.text
@@ -94,13 +99,25 @@ async def search_filtered(
         # Fusion scales by the documents that the filter allows, and rerank_depth counts those: the index must know.
         allowed = [stored.id async for stored in api.scan(pushed.filter) if plan.passes(stored)]
         return await query.search(api, top_k, {"and": [pushed.filter or {}, {"id": {"in": allowed}}]}, options)
-    limit = top_k
+    options = dict(options)
+    if options.get("cursor") is not None:
+        raise ValueError(
+            "cursor: expected a filter that the index evaluates whole, got one that it cannot; give offset="
+        )
+    offset = options.pop("offset", 0)
+    check_offset(offset)
+    limit = offset + top_k
     while True:
         result = await query.search(api, limit, pushed.filter, options)
         hits = tuple(hit for hit in result.hits if plan.passes(hit))
-        if len(hits) >= top_k or len(result.hits) < limit:
-            return replace(result, hits=hits[:top_k])
+        if len(hits) >= offset + top_k or len(result.hits) < limit:
+            return replace(result, hits=hits[offset : offset + top_k])
         limit *= 4
+
+
+def is_like(options: Mapping[str, Any]) -> bool:
+    """Return whether documents stand for the query of a search with these options."""
+    return any(options.get(name) for name in ("like", "positives", "negatives"))
 
 
 def is_blank(text: object) -> bool:

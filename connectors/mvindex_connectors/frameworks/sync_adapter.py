@@ -129,7 +129,7 @@ class SyncAdapter:
         index = _supporting(self._index, Operation.COMPACT)
         if index is not None:
             with self._handle.write_lock:
-                index.compact()
+                index.admin.compact()
 
 
 def _supporting(index: IndexProtocol | None, operation: Operation) -> Index | None:

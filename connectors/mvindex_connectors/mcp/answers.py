@@ -33,6 +33,7 @@ class Passage:
     score: float
     title: str = ""
     cited: str | None = None
+    citations: list[dict[str, Any]] = field(default_factory=list)
     file: str | None = None
     page: int | None = None
     line: int | None = None
@@ -48,12 +49,16 @@ class Found:
     """The passages of a search, best first.
 
     exact: True only where these are provably the best of all documents. left_out: passages dropped for lack of room.
+    next: with cursor, that of the next page; absent after the last. duplicates_of: with diversity, ids of
+    near-duplicates of better passages, and the ids of these.
     """
 
     mode: str
     exact: bool
     passages: list[Passage]
     left_out: int = 0
+    next: str | None = None
+    duplicates_of: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +113,13 @@ def found_of(result: SearchResult, max_chars: int) -> Found:
     """Return the passages of a result, each with its share of the characters."""
     share = max_chars // max(len(result.hits), 1)
     passages = [_passage(hit, share) for hit in result.hits]
-    found = Found(mode=result.mode, exact=result.exact, passages=passages)
+    found = Found(
+        mode=result.mode,
+        exact=result.exact,
+        passages=passages,
+        next=result.next,
+        duplicates_of=dict(result.duplicates_of),
+    )
     while size_of(found) > max_chars and found.passages:
         found = replace(found, passages=found.passages[:-1], left_out=found.left_out + 1)
     return found
@@ -196,12 +207,30 @@ def _passage(hit: Hit, room: int) -> Passage:
     cite = hit.citation
     if cite is not None:
         passage = replace(
-            passage, cited=cite.text, file=cite.file, page=cite.page, line=cite.line, end_line=cite.end_line
+            passage,
+            citations=_quoted(hit, room - size_of(passage)),
+            cited=cite.text,
+            file=cite.file,
+            page=cite.page,
+            line=cite.line,
+            end_line=cite.end_line,
         )
     begin, end = (0, 0) if cite is None else (cite.start, cite.end)
     spare = max(0, room - size_of(passage) - (end - begin))
     start = max(0, min(begin - spare // 2, len(hit.text) - (end - begin) - spare))
     return replace(passage, text=hit.text[start : start + spare + end - begin], text_start=start)
+
+
+def _quoted(hit: Hit, room: int) -> list[dict[str, Any]]:
+    """Return the citations of a hit without the parts of their scores, as many as there is room for."""
+    shown: list[dict[str, Any]] = []
+    for cited in hit.citations:
+        one = {name: value for name, value in cited.as_json().items() if name != "why"} | {"score": cited.score}
+        room -= len(to_json(one).decode())
+        if room < 0:
+            break
+        shown.append(one)
+    return shown
 
 
 def _shown(metadata: Mapping[str, Any]) -> dict[str, Any]:

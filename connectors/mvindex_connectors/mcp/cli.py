@@ -40,7 +40,7 @@ def mcp(  # noqa: PLR0913 - each option is a flag of the command
     """
     from mvindex.plugins import require
 
-    require("mcp.server.mcpserver", "mcp", "mvindex mcp")
+    require("mcp.server.mcpserver", "server", "mvindex mcp")
     from mvindex_connectors.mcp.server import make_server, serve
 
     texts = dict(_parse_description(text) for text in describe or ())

@@ -20,6 +20,7 @@ from mvindex.corpus.ids import content_id
 from mvindex.errors import MvindexError, QueryError
 from mvindex.index import IndexProtocol
 from mvindex.records import Document
+from mvindex.search.request import SearchKeywords
 from mvindex_connectors.mcp.answers import Added, Found, Sources, Text, found_of, sources_of, text_of
 
 DESCRIPTIONS = {
@@ -149,9 +150,9 @@ class _Tools:
     def __init__(self, index: IndexProtocol, max_chars: int) -> None:
         self._index, self._max_chars = index, max_chars
 
-    def search(
+    def search(  # noqa: PLR0913 - each is an argument of the tool
         self,
-        query: Annotated[str, Field(description="A question or words, in the language of the documents.")],
+        query: Annotated[str, Field(description="A question or words, in the language of the documents.")] = "",
         top_k: Annotated[int, Field(description="Passages to return.", ge=1, le=_MOST_HITS)] = 5,
         filter: Annotated[
             dict[str, Any] | None,
@@ -160,9 +161,39 @@ class _Tools:
                 '{"tags": {"contains": "oil"}}; see sources.'
             ),
         ] = None,
+        offset: Annotated[
+            int, Field(description="Passages at the head of the ranking to leave out: 5 for the next 5.", ge=0)
+        ] = 0,
+        cursor: Annotated[str | None, Field(description='"" for pages; then next of the page before.')] = None,
+        like: Annotated[
+            str | None, Field(description="The id of a passage, in place of query: search for similar ones.")
+        ] = None,
+        unlike: Annotated[
+            list[str] | None, Field(description="With like: ids of passages, whose like is left out.")
+        ] = None,
+        citations: Annotated[
+            int | None, Field(description="Sentences to quote of each passage, the best first.", ge=1)
+        ] = None,
+        context: Annotated[int, Field(description="Sentences to quote before and after each of these.", ge=0)] = 0,
+        max_chars: Annotated[int | None, Field(description="Characters to quote of each passage.", ge=1)] = None,
+        diversity: Annotated[
+            float | None, Field(description="0 to 1: prefer passages unlike those before.", ge=0, le=1)
+        ] = None,
     ) -> Found:
         self._index.refresh()
-        return self._answered(lambda: found_of(self._index.search(query, top_k, filter), self._max_chars))
+        options: SearchKeywords = {
+            **{"offset": offset, "cursor": cursor, "like": like, "negatives": unlike or ()},
+            **{"citations": citations, "context": context, "max_chars": max_chars, "diversity": diversity},
+        }
+        question = None if like is not None and not query else query
+
+        def found(top_k: int) -> Found:
+            found_all = found_of(self._index.search(question, top_k, filter, **options), self._max_chars)
+            # The next page begins with what there was no room for.
+            is_cut = cursor is not None and found_all.left_out and found_all.passages
+            return found(len(found_all.passages)) if is_cut else found_all
+
+        return self._answered(lambda: found(top_k))
 
     def read(
         self,

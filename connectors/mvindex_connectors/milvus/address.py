@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -58,6 +59,12 @@ class Address:
                 "which a pickle would hold. Set the variable here and where the pickle is read"
             )
         return self.text
+
+    @property
+    def lacks_database(self) -> bool:
+        """Whether the database of Lite does not exist, though its folder does: opening it would create one."""
+        path = Path(self.uri)
+        return self.is_lite and path.parent.is_dir() and not os.path.lexists(path)
 
 
 def is_address(text: str) -> bool:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mvindex.engines.build import BuildReport
-from mvindex.errors import ConfigError, Unsupported
+from mvindex.errors import ConfigError, DamagedIndex, StoreError, Unsupported
 from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport
 from mvindex.records import CountCallback, Floats, ProgressCallback
 from mvindex.search.fusion import Fusion
-from mvindex.search.options import SearchOptions
-from mvindex.search.queries import TextQueries
-from mvindex.search.tuning import FusionReport, TuneGoal, TuneReport, checked_target
+from mvindex.search.plan import Plan
+from mvindex.search.request import Queries
+from mvindex.search.tuning import FusionReport, TuneGoal, TuneReport, checked_target, measure_fusion
+from mvindex.store.lexical.tokenizer import parse_lexical
 from mvindex.store.protocol import Operation
 from mvindex_connectors.milvus import maintenance
 from mvindex_connectors.milvus.engine import MilvusEngine
 from mvindex_connectors.milvus.index_build import build_index
 from mvindex_connectors.milvus.store import MilvusStore
 from mvindex_connectors.milvus.tuning import tune_index
+
+logger = logging.getLogger(__name__)
 
 
 class MilvusAdmin:
@@ -48,6 +52,9 @@ class MilvusAdmin:
         """Measure the search parameters of the active index, and keep the fastest that reach the target."""
         return tune_index(self._store, self._engine, queries, goal, on_progress)
 
+    def extend_if_due(self) -> None:
+        """Do nothing: Milvus takes in what is added."""
+
     def compact(self, on_progress: CountCallback) -> CompactReport:
         """Remove views that no record names, left by writers that died."""
         return maintenance.compact(self._store, on_progress)
@@ -62,21 +69,27 @@ class MilvusAdmin:
 
     def tune_fusion(
         self,
-        questions: TextQueries,
+        questions: Queries,
+        plan: Plan,
         relevant: Sequence[Mapping[str, float]],
-        options: SearchOptions,
         on_progress: ProgressCallback,
     ) -> FusionReport:
-        """Raise Unsupported."""
-        raise self._unsupported(Operation.LEXICAL)
+        """Measure fusion methods and weights, and keep the best where it is a gain."""
+        report = measure_fusion(self._engine.judged, questions, relevant, plan, on_progress)
+        if report.chosen is not None:
+            self.set_fusion(report.chosen.fusion)
+        return report
 
     def set_fusion(self, fusion: Fusion | None) -> None:
-        """Raise Unsupported."""
-        raise self._unsupported(Operation.LEXICAL)
+        """Keep the fusion of hybrid search; None resets it."""
+        with self._store.writing() as writer:
+            writer.change_settings(fusion=None if fusion is None else fusion.as_setting())
 
     def set_lexical(self, tokenizer: str | None, on_progress: CountCallback) -> None:
-        """Raise Unsupported."""
-        raise self._unsupported(Operation.LEXICAL)
+        """Index the terms of all texts, or remove the lexical side."""
+        kind = parse_lexical(tokenizer)
+        with self._store.writing() as writer:
+            writer.set_lexical(kind, on_progress)
 
     def set_filter_fields(self, fields: Mapping[str, str]) -> None:
         """Raise Unsupported."""
@@ -87,7 +100,16 @@ class MilvusAdmin:
         return False
 
     def rebuild_lexical_if_damaged(self) -> bool:
-        """Return False: there is no lexical side."""
+        """Make the lexical side again where its counts cannot be used; return whether that was so."""
+        stored = self._store.snapshot.lexical
+        if stored is None:
+            return False
+        try:
+            self._store.lexical_state()
+        except (DamagedIndex, StoreError) as err:
+            logger.info("%s", err)
+            self.set_lexical(stored.kind.value, lambda count: None)
+            return True
         return False
 
     def _unsupported(self, operation: Operation) -> Unsupported:

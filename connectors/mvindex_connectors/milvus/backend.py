@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import os
+import logging
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NoReturn
 
 from mvindex.encoder import Encoder
 from mvindex.errors import ConfigError, StoreError, Unsupported
 from mvindex.index import Index
-from mvindex_connectors.milvus.address import Address, parse_address
+from mvindex.store.catalog import CHOOSE_LEXICAL_KEY, FUSION_KEY
+from mvindex.store.schema import LEXICAL_KEY
+from mvindex_connectors.milvus.address import parse_address
 from mvindex_connectors.milvus.admin import MilvusAdmin
 from mvindex_connectors.milvus.collections import create_store, index_exists
 from mvindex_connectors.milvus.connection import Connection
 from mvindex_connectors.milvus.engine import MilvusEngine
 from mvindex_connectors.milvus.store import MilvusStore
 
-is_served = False
+logger = logging.getLogger(__name__)
+is_served, has_lexical = False, True
 
 
 def administer(address: str) -> NoReturn:
@@ -31,7 +33,7 @@ def create(address: str, settings: Mapping[str, Any], encoder: Encoder | None) -
         _check_dim(int(settings["dim"]))
     connection = Connection(parse_address(address))
     try:
-        create_store(connection, settings)
+        create_store(connection, _supported(connection, settings))
         return _index(MilvusStore(connection), encoder, None)
     except BaseException:
         connection.close()
@@ -41,7 +43,7 @@ def create(address: str, settings: Mapping[str, Any], encoder: Encoder | None) -
 def open_local(address: str, device: str | None) -> Index:
     """Open the index; StoreError when there is none."""
     place = parse_address(address)
-    if _is_missing(place):
+    if place.lacks_database:
         raise StoreError(f"{place.shown}: expected a Milvus Lite database with an index, got no such database")
     connection = Connection(place)
     try:
@@ -64,7 +66,7 @@ def _index(store: MilvusStore, encoder: Encoder | None, device: str | None) -> I
 def exists(address: str) -> bool:
     """Return whether there is an index, or anything else of its name."""
     place = parse_address(address)
-    if _is_missing(place):
+    if place.lacks_database:
         return False
     connection = Connection(place)
     try:
@@ -78,10 +80,18 @@ def shown(address: str) -> str:
     return parse_address(address).shown
 
 
-def _is_missing(place: Address) -> bool:
-    """Return whether the database of Lite does not exist, though its folder does: opening it would create one."""
-    path = Path(place.uri)
-    return place.is_lite and path.parent.is_dir() and not os.path.lexists(path)
+def _supported(connection: Connection, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the settings without a lexical side where this Milvus cannot have one, with a warning."""
+    lexical = (LEXICAL_KEY, CHOOSE_LEXICAL_KEY)
+    if connection.features.has_sparse or not any(settings.get(name) for name in lexical):
+        return settings
+    logger.warning(
+        "%s: no lexical side: Milvus %s has no sparse vectors, which Milvus Lite and servers from 2.4 on have. "
+        "Search is dense",
+        connection.address.shown,
+        connection.features.server,
+    )
+    return {name: value for name, value in settings.items() if name not in (*lexical, FUSION_KEY)}
 
 
 def _check_dim(dim: int) -> None:

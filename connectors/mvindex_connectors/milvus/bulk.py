@@ -20,6 +20,7 @@ import numpy as np
 
 from mvindex.errors import ConfigError, StoreError
 from mvindex.index import Index, store_of
+from mvindex.kernels.score import decode
 from mvindex.records import Floats, ProgressCallback
 from mvindex.store.batch import Batch
 from mvindex.store.views import row_norms
@@ -131,20 +132,21 @@ def _write_shard(directory: Path, number: int, batches: list[Batch], first: int)
         numbers = np.arange(first, first + len(batch.documents))
         ordinals = numbers if batch.ordinals is None else batch.ordinals
         keys = {"pk": numbers.tolist(), "version": [0] * len(numbers), "ordinal": ordinals.tolist()}
-        records += new_records(batch, batch.views.rows, keys)
+        rows = decode(batch.views.rows)
+        records += new_records(batch, rows, keys)
         keys_of.append(view_keys(numbers, np.zeros_like(numbers), np.diff(batch.views.starts)))
-        vectors.append(batch.views.rows)
+        vectors.append(rows)
         first += len(numbers)
-    pks, rows = np.concatenate(keys_of), np.concatenate(vectors)
-    _write_arrays(directory / f"views-{number:05d}", {"pk": pks, "doc": documents_of(pks), "vec": rows})
+    pks, views = np.concatenate(keys_of), np.concatenate(vectors)
+    _write_arrays(directory / f"views-{number:05d}", {"pk": pks, "doc": documents_of(pks), "vec": views})
     _write_rows(directory / f"records-{number:05d}.json", records)
     counts = [len(batch.views.starts) - 1 for batch in batches]
     return {
         "documents": sum(counts),
-        "views": len(rows),
+        "views": len(views),
         "max_views": max(int(np.diff(batch.views.starts).max()) for batch in batches),
         "last_ordinal": max(record["ordinal"] for record in records),
-        "norm": float(row_norms(rows).max()),
+        "norm": float(row_norms(views).max()),
     }
 
 

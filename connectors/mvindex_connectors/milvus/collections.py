@@ -1,24 +1,27 @@
-"""The two collections of an index in Milvus: made, looked for and dropped, with the settings that they begin with."""
+"""The collections of an index in Milvus: made, looked for and dropped, with the settings that they begin with."""
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from mvindex.errors import ConfigError, StoreError, Unsupported
-from mvindex_connectors.milvus.address import Address
-from mvindex_connectors.milvus.connection import Connection, views_of
+from mvindex.store.lexical.tokenizer import StoredLexical
+from mvindex_connectors.milvus.connection import Connection, terms_of, views_of
+from mvindex_connectors.milvus.foreign import how_to_take_over
 from mvindex_connectors.milvus.layout import (
     FORMAT,
     RECORD_FIELDS,
     SETTINGS_KEY,
     record_schema,
     special_record,
+    term_schema,
     view_schema,
 )
+from mvindex_connectors.milvus.term_counts import TERMS_KEY, TermState
 
 _MARK = "mvindex"
 
@@ -26,7 +29,19 @@ _MARK = "mvindex"
 def create_store(connection: Connection, settings: Mapping[str, Any]) -> None:
     """Create an empty index; ConfigError when a collection of its names exists."""
     connection.load(*make_collections(connection, None if settings.get("dim") is None else int(settings["dim"])))
-    write_settings(connection, new_settings(settings))
+    chosen = dict(settings)
+    if kind := settings.get("lexical"):
+        make_terms(connection)
+        chosen |= lexical_settings(StoredLexical(StoredLexical.parse(kind).kind), TermState())
+    write_settings(connection, new_settings(chosen))
+
+
+def lexical_settings(stored: StoredLexical | None, state: TermState) -> dict[str, Any]:
+    """Return the settings of a lexical side, or of none."""
+    return {
+        "lexical": None if stored is None else stored.setting,
+        TERMS_KEY: None if stored is None else state.as_setting(),
+    }
 
 
 def has_settings(connection: Connection) -> bool:
@@ -60,7 +75,7 @@ def make_collections(connection: Connection, dim: int | None, *, may_exist: bool
     ConfigError when a collection of the index's names exists, unless it may.
     """
     name = connection.address.collection
-    for taken in (name, views_of(name)):
+    for taken in (name, views_of(name), terms_of(name)):
         if not may_exist and _exists(connection, taken):
             raise ConfigError(f"{connection.address.shown}: collection {taken!r} exists already; open it, or drop it")
     _make(connection, "making the collection of records", name, record_schema)
@@ -74,6 +89,14 @@ def make_views(connection: Connection, dim: int) -> None:
     """Create and load the collection of views of so many dims."""
     name = views_of(connection.address.collection)
     _make(connection, "making the collection of views", name, partial(view_schema, dim=dim))
+    connection.load(name)
+
+
+def make_terms(connection: Connection) -> None:
+    """Create and load an empty collection of terms; one that is there is dropped."""
+    name = terms_of(connection.address.collection)
+    drop_collection(connection, name)
+    _make(connection, "making the collection of terms", name, term_schema)
     connection.load(name)
 
 
@@ -93,17 +116,21 @@ def _make(connection: Connection, step: str, name: str, layout: Callable[[Any], 
 def settings_record(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings as a record."""
     row = special_record(SETTINGS_KEY, json.dumps(settings, ensure_ascii=False))
-    # Read with every search: see MilvusSearch.
+    # Read with every search: see MilvusViews.
     return {**row, "version": settings["epoch"]}
 
 
 def drop_store(connection: Connection) -> None:
-    """Drop both collections of the index, which check_ours() has accepted."""
-    for name in (views_of(connection.address.collection), connection.address.collection):
-        if _exists(connection, name):
-            connection.call(
-                "dropping a collection", lambda client, name=name, **options: client.drop_collection(name, **options)
-            )
+    """Drop all collections of the index, which check_ours() has accepted."""
+    name = connection.address.collection
+    for each in (terms_of(name), views_of(name), name):
+        drop_collection(connection, each)
+
+
+def drop_collection(connection: Connection, name: str) -> None:
+    """Drop the collection, if it is there."""
+    if _exists(connection, name):
+        connection.call("dropping a collection", lambda client, **options: client.drop_collection(name, **options))
 
 
 def index_exists(connection: Connection) -> bool:
@@ -117,20 +144,31 @@ def _exists(connection: Connection, name: str) -> bool:
     )
 
 
-def check_ours(connection: Connection) -> None:
-    """Raise StoreError unless there is a collection of mvindex'."""
-    name, where = connection.address.collection, connection.address.shown
+def describe(connection: Connection) -> dict[str, Any]:
+    """Return how Milvus describes the collection of the address; StoreError, with the others, where there is none."""
+    name = connection.address.collection
     if not _exists(connection, name):
-        raise StoreError(f"{where}: expected a collection {name!r} with an index, got {_others(connection)}")
-    described = connection.call(
+        raise StoreError(f"{connection.address.shown}: expected a collection {name!r}, got {_others(connection)}")
+    described: dict[str, Any] = connection.call(
         "looking at the collection", lambda client, **options: client.describe_collection(name, **options)
     )
-    fields = described["fields"]
-    if {field["name"] for field in fields} != {*RECORD_FIELDS, "vec"}:
-        names = ", ".join(sorted(field["name"] for field in fields))
+    return described
+
+
+def is_records(described: Mapping[str, Any]) -> bool:
+    """Return whether a collection has the fields of the records of an index."""
+    return {field["name"] for field in described["fields"]} == {*RECORD_FIELDS, "vec"}
+
+
+def check_ours(connection: Connection) -> None:
+    """Raise StoreError unless there is a collection of mvindex'."""
+    described = describe(connection)
+    if not is_records(described):
+        names = ", ".join(sorted(field["name"] for field in described["fields"]))
         raise StoreError(
-            f"{where}: expected a collection that mvindex made, got {name!r} with the fields {names}"
-            f"{_how_to_adopt(connection.address, fields)}"
+            f"{connection.address.shown}: expected a collection that mvindex made, got "
+            f"{connection.address.collection!r} with the fields {names}"
+            f"{how_to_take_over(connection.address, described)}"
         )
 
 
@@ -140,18 +178,6 @@ def _others(connection: Connection) -> str:
         return "none"
     names = connection.call("listing the collections", lambda client, **options: client.list_collections(**options))
     return f"{', '.join(sorted(names))}. Name one: ?collection=NAME" if names else "none"
-
-
-def _how_to_adopt(address: Address, fields: Sequence[Mapping[str, Any]]) -> str:
-    """Return how a collection of others is opened as it is; nothing where it has no vectors that are read so."""
-    vectors = [field["name"] for field in fields if getattr(field["type"], "name", "") == "FLOAT_VECTOR"]
-    if not vectors:
-        return ""
-    place = f"{address.shown}?collection={address.collection}" if address.is_lite else address.shown
-    return (
-        ". In Python it can be searched as it is: mvindex_connectors.adopted.adopt_milvus("
-        f"{place!r}, vector_field={vectors[0]!r}, id_field=..., text_field=...)"
-    )
 
 
 def parse_settings(text: str, where: str) -> dict[str, Any]:

@@ -13,10 +13,13 @@ import numpy as np
 
 from mvindex.records import Floats
 
-# Whole numbers, texts, or vectors (n, d) float32; all columns of a request are as long.
-Column: TypeAlias = Sequence[int] | Sequence[str] | Floats
+# Whole numbers, texts, sparse vectors on the wire (uint32 and float32, by rising dimension), or vectors (n, d) float32;
+# all columns of a request are as long.
+Column: TypeAlias = Sequence[int] | Sequence[str] | Sequence[bytes] | Floats
 
 _KNOWN = ("3.0.",)
+# An entry of a sparse vector.
+SPARSE = np.dtype([("dim", "<u4"), ("value", "<f4")])
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Column]:
@@ -30,7 +33,8 @@ def upsert(client: Any, collection: str, columns: Mapping[str, Column], *, timeo
     if is_known():
         _send(client, collection, columns, timeout)
     else:
-        rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        plain = {name: _plain(column) for name, column in columns.items()}
+        rows = [dict(zip(plain, values, strict=True)) for values in zip(*plain.values(), strict=True)]
         client.upsert(collection, rows, timeout=timeout)
 
 
@@ -69,6 +73,10 @@ def _field(name: str, column: Column) -> Any:
         field = FieldData(field_name=name, type=DataType.FLOAT_VECTOR)
         field.vectors.dim = column.shape[1]
         field.vectors.float_vector.MergeFromString(_packed(column))
+    elif isinstance(column[0], bytes):
+        field = FieldData(field_name=name, type=DataType.SPARSE_FLOAT_VECTOR)
+        field.vectors.dim = field.vectors.sparse_float_vector.dim = max(map(_num_dimensions, column))
+        field.vectors.sparse_float_vector.contents.extend(column)
     elif isinstance(column[0], str):
         field = FieldData(field_name=name, type=DataType.VARCHAR)
         field.scalars.string_data.data.extend(column)
@@ -76,6 +84,21 @@ def _field(name: str, column: Column) -> Any:
         field = FieldData(field_name=name, type=DataType.INT64)
         field.scalars.long_data.data.extend(column)
     return field
+
+
+def unpacked_vector(packed: bytes) -> dict[int, float]:
+    """Return a sparse vector as pymilvus takes it."""
+    pairs = np.frombuffer(packed, dtype=SPARSE)
+    return dict(zip(pairs["dim"].tolist(), pairs["value"].tolist(), strict=True))
+
+
+def _num_dimensions(packed: Any) -> int:
+    return int(np.frombuffer(packed, dtype=SPARSE)["dim"][-1]) + 1
+
+
+def _plain(column: Column) -> Sequence[Any]:
+    """Return the column as pymilvus takes its values."""
+    return [unpacked_vector(each) if isinstance(each, bytes) else each for each in column]
 
 
 def _packed(vectors: Floats) -> bytes:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from mvindex.errors import ConfigError, EngineUnavailable, MvindexError, StoreError
 from mvindex.plugins import require
+from mvindex.retries import Retries
 from mvindex_connectors.milvus.address import Address
 
 T = TypeVar("T")
@@ -26,7 +27,7 @@ _NOT_READY = ("not loaded", "not fully loaded", "state 'released'", "loading", "
 _NODE_NOT_READY = ("node not found", "not ready", "not healthy", "unhealthy", "shard delegator", "service unavailable")
 # And while it is away. A wrong token gives one of these too, but at connect, which is not retried.
 _BROKEN = ("statuscode.unavailable", "rate limit", "connection reset", "fail connecting", "closed channel")
-_FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 2.0
+_FIRST_PAUSE_S = 0.05
 _POLL_S = 0.1
 # Connections of this process to each Lite database.
 _lite_users: Counter[str] = Counter()
@@ -35,26 +36,32 @@ _lite_lock = Lock()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFeatures:
-    """The version of a Milvus and what it can do. kinds: of indexes that are known to be built there."""
+    """The version of a Milvus and what it can do.
+
+    kinds: of indexes that are known to be built there; has_sparse: whether it has sparse vectors, for lexical search.
+    """
 
     server: str
     is_lite: bool
     kinds: tuple[str, ...]
     max_limit: int = 16_384
     max_dim: int = 32_768
-    # Neither is used, as searches must be correct: see docs/how-to/milvus.md.
+    has_sparse: bool = False
+    # Not used, as searches must be correct: see docs/how-to/milvus.md.
     group_by: str = "not used"
-    words: str = "not used"
 
 
 class Connection:
     """One client of one Milvus, and the collections of one index there."""
 
-    def __init__(self, address: Address) -> None:
-        """Connect; EngineUnavailable, with the address, when no server responds."""
+    def __init__(self, address: Address, connect_s: float | None = None) -> None:
+        """Connect; EngineUnavailable, with the address, when no server responds.
+
+        connect_s: Longest wait for the server; by default as for a response, so that a restart may end meanwhile.
+        """
         self.address = address
         self._is_closed = False
-        self._client = _connected(address)
+        self._client = _connected(address, address.timeout_s if connect_s is None else connect_s)
         if address.is_lite:
             _use_lite(address.uri)
         try:
@@ -87,19 +94,20 @@ class Connection:
             StoreError: Or EngineUnavailable, with server and step.
 
         """
-        deadline, pause = time.monotonic() + self.address.timeout_s, _FIRST_PAUSE_S
-        while True:
-            try:
-                return function(self._client, timeout=max(1.0, deadline - time.monotonic()))
-            except MvindexError:
-                raise
-            except Exception as err:  # noqa: BLE001 - pymilvus raises its own, gRPC's and plain ones
-                if time.monotonic() + pause > deadline or not _is_passing(err):
-                    raise _map_error(err, self.address, step) from err
-                logger.info("%s: %s: %s; again in %.2f s", self.address.shown, step, _reason(err), pause)
+
+        def again(err: Exception) -> bool:
+            may_pass = not isinstance(err, MvindexError) and _is_passing(err)
+            if may_pass:
                 self._load_again(err)
-            time.sleep(pause)
-            pause = min(2 * pause, _LAST_PAUSE_S)
+            return may_pass
+
+        retries = Retries(again, first_s=_FIRST_PAUSE_S, for_s=self.address.timeout_s)
+        try:
+            return retries.run(lambda: function(self._client, timeout=max(1.0, retries.ends - time.monotonic())))
+        except MvindexError:
+            raise
+        except Exception as err:  # noqa: BLE001 - pymilvus raises its own, gRPC's and plain ones
+            raise _map_error(err, self.address, step) from err
 
     def load(self, *collections: str) -> None:
         """Load the collections for searching, side by side, as each takes a server seconds."""
@@ -121,7 +129,7 @@ class Connection:
         """Load a Lite collection that a new process released; a server does that itself."""
         if "released" not in str(err).lower() and "not loaded" not in str(err).lower():
             return
-        for name in (self.address.collection, views_of(self.address.collection)):
+        for name in (self.address.collection, *(of(self.address.collection) for of in (views_of, terms_of))):
             with suppress(Exception):  # noqa: BLE001 - the call itself is tried again, and tells
                 self._client.load_collection(name, timeout=self.address.timeout_s)
 
@@ -133,6 +141,11 @@ class Connection:
 def views_of(collection: str) -> str:
     """Return the name of the collection of an index's views."""
     return f"{collection}_views"
+
+
+def terms_of(collection: str) -> str:
+    """Return the name of the collection of an index's terms."""
+    return f"{collection}_terms"
 
 
 def _use_lite(path: str) -> None:
@@ -152,7 +165,7 @@ def _release_lite(path: str) -> None:
         server_manager_instance.release_server(path)
 
 
-def _connected(address: Address) -> Any:
+def _connected(address: Address, connect_s: float) -> Any:
     # gRPC and pymilvus write to stderr what they also raise.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     # A fork in this process, such as Lite's, would stop at gRPC's handlers.
@@ -166,7 +179,7 @@ def _connected(address: Address) -> Any:
     # grpc._server is that of Lite, in this process: it logs what it then answers.
     for name in ("pymilvus", "milvus_lite", "grpc._server"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-    options: dict[str, Any] = {"uri": address.uri, "timeout": address.timeout_s, "dedicated": True}
+    options: dict[str, Any] = {"uri": address.uri, "timeout": connect_s, "dedicated": True}
     if address.token:
         options["token"] = address.token
     if address.database:
@@ -204,10 +217,11 @@ def _is_loaded(state: dict[str, Any]) -> bool:
 
 
 def _features_of(version: str) -> ServerFeatures:
-    from mvindex_connectors.milvus.kinds import kinds_of
+    from mvindex_connectors.milvus.kinds import FIRST_SPARSE, kinds_of, version_of
 
     is_lite = version.startswith("milvus_lite")
-    return ServerFeatures(server=version, is_lite=is_lite, kinds=kinds_of(version, is_lite))
+    has_sparse = is_lite or version_of(version) >= FIRST_SPARSE
+    return ServerFeatures(server=version, is_lite=is_lite, kinds=kinds_of(version, is_lite), has_sparse=has_sparse)
 
 
 def _is_passing(err: Exception) -> bool:

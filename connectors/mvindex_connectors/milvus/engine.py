@@ -3,30 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from dataclasses import replace
+from itertools import count
+from typing import Any, NamedTuple, TypeVar
 
-from mvindex.errors import StaleReader, Unsupported
-from mvindex.records import Cite, Combine, Field, Floats, SearchResult
-from mvindex.search import Ranking
-from mvindex.search.citation import cites_of
-from mvindex.search.group import GroupSearch
-from mvindex.search.options import SearchOptions
-from mvindex.search.queries import QUERY_BATCH, TextQueries
-from mvindex.search.results import hits_of
+import numpy as np
+
+from mvindex.records import Combine, Field, Floats, Ints, SearchResult
+from mvindex.retries import Retries
+from mvindex.search.fusion import Fusion, Mode
+from mvindex.search.group import GroupSearch, pairs_of
+from mvindex.search.hits import cites_of, hits_of
+from mvindex.search.hybrid import JudgedQuestion, Ranked, candidates_of, fuse_rankings, judge, rank_terms
+from mvindex.search.plan import Plan
+from mvindex.search.ranking import Ranking
+from mvindex.search.request import QUERY_BATCH, Queries
 from mvindex.store.reader import StoredDocument
-from mvindex_connectors.milvus.group import MilvusScorer, ScoredVersion
+from mvindex_connectors.milvus.candidates import CandidateViews, DenseList
 from mvindex_connectors.milvus.records import stored_document
-from mvindex_connectors.milvus.rescore import Best
-from mvindex_connectors.milvus.search import Answer, CandidateRequest, MilvusSearch, SettingsChanged
-from mvindex_connectors.milvus.store import RETRIES, MilvusStore
+from mvindex_connectors.milvus.search import (
+    CandidateRequest,
+    Changed,
+    MilvusSearch,
+    MilvusViews,
+    ScoredVersion,
+)
+from mvindex_connectors.milvus.store import TRIES, MilvusStore
+from mvindex_connectors.milvus.term_counts import ChangedTerms
+from mvindex_connectors.milvus.term_search import LexicalState, MilvusTerms
 
 # Documents of the answers of queries that are searched together: their candidates are in memory at once.
 _PAIRS_AT_ONCE = 4_096
+# A search by terms during which others write is tried so often again; then its result is not exact.
+_MOVING_TRIES = 2
 _T = TypeVar("_T")
 
 
+class Answer(NamedTuple):
+    """The ranking of a query by document numbers, and which version of each document it has scored."""
+
+    ranking: Ranking
+    versions: Sequence[ScoredVersion]
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """Return the number and the version of each document."""
+        rows = self.ranking.rows.tolist()
+        return [(row, version.version) for row, version in zip(rows, self.versions, strict=True)]
+
+
 class MilvusEngine:
-    """Dense search over a store in Milvus, without snapshots: reads see the current state."""
+    """Dense, lexical and hybrid search over a store in Milvus, without snapshots: reads see the current state."""
 
     def __init__(self, store: MilvusStore) -> None:
         self._store = store
@@ -40,105 +66,219 @@ class MilvusEngine:
     def mapped_bytes(self) -> None:
         """Return None: Milvus scans in its own memory."""
 
-    def search_text(self, queries: TextQueries, options: SearchOptions) -> list[SearchResult]:
-        """Raise Unsupported: an index in Milvus has no lexical side."""
-        raise Unsupported(f"{self._store.where}: lexical search needs an index in a directory; mode='dense' works here")
-
-    def search_group(
-        self, queries: Floats, combine: Combine, options: SearchOptions, texts: Sequence[str] | None
-    ) -> SearchResult:
-        """Return the dense result of one group of query vectors, (m, d) float32; see SearchEngine."""
+    def search(self, queries: Queries, plan: Plan) -> list[SearchResult]:
+        """Return a result for each query."""
         if not self._store.has_views:
-            return SearchResult((), True, 0, 0)
-        allowed = None if options.filter is None else self._store.matching(options.filter)
-        num_allowed = self._store.count() if allowed is None else len(allowed)
-        request = CandidateRequest(options.top_k, options.scoring, options.candidates, options.exact, allowed)
+            return [SearchResult((), True, 0, 0, mode=plan.mode.value)] * len(queries)
+        if plan.mode is not Mode.DENSE:
+            return [result for batch in _batches(queries, plan) for result in self._by_terms(batch, plan)]
+        allowed = None if plan.filter is None else self._store.matching(plan.filter)
+        request = CandidateRequest(plan.top_k, plan.scoring, plan.candidates, plan.exact, allowed)
+        if queries.combine is not None:
+            return [self._group(queries, queries.combine, request, plan)]
+        return [result for batch in _batches(queries, plan) for result in self._batch(batch, request, plan)]
 
-        def attempt(settings: Mapping[str, Any]) -> SearchResult | None:
-            def search(top_k: int) -> MilvusSearch:
-                deeper = request._replace(top_k=top_k)
-                return MilvusSearch(self._store.connection, self._store.reader, settings, deeper)
+    def _group(self, queries: Queries, combine: Combine, request: CandidateRequest, plan: Plan) -> SearchResult:
+        """Return the result of one group of query vectors."""
+        vectors, texts = queries.vectors, queries.texts
+        num_allowed = self._store.count() if request.allowed is None else len(request.allowed)
 
-            scorer = MilvusScorer(search, num_allowed, queries, combine)
-            ranking = GroupSearch(scorer, queries, combine, options.top_k).run()
-            return self._group_result(ranking, scorer.versions, options.fields, texts)
+        def searched() -> SearchResult:
+            views = MilvusViews(self._store.reader, self._store.settings, request.allowed)
+            ranking = self._group_ranking(vectors, combine, request, views, num_allowed).page(plan.offset)
+            versions = {row: views.best_version(row, len(vectors)) for row in ranking.rows.tolist()}
+            return self._group_result(ranking, versions, plan, texts)
 
-        for _ in range(RETRIES):
-            result = self._with_settings(attempt, self._store.settings)
-            if result is not None:
-                return result
-        raise self._replaced()
+        return self._unchanged(searched)
 
-    def search(self, queries: Floats, options: SearchOptions, texts: Sequence[str] | None = None) -> list[SearchResult]:
-        """Return a dense result for each query, (q, d) float32; texts: those that citations are chosen for."""
-        if not self._store.has_views:
-            return [SearchResult((), True, 0, 0) for _ in queries]
-        allowed = None if options.filter is None else self._store.matching(options.filter)
-        request = CandidateRequest(options.top_k, options.scoring, options.candidates, options.exact, allowed)
-        size = max(1, min(QUERY_BATCH, _PAIRS_AT_ONCE // options.top_k))
-        batches = (slice(at, at + size) for at in range(0, len(queries), size))
-        return [
-            one
-            for at in batches
-            for one in self._batch(queries[at], request, options.fields, None if texts is None else texts[at])
-        ]
+    def _group_ranking(
+        self, vectors: Floats, combine: Combine, request: CandidateRequest, views: MilvusViews, num_allowed: int
+    ) -> Ranking:
+        settings = self._store.settings
+        return GroupSearch(
+            queries=vectors,
+            combine=combine,
+            scoring=request.scoring,
+            top_k=request.top_k,
+            num_allowed=num_allowed,
+            rank=lambda top_k: self._search(request._replace(top_k=top_k), settings).run(vectors),
+            views=views,
+            score_all=lambda: views.score_all(vectors, request.scoring),
+            keep=lambda rows: views.keep(pairs_of(rows, len(vectors))),
+        ).run()
 
-    def _batch(
-        self, queries: Floats, request: CandidateRequest, fields: Collection[Field], texts: Sequence[str] | None
-    ) -> list[SearchResult]:
+    def _by_terms(self, queries: Queries, plan: Plan) -> list[SearchResult]:
+        """Return the lexical or hybrid results of a few queries, or of one group.
+
+        Where another client writes all the while, documents and counts may be of different moments: not exact.
+        """
+        tries = count()
+
+        def searched() -> list[SearchResult]:
+            state = self._store.lexical_state()
+            results = self._searched_by_terms(queries, plan, state)
+            if not self._store.lexical_state().is_same(state):
+                if next(tries) < _MOVING_TRIES:
+                    raise ChangedTerms(f"{self._store.where}: was written to again and again during the search")
+                results = [replace(result, exact=False) for result in results]
+            return results
+
+        return self._unchanged(searched)
+
+    def _searched_by_terms(self, queries: Queries, plan: Plan, state: LexicalState) -> list[SearchResult]:
+        allowed = self._allowed(plan, state)
+        request = CandidateRequest(plan.depth, plan.scoring, plan.candidates, plan.exact, allowed)
+        dense = [] if plan.mode is Mode.LEXICAL else self._dense(queries, request, state)
+        results = []
+        texts = queries.texts or ()
+        for number, text in enumerate(texts if queries.combine is None else texts[:1]):
+            terms = self._terms(state, plan.fusion, allowed, dense[number] if dense else None)
+            if plan.mode is Mode.LEXICAL:
+                [ranked] = rank_terms(terms, [text], plan.top_k)
+                results.append(self._lexical_result(ranked.page(plan.offset), terms, text, plan))
+                continue
+            one = queries if queries.combine is not None else queries[number : number + 1]
+            [ranked] = fuse_rankings(terms, one, [dense[number].ranking], plan)
+            results.append(self._hybrid_result(ranked.page(plan.offset), terms, one, plan))
+        return results
+
+    def _dense(self, queries: Queries, request: CandidateRequest, state: LexicalState) -> list[DenseList]:
+        """Return the dense lists that are fused."""
+        settings, allowed = self._store.settings, request.allowed
+        if queries.combine is None:
+            search = self._search(request, settings)
+            rankings = search.run(queries.vectors)
+            return [DenseList(ranking, search.views, number) for number, ranking in enumerate(rankings)]
+        views = MilvusViews(self._store.reader, settings, allowed)
+        num_allowed = state.num_documents if allowed is None else len(allowed)
+        return [DenseList(self._group_ranking(queries.vectors, queries.combine, request, views, num_allowed), views, 0)]
+
+    def _terms(
+        self, state: LexicalState, fusion: Fusion, allowed: Ints | None, dense: DenseList | None = None
+    ) -> MilvusTerms:
+        views = CandidateViews(self._store.reader, self._store.settings, allowed, dense)
+        return MilvusTerms(self._store.connection, state, fusion, views, allowed)
+
+    def _allowed(self, plan: Plan, state: LexicalState) -> Ints | None:
+        """Return the numbers of the documents that filter and operators allow, rising; None for all."""
+        allowed = None if plan.filter is None else self._store.matching(plan.filter)
+        if plan.operators is None:
+            return allowed
+        source = self._terms(state, plan.fusion, None)
+        found = np.flatnonzero(plan.operators.matching(source))
+        if allowed is None and not plan.operators.required:
+            allowed = source.live()
+        return found if allowed is None else found[np.isin(found, allowed)]
+
+    def _lexical_result(self, ranked: Ranked, terms: MilvusTerms, text: str, plan: Plan) -> SearchResult:
+        rows = ranked.ranking.rows.tolist()
+        stored = self._whole([(row, terms.versions[row]) for row in rows], terms.views)
+        ranking = ranked.ranking._replace(slots=terms.slots(text, [stored[row] for row in rows]))
+        by_number = {row: document.only(plan.fields) for row, document in stored.items()}
+        cites = cites_of(text, rows, by_number, None, plan.quoting) if Field.TEXT in plan.fields else None
+        hits = hits_of(ranking, by_number, plan.fields, ranked.components, cites)
+        return SearchResult(hits, ranking.exact, ranking.short_by, ranking.rounds, mode=plan.mode.value)
+
+    def _hybrid_result(self, ranked: Ranked, terms: MilvusTerms, queries: Queries, plan: Plan) -> SearchResult:
+        """Return the result of one query, or group, whose views and terms are of the same versions of documents."""
+        ranking, texts = ranked.ranking, queries.texts or ()
+        versions = {row: terms.views.best_version(row, len(queries.vectors)) for row in ranking.rows.tolist()}
+        if any(terms.versions[row] != version.version for row, (_, version) in versions.items()):
+            raise self._replaced()
+        stored = self._whole([(row, version.version) for row, (_, version) in versions.items()], terms.views)
+        by_number = {row: document.only(plan.fields) for row, document in stored.items()}
+        cites = None
+        if Field.TEXT in plan.fields:
+            cites = [
+                cites_of(texts[query], [row], by_number, [version.view_scores], plan.quoting)[0]
+                for row, (query, version) in versions.items()
+            ]
+        hits = hits_of(ranking, by_number, plan.fields, ranked.components, cites)
+        return SearchResult(hits, ranking.exact, ranking.short_by, ranking.rounds, mode=plan.mode.value)
+
+    def _whole(self, pairs: Sequence[tuple[int, int]], views: MilvusViews) -> dict[int, StoredDocument]:
+        """Return the documents of these numbers and versions; Changed where one was replaced meanwhile."""
+        stored = self._stored(pairs, views.records)
+        if not all(pair in stored for pair in pairs):
+            raise self._replaced()
+        return {number: stored[number, version] for number, version in pairs}
+
+    def judged(
+        self, queries: Queries, relevant: Sequence[Mapping[str, float]], plan: Plan, fusions: Sequence[Fusion]
+    ) -> Iterator[list[JudgedQuestion]]:
+        """Yield for each question what each fusion would order, and the gains of that; see LocalSearch.judged()."""
+        plans = [replace(plan, fusion=fusion) for fusion in fusions]
+        deepest = max(plan.depth for plan in plans)
+        request = CandidateRequest(deepest, plan.scoring)
+        for number, text in enumerate(queries.texts or ()):
+            gains = {doc_id: gain for doc_id, gain in relevant[number].items() if gain > 0}
+            rows = {
+                doc_id: int(row["pk"]) for doc_id, row in self._store.reader.find(list(gains), ("pk", "id")).items()
+            }
+
+            def candidates(number: int = number, text: str = text) -> list[Any]:
+                state, own = self._store.lexical_state(), queries.vectors[number : number + 1]
+                [dense] = self._dense(queries[number : number + 1], request, state)
+                return [
+                    candidates_of(self._terms(state, each.fusion, None, dense), text, own, dense.ranking, each)
+                    for each in plans
+                ]
+
+            by_row = {row: gains[doc_id] for doc_id, row in rows.items()}
+            yield [judge(found, by_row, list(gains.values())) for found in self._unchanged(candidates)]
+
+    def _batch(self, queries: Queries, request: CandidateRequest, plan: Plan) -> list[SearchResult]:
         """Return the results of a few queries; one whose documents change meanwhile is searched again."""
         results: dict[int, SearchResult] = {}
-        for _ in range(RETRIES):
+        vectors, texts = queries.vectors, queries.texts
+
+        def search_left() -> list[SearchResult]:
             left = [number for number in range(len(queries)) if number not in results]
-            if not left:
-                break
-            answers, records = self._searched(queries[left], request, self._store.settings)
-            stored = self._documents([answer.best for answer in answers], records)
+            search = self._search(request, self._store.settings)
+            rankings = [ranking.page(plan.offset) for ranking in search.run(vectors[left])]
+            answers = [
+                Answer(ranking, [search.views.versions[place, row] for row in ranking.rows.tolist()])
+                for place, ranking in enumerate(rankings)
+            ]
+            stored = self._stored({pair for answer in answers for pair in answer.pairs()}, search.views.records)
             for number, answer in zip(left, answers, strict=True):
-                if all((pair in stored) for pair in _pairs(answer.best)):
-                    results[number] = self._result(answer, stored, fields, None if texts is None else texts[number])
-        if len(results) < len(queries):
-            raise self._replaced()
-        return [results[number] for number in range(len(queries))]
+                if all(pair in stored for pair in answer.pairs()):
+                    results[number] = self._result(answer, stored, plan, None if texts is None else texts[number])
+            if len(results) < len(queries):
+                raise self._replaced()
+            return [results[number] for number in range(len(queries))]
+
+        return self._unchanged(search_left)
 
     def answers(
         self, queries: Floats, request: CandidateRequest, search: Mapping[str, int] | None = None
-    ) -> list[Answer]:
+    ) -> list[Ranking]:
         """Return the best documents of each query, by number; search: search parameters instead of those as tuned."""
-        settings = self._store.settings
-        if search is not None:
-            settings = {**settings, "engine": {**settings["engine"], "search": dict(search)}}
-        return self._searched(queries, request, settings)[0]
 
-    def _searched(
-        self, queries: Floats, request: CandidateRequest, settings: Mapping[str, Any]
-    ) -> tuple[list[Answer], dict[int, dict[str, Any]]]:
-        """Return the answers, and the records that were read on the way."""
+        def searched() -> list[Ranking]:
+            settings = self._store.settings
+            if search is not None:
+                settings = {**settings, "engine": {**settings["engine"], "search": dict(search)}}
+            return self._search(request, settings).run(queries)
 
-        def run(settings: Mapping[str, Any]) -> tuple[list[Answer], dict[int, dict[str, Any]]]:
-            search = MilvusSearch(self._store.connection, self._store.reader, settings, request)
-            return search.run(queries), search.records
+        return self._unchanged(searched)
 
-        return self._with_settings(run, settings)
+    def _search(self, request: CandidateRequest, settings: Mapping[str, Any]) -> MilvusSearch:
+        return MilvusSearch(self._store.connection, self._store.reader, settings, request)
 
-    def _with_settings(self, run: Callable[[Mapping[str, Any]], _T], settings: Mapping[str, Any]) -> _T:
-        """Return what a search under the settings returns; search again where they no longer hold."""
-        for _ in range(RETRIES):
-            try:
-                return run(settings)
-            except SettingsChanged:
+    def _unchanged(self, search: Callable[[], _T]) -> _T:
+        """Return what a search returns during which nothing of it has changed."""
+
+        def again(err: Exception) -> bool:
+            is_passing = isinstance(err, Changed | ChangedTerms)
+            if is_passing:
                 self._store.refresh()
-                settings = self._store.settings
-        raise StaleReader(f"{self._store.where}: the index was built again and again during the search; try later")
+            return is_passing
 
-    def _replaced(self) -> StaleReader:
-        return StaleReader(f"{self._store.where}: the documents of a result were replaced again and again; try later")
+        return Retries(again, tries=TRIES).run(search)
 
-    def _documents(
-        self, found: Sequence[Best], records: Mapping[int, Mapping[str, Any]]
-    ) -> dict[tuple[int, int], StoredDocument]:
-        """Return the documents by number and version of their views; records: those that need not be read."""
-        return self._stored({pair for best in found for pair in _pairs(best)}, records)
+    def _replaced(self) -> Changed:
+        return Changed(f"{self._store.where}: the documents of a result were replaced again and again; try later")
 
     def _stored(
         self, pairs: Collection[tuple[int, int]], records: Mapping[int, Mapping[str, Any]]
@@ -153,50 +293,59 @@ class MilvusEngine:
         self,
         answer: Answer,
         stored: Mapping[tuple[int, int], StoredDocument],
-        fields: Collection[Field],
+        plan: Plan,
         text: str | None,
     ) -> SearchResult:
-        best = answer.best
-        by_number = {number: stored[number, version].only(fields) for number, version in _pairs(best)}
-        short_by = 0
-        if not best.is_full and not answer.exact:
-            short_by = min(best.top_k, self._store.count()) - len(best.documents)
-        ranking = Ranking(
-            best.documents, best.scores, best.slots, answer.exact, max(short_by, 0), answer.rounds, best.num_scored
-        )
+        ranking, fields = answer.ranking, plan.fields
+        numbers = ranking.rows.tolist()
+        by_number = {number: stored[number, version].only(fields) for number, version in answer.pairs()}
+        if ranking.exact:
+            ranking = ranking._replace(short_by=0)
+        elif ranking.short_by:
+            # No more than there are: top_k is what these and those that it is short of make.
+            most = min(len(numbers) + ranking.short_by, self._store.count() - plan.offset)
+            ranking = ranking._replace(short_by=max(most - len(numbers), 0))
         cites = None
         if text is not None and Field.TEXT in fields:
-            numbers = best.documents.tolist()
-            cites = cites_of(text, numbers, by_number, [best.view_scores[number] for number in numbers])
+            cites = cites_of(
+                text, numbers, by_number, [version.view_scores for version in answer.versions], plan.quoting
+            )
         hits = hits_of(ranking, by_number, fields, cites=cites)
         return SearchResult(hits, ranking.exact, ranking.short_by, ranking.rounds)
 
     def _group_result(
         self,
         ranking: Ranking,
-        versions: Mapping[int, ScoredVersion],
-        fields: Collection[Field],
+        versions: Mapping[int, tuple[int, ScoredVersion]],
+        plan: Plan,
         texts: Sequence[str] | None,
-    ) -> SearchResult | None:
-        """Return the result of a group; None where a document was replaced meanwhile."""
-        numbers = ranking.rows.tolist()
-        pairs = [(number, versions[number].version) for number in numbers]
+    ) -> SearchResult:
+        """Return the result of a group; Changed where a document was replaced meanwhile.
+
+        versions: which query has the best view score of each document, by number, and the version that this is of.
+        """
+        fields = plan.fields
+        pairs = [(number, version.version) for number, (_, version) in versions.items()]
         stored = self._stored(pairs, {})
         if not all(pair in stored for pair in pairs):
-            return None
+            raise self._replaced()
         by_number = {number: stored[number, version].only(fields) for number, version in pairs}
         cites = None
         if texts is not None and Field.TEXT in fields:
-            cites = [_group_cite(number, by_number, versions[number], texts) for number in numbers]
+            # Of the vector that has the best view score, and its text.
+            cites = [
+                cites_of(texts[query], [number], by_number, [version.view_scores], plan.quoting)[0]
+                for number, (query, version) in versions.items()
+            ]
         hits = hits_of(ranking, by_number, fields, cites=cites)
         return SearchResult(hits, ranking.exact, ranking.short_by, ranking.rounds)
 
 
-def _group_cite(number: int, stored: Mapping[int, StoredDocument], scored: ScoredVersion, texts: Sequence[str]) -> Cite:
-    """Return what chooses the citation of a hit: the vector that has the best view score, and its text."""
-    text = texts[scored.query if len(texts) > 1 else 0]
-    return cites_of(text, [number], stored, [scored.view_scores])[0]
-
-
-def _pairs(best: Best) -> Iterator[tuple[int, int]]:
-    return zip(best.documents.tolist(), best.versions.tolist(), strict=True)
+def _batches(queries: Queries, plan: Plan) -> Iterator[Queries]:
+    """Yield queries that are searched together; a group is not parted."""
+    size = max(1, min(QUERY_BATCH, _PAIRS_AT_ONCE // plan.depth))
+    if queries.combine is not None:
+        yield queries
+        return
+    for begin in range(0, len(queries), size):
+        yield queries[begin : begin + size]

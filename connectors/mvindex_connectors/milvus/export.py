@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mvindex.records import Document, Views
+from mvindex.records import Document
 from mvindex.store.batch import Batch
+from mvindex.store.views import PackedViews
 from mvindex_connectors.milvus.reader import Reader
 from mvindex_connectors.milvus.records import light, stored_document
 
@@ -27,7 +28,7 @@ def stored_batches(reader: Reader, end: int, dim: int, size: int) -> Iterator[Ba
         if kept:
             yield Batch(
                 documents=[Document(each.id, each.text, each.title, each.metadata) for each in stored],
-                views=Views(np.concatenate(views), starts, spans),
+                views=PackedViews(np.concatenate(views), starts, spans),
                 content_hashes=[bytes.fromhex(row["content_hash"]) for row in kept],
                 ordinals=np.array([int(row["ordinal"]) for row in kept], dtype=np.int64),
             )

@@ -11,6 +11,7 @@ from mvindex.records import ProgressCallback
 from mvindex_connectors.milvus.connection import Connection, views_of
 from mvindex_connectors.milvus.kinds import FLAT, build_parameters, milvus_name, parse_kind
 from mvindex_connectors.milvus.store import MilvusStore
+from mvindex_connectors.milvus.writer import MilvusWriter
 
 # Up to this number of views the exact search of FLAT takes some hundred milliseconds at most.
 _FLAT_VIEWS = 200_000
@@ -22,16 +23,16 @@ _STALLED_S = 600.0
 def build_index(store: MilvusStore, kind: str | None, nlist: int | None, on_progress: ProgressCallback) -> BuildReport:
     """Build an index of Milvus' own and make it the active one; EngineUnavailable when the server does not finish."""
     features = store.connection.features
-    with store.writing():
+    with store.writing() as writer:
         num_views, dim = int(store.snapshot.settings["views"]), int(store.snapshot.dim or 2)
         chosen, why = _chosen(kind, num_views, features.kinds, features.server)
         if nlist is not None and not chosen.startswith("ivf"):
             raise ConfigError(f"nlist: expected an ivf kind, got kind {chosen!r}")
         parameters = build_parameters(chosen, num_views, dim, nlist)
         if store.has_views:
-            _replace_index(store, chosen, parameters, on_progress)
+            _replace_index(store, writer, chosen, parameters, on_progress)
         engine = {"kind": chosen, "parameters": {**parameters, "views": num_views}, "search": {}}
-        store.change_settings(engine=None if chosen == FLAT else engine)
+        writer.change_settings(engine=None if chosen == FLAT else engine)
         documents = store.reader.count()
     return BuildReport(
         kind=chosen,
@@ -51,7 +52,9 @@ def _chosen(kind: str | None, num_views: int, kinds: tuple[str, ...], server: st
     return "hnsw", f"{num_views:,} views: above {_FLAT_VIEWS:,}, a graph finds nearly all in a few milliseconds"
 
 
-def _replace_index(store: MilvusStore, kind: str, parameters: dict[str, int], on_progress: ProgressCallback) -> None:
+def _replace_index(
+    store: MilvusStore, writer: MilvusWriter, kind: str, parameters: dict[str, int], on_progress: ProgressCallback
+) -> None:
     """Replace the index by one of this kind; meanwhile the settings name the one that proves less."""
     connection, name = store.connection, views_of(store.connection.address.collection)
     if kind == FLAT:
@@ -59,7 +62,7 @@ def _replace_index(store: MilvusStore, kind: str, parameters: dict[str, int], on
     else:
         # From here on nothing is proven by a ranking, whatever becomes of this process.
         before = {"kind": kind, "parameters": {**parameters, "views": 1}, "search": {}}
-    store.change_settings(engine=before)
+    writer.change_settings(engine=before)
     on_progress("flushing", 0, 1)
     connection.call("flushing", lambda client, **options: client.flush(name, **options))
     on_progress("flushing", 1, 1)

@@ -6,6 +6,7 @@ import math
 import re
 from typing import Any
 
+from mvindex.engines.params import nprobe_for_hits
 from mvindex.errors import ConfigError, Unsupported
 
 # mvindex' name -> Milvus' own.
@@ -30,6 +31,8 @@ _WHEEL, _KINDS_WHEEL = "-lite", ("flat", "hnsw", "ivf-flat")
 _M, _EF_CONSTRUCTION = 16, 200
 _EF, _NPROBE = 128, 16
 _MAX_EF, _MAX_NLIST = 32_768, 65_536
+# The first version with sparse vectors.
+FIRST_SPARSE = (2, 4)
 # Choices of tune(), cheapest first.
 _EFS, _NPROBES = (32, 64, 128, 256, 512, 1024), (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -92,8 +95,8 @@ def search_parameters(kind: str, built: dict[str, Any], search: dict[str, int], 
     if kind in ("hnsw", "hnsw-sq"):
         return {"ef": min(max(search.get("ef", _EF), limit), _MAX_EF)}
     if kind.startswith("ivf"):
-        nlist, per_list = int(built.get("nlist", 1)), max(1, int(built.get("views", 1)) // int(built.get("nlist", 1)))
-        return {"nprobe": min(nlist, max(search.get("nprobe", _NPROBE), -(-4 * limit // per_list)))}
+        chosen = {"nprobe": _NPROBE, **search}
+        return {"nprobe": nprobe_for_hits(chosen, int(built.get("nlist", 1)), int(built.get("views", 1)), limit)}
     if kind == "diskann":
         return {"search_list": max(search.get("search_list", 100), limit)}
     return {}

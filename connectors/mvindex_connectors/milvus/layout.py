@@ -1,7 +1,9 @@
-"""The layout of an index in Milvus: two collections, their fields, keys and limits.
+"""The layout of an index in Milvus: two collections or three, their fields, keys and limits.
 
 NAME holds one record per document: text, metadata, ordinal, and the version of its views that counts. Writing that
 record is the commit. NAME_views holds one row per view. Records of the index itself and of writers have keys below 0.
+NAME_terms, of an index with a lexical side, holds one row per document, more of a long one; counts of terms have keys
+below 0.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ T = TypeVar("T")
 
 FORMAT = 1
 SETTINGS_KEY = -1
+# What a commit is about to do, in up to so many records from this key down.
+INTENT_KEY, MAX_INTENTS = -2, 900
 # Claims of writers lie at and below this key.
 FIRST_CLAIM_KEY = -1000
 SLOT_BITS, VERSION_BITS, DOCUMENT_BITS = 12, 20, 31
@@ -105,6 +109,21 @@ def view_schema(client: Any, dim: int) -> tuple[Any, Any]:
     schema.add_field("doc", DataType.INT64)
     schema.add_field("vec", DataType.FLOAT_VECTOR, dim=dim)
     return schema, _flat_index(client)
+
+
+def term_schema(client: Any) -> tuple[Any, Any]:
+    """Return schema and index of the collection of terms."""
+    from pymilvus import DataType
+
+    schema = client.create_schema(auto_id=False, enable_dynamic_field=False, description=f"mvindex {FORMAT} terms")
+    schema.add_field("pk", DataType.INT64, is_primary=True)
+    for name in ("doc", "num_terms", "checksum"):
+        schema.add_field(name, DataType.INT64)
+    schema.add_field("terms", DataType.VARCHAR, max_length=MAX_BYTES)
+    schema.add_field("vec", DataType.SPARSE_FLOAT_VECTOR)
+    index = client.prepare_index_params()
+    index.add_index(field_name="vec", index_type="SPARSE_INVERTED_INDEX", metric_type="IP")
+    return schema, index
 
 
 def _flat_index(client: Any) -> Any:

@@ -19,13 +19,14 @@ from threading import Event, Thread
 from typing import Any
 
 from mvindex.errors import IndexLocked, MvindexError
+from mvindex.retries import Retries
 from mvindex_connectors.milvus.connection import Connection
 from mvindex_connectors.milvus.layout import FIRST_CLAIM_KEY, special_record
 from mvindex_connectors.milvus.reader import Reader
 
 logger = logging.getLogger(__name__)
 
-_TRIES = 4
+_TRIES, _FIRST_PAUSE_S = 4, 0.4
 
 
 class Lease:
@@ -68,19 +69,19 @@ class Lease:
 
     def _acquire(self) -> None:
         other: Mapping[str, Any] | None = None
-        for attempt in range(_TRIES):
+
+        def claim() -> None:
+            nonlocal other
             self._write()
             other = self._other()
-            if other is None:
-                return
-            self._delete([self._key])
-            if not other.get("is_new"):
-                break
-            # Both came at once, and both give way: the next time they will not.
-            time.sleep(random.uniform(0.2, 0.5) * (attempt + 1))
-        raise IndexLocked(
-            f"{self._reader.where}: {_shown(other or {})} is writing to this index; try again when it is done"
-        )
+            if other is not None:
+                self._delete([self._key])
+                where, writer = self._reader.where, _shown(other)
+                raise IndexLocked(f"{where}: {writer} is writing to this index; try again when it is done")
+
+        # Where both came at once, both give way: the next time they will not.
+        both_are_new = lambda err: isinstance(err, IndexLocked) and bool(other and other.get("is_new"))  # noqa: E731 - a rule
+        Retries(both_are_new, tries=_TRIES, first_s=_FIRST_PAUSE_S).run(claim)
 
     def _other(self) -> Mapping[str, Any] | None:
         """Return the claim of another live writer; remove those of dead ones."""

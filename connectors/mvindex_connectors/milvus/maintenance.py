@@ -1,4 +1,4 @@
-"""Maintain an index in Milvus: remove views that no record names, verify checksums."""
+"""Maintain an index in Milvus: remove views and terms that no record names, verify checksums and counts."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from mvindex_connectors.milvus.layout import LIGHT_FIELDS, MAX_DOCUMENTS, view_k
 from mvindex_connectors.milvus.reader import PASS_NUMBERS, Reader
 from mvindex_connectors.milvus.records import light, stored_document
 from mvindex_connectors.milvus.store import MilvusStore
+from mvindex_connectors.milvus.term_check import TermCheck
 
 
 def compact(store: MilvusStore, on_progress: CountCallback) -> CompactReport:
-    """Remove the views that no record names, which the report counts as dropped; takes the writer's lease."""
-    with store.writing():
+    """Remove the views and terms that no record names; takes the writer's lease. The report counts views."""
+    with store.writing() as writer:
         reader = store.reader.strongly()
         documents = views = dropped = 0
         end = int(store.snapshot.settings["next_document"])
@@ -28,10 +29,12 @@ def compact(store: MilvusStore, on_progress: CountCallback) -> CompactReport:
                 named = _named(reader, begin, min(until, end))
                 there = reader.view_keys_of(begin, min(until, end) if begin < end else until)
                 leftover = np.setdiff1d(there, named[1])
-                store.remove_rows(leftover.tolist())
+                writer.remove_rows(leftover.tolist())
+                if store.snapshot.lexical is not None:
+                    writer.remove_terms(reader, begin, min(until, end) if begin < end else until, named[1])
                 documents, views, dropped = documents + named[0], views + len(named[1]), dropped + len(leftover)
                 on_progress(named[0])
-        store.change_settings(documents=documents, views=views)
+        writer.change_settings(documents=documents, views=views)
         row_bytes = 4 * (store.snapshot.dim or 0)
     return CompactReport(
         generation=int(store.snapshot.settings["version"]),
@@ -60,6 +63,7 @@ def verify(store: MilvusStore, on_progress: CountCallback) -> VerifyReport:
     documents = size_bytes = 0
     damaged: set[str] = set()
     reader, dim = store.reader.strongly(), store.snapshot.dim or 1
+    checks_terms = None if store.snapshot.lexical is None else TermCheck(store.connection, reader)
     for rows in reader.each(int(store.snapshot.settings["next_document"])):
         documents += len(rows)
         for problem in [*_in_records(rows, store.where), *_in_views(reader, rows, dim)]:
@@ -68,6 +72,12 @@ def verify(store: MilvusStore, on_progress: CountCallback) -> VerifyReport:
         count = sum(int(row["num_views"]) for row in rows) * dim * 4
         size_bytes += count
         on_progress(count)
+        if checks_terms is not None:
+            for problem in checks_terms.problems_of(rows):
+                problems.append(problem)
+                damaged.add(str(problem.document))
+    if checks_terms is not None:
+        problems += checks_terms.in_counts()
     return VerifyReport(
         path=store.where,
         format_version=int(store.snapshot.settings["format_version"]),

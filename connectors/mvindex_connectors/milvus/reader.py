@@ -10,7 +10,7 @@ import numpy as np
 
 from mvindex.errors import DamagedIndex
 from mvindex.records import Floats, Ints
-from mvindex_connectors.milvus.connection import Connection, views_of
+from mvindex_connectors.milvus.connection import Connection, terms_of, views_of
 from mvindex_connectors.milvus.layout import (
     LIGHT_FIELDS,
     RECORD_FIELDS,
@@ -36,7 +36,7 @@ class Reader:
         self._connection = connection
         self._level = level or connection.address.consistency
         self._records = connection.address.collection
-        self._views = views_of(self._records)
+        self._views, self._terms = views_of(self._records), terms_of(self._records)
         self.where = connection.address.shown
 
     def strongly(self) -> Reader:
@@ -80,11 +80,18 @@ class Reader:
     def each(
         self, end: int, fields: Sequence[str] = RECORD_FIELDS, step: int = PASS_NUMBERS, begin: int = 0
     ) -> Iterator[list[dict[str, Any]]]:
-        """Yield all records of documents numbered from `begin` to before `end`, by rising numbers, in lists."""
+        """Yield all records of documents numbered from `begin` on, by rising numbers, in lists.
+
+        end: the settings' next number; behind it are documents that a writer stored before it died, and newer ones.
+        """
         for first in range(begin, end, step):
             rows = self.query(f"pk >= {first} and pk < {min(first + step, end)}", fields, "reading all records")
             if rows:
                 yield sorted(rows, key=lambda row: int(row["pk"]))
+        beyond = self.query(f"pk >= {max(begin, end)}", ("pk",), "reading all records")
+        for numbers in chunks(sorted(int(row["pk"]) for row in beyond), step):
+            if found := self.records(numbers, fields):
+                yield [found[number] for number in sorted(found)]
 
     def views(self, documents: Sequence[Light], dim: int) -> dict[int, tuple[Light, Floats]]:
         """Return the documents that still exist with all their views, (k, d) float32 each, by number.
@@ -132,6 +139,10 @@ class Reader:
         vectors = np.array([row["vec"] for row in rows], dtype=np.float32).reshape(-1, dim)
         found, first = np.unique(found, return_index=True)
         return found, vectors[first]
+
+    def term_rows(self, expression: str, fields: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the rows of terms that match the expression, with these fields."""
+        return self._query(self._terms, expression, fields, "reading terms")
 
     def _query(self, collection: str, expression: str, fields: Sequence[str], step: str) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = self._connection.call(

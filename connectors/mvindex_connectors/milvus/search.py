@@ -1,4 +1,4 @@
-"""Search in Milvus: over-fetch views, deduplicate, grow, score stored views, and certify what is proven.
+"""Search in Milvus: the candidates and the stored views of an index there, for the search loop of the core.
 
 Milvus ranks views; its scores only choose the documents to look at. Beyond what one request may return, the search goes
 on without the documents already seen. An approximate index proves nothing: only FLAT does, or a pass over all allowed
@@ -7,14 +7,18 @@ documents.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from mvindex.kernels.score import Aggregate, Scoring
-from mvindex.records import Floats, Ints
+from mvindex.errors import StaleReader
+from mvindex.kernels.score import Aggregate, Scoring, document_scores, view_sums
+from mvindex.records import Doubles, Floats, Ints
+from mvindex.search.ann import Hits, Rounds, search_in_rounds
+from mvindex.search.exact import Best, rankings_of
+from mvindex.search.ranking import Ranking
+from mvindex.search.rescore import Pairs, ScoredPairs
 from mvindex_connectors.milvus.connection import Connection, views_of
 from mvindex_connectors.milvus.kinds import FLAT, search_parameters
 from mvindex_connectors.milvus.layout import (
@@ -27,7 +31,6 @@ from mvindex_connectors.milvus.layout import (
 )
 from mvindex_connectors.milvus.reader import PASS_NUMBERS, Reader
 from mvindex_connectors.milvus.records import Light, light
-from mvindex_connectors.milvus.rescore import Best
 
 MAX_LIMIT = 16_384
 _GROWTH, _OVER_FETCH = 4, 4
@@ -43,7 +46,7 @@ _FEW_DOCUMENTS, _FEW_DOCUMENTS_OF_GRAPH, SCAN_VIEWS = 256, 20_000, 2_000_000
 # Bytes of views in memory at once.
 _VIEW_BYTES = 64 << 20
 # Records read whole at once, and kept.
-_WHOLE_RECORDS, _KEPT_RECORDS = 256, 4_096
+_WHOLE_RECORDS, _KEPT_RECORDS, _KEPT_LIGHTS = 100, 4_096, 16_384
 
 
 class CandidateRequest(NamedTuple):
@@ -56,268 +59,273 @@ class CandidateRequest(NamedTuple):
     allowed: Ints | None = None
 
 
-class SettingsChanged(Exception):
-    """Another client has rebuilt the index, or stored longer or more views per document than were known here."""
+class Changed(StaleReader):
+    """Another client has rebuilt the index, replaced a document of a result, or stored longer or more views."""
 
 
-class Answer(NamedTuple):
-    """The best documents of a query; exact: proven; rounds: searches it took."""
+class ScoredVersion(NamedTuple):
+    """The version of a document that was scored for a query, and the scores of its views, (k,)."""
 
-    best: Best
-    exact: bool
-    rounds: int
+    version: int
+    view_scores: Floats
 
 
-@dataclass(slots=True, eq=False)
-class _Query:
-    """One query in progress.
+class MilvusViews:
+    """The ViewSource of an index in Milvus: views are read by key, and a document that is gone is left out.
 
     Attributes:
-        pending: Documents seen and not scored, with upper bounds of their scores.
-        lowest: The upper bound of the documents not seen.
+        records: Whole records met on the way, by number.
+        lights: Records met on the way, whole or with what scoring needs.
+        versions: What was scored, by query and document number: of documents that may still be among the best.
 
     """
 
-    vector: Floats
-    error: float
-    best: Best
-    seen: set[int] = field(default_factory=set)
-    pending: dict[int, float] = field(default_factory=dict)
-    lowest: float = np.inf
-    rounds: int = 0
-    num_hits: int = 0
-    is_open: bool = True
-    is_proven: bool = False
+    # Each document takes room in an answer of Milvus: the likeliest are read first.
+    scored_together = 0
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether no unseen document can reach the last of the best scores."""
-        return self.lowest == -np.inf or bool(np.float32(self.lowest + self.error) < self.best.threshold)
+    def __init__(self, reader: Reader, settings: Any, allowed: Ints | None) -> None:
+        self.reader, self._settings, self._allowed = reader, settings, allowed
+        self._dim, max_views = int(settings["dim"]), max(int(settings["max_views"]), 1)
+        self._step = max(1, min(PASS_NUMBERS, _VIEW_BYTES // (4 * self._dim * max_views)))
+        self.records: dict[int, dict[str, Any]] = {}
+        self.lights: dict[int, dict[str, Any]] = {}
+        self.versions: dict[tuple[int, int], ScoredVersion] = {}
+
+    def score(self, queries: Floats, pairs: Pairs, scoring: Scoring) -> ScoredPairs:
+        """Return the documents with their scores, but for those that are gone; see ViewSource.
+
+        Raises Changed when the settings no longer hold.
+        """
+        parts = [_NOTHING]
+        numbers = np.unique(pairs.doc_rows).tolist()
+        for begin in range(0, len(numbers), self._step):
+            documents = self.reader.views(self._lights(numbers[begin : begin + self._step]), self._dim)
+            for query in np.unique(pairs.which).tolist():
+                mine = [documents[row] for row in pairs.doc_rows[pairs.which == query].tolist() if row in documents]
+                parts.append(self._scored(query, queries[query], mine, scoring))
+        return joined(parts)
+
+    def score_all(self, queries: Floats, scoring: Scoring) -> Iterator[ScoredPairs]:
+        """Yield all allowed documents with their scores for each query, some at a time."""
+        for lights in self._all_lights():
+            documents = list(self.reader.views(lights, self._dim).values())
+            yield joined([self._scored(number, query, documents, scoring) for number, query in enumerate(queries)])
+
+    def _all_lights(self) -> Iterator[list[Light]]:
+        if self._allowed is None:
+            for rows in self.reader.each(int(self._settings["next_document"]), LIGHT_FIELDS, self._step):
+                yield [light(row) for row in rows]
+            return
+        for begin in range(0, len(self._allowed), self._step):
+            yield list(self.reader.lights(self._allowed[begin : begin + self._step].tolist()).values())
+
+    def keep(self, pairs: Pairs) -> None:
+        """Forget the versions of all documents but these."""
+        kept = zip(pairs.which.tolist(), pairs.doc_rows.tolist(), strict=True)
+        self.versions = {pair: self.versions[pair] for pair in kept}
+
+    def best_version(self, document: int, num_queries: int) -> tuple[int, ScoredVersion]:
+        """Return which query of a group has the best view score of a document, and the version that this is of."""
+        versions = [self.versions[query, document] for query in range(num_queries)]
+        best = int(np.argmax([version.view_scores.max() for version in versions]))
+        return best, versions[best]
+
+    def _scored(
+        self, number: int, query: Floats, documents: Sequence[tuple[Light, Floats]], scoring: Scoring
+    ) -> ScoredPairs:
+        """Return documents with their scores for one query, and note the versions that these are of."""
+        if not documents:
+            return _NOTHING
+        starts = np.append(0, np.cumsum([len(rows) for _, rows in documents]))
+        sums = view_sums(np.concatenate([rows for _, rows in documents]), query)
+        found = document_scores(sums, starts, scoring)
+        for place, (record, _) in enumerate(documents):
+            scores = sums[starts[place] : starts[place + 1]].astype(np.float32)
+            self.versions[number, record.document] = ScoredVersion(record.version, scores)
+        rows, ordinals = np.array([(each.document, each.ordinal) for each, _ in documents], dtype=np.int64).T
+        return ScoredPairs(np.full(len(rows), number), rows, found.scores, found.slots, ordinals)
+
+    def _lights(self, documents: Sequence[int]) -> list[Light]:
+        """Return the light records of the documents that exist; Changed when the settings no longer hold."""
+        rows = self.known_records([SETTINGS_KEY, *documents])
+        settings = rows.pop(SETTINGS_KEY, None)
+        if settings is not None and int(settings["version"]) != self._settings["epoch"]:
+            raise Changed(f"{self.reader.where}: the index was built again and again during the search; try later")
+        return [light(row) for row in rows.values()]
+
+    def known_records(self, numbers: Sequence[int]) -> dict[int, Mapping[str, Any]]:
+        """Return the records that exist, those met before as they were; see LIGHT_FIELDS for what is in them."""
+        known: dict[int, Mapping[str, Any]] = {
+            number: self.lights[number] for number in numbers if number in self.lights
+        }
+        unknown = [number for number in numbers if number not in known]
+        # A few are likely to be shown: then their texts come along, and are not read again.
+        is_whole = len(unknown) <= _WHOLE_RECORDS
+        rows = self.reader.records(unknown, RECORD_FIELDS if is_whole else LIGHT_FIELDS) if unknown else {}
+        documents = {number: row for number, row in rows.items() if number >= 0}
+        if is_whole and len(self.records) < _KEPT_RECORDS:
+            self.records |= documents
+        if len(self.lights) < _KEPT_LIGHTS:
+            self.lights |= documents
+        return {**known, **rows}
+
+
+class _BestVersions(Best):
+    """The best documents, of which the versions are remembered."""
+
+    def __init__(self, views: MilvusViews, queries: Floats, request: CandidateRequest, top_k: int) -> None:
+        super().__init__(views, queries, top_k, request.scoring)
+        self._versions = views
+
+    def take(self, found: ScoredPairs) -> None:
+        """Keep the best, and forget the versions of all others."""
+        super().take(found)
+        self._versions.keep(Pairs(self._found.rows, self._found.which))
 
 
 class MilvusSearch:
-    """Searches of one state of the settings."""
+    """Searches of one state of the settings: the CandidateSource of an index in Milvus."""
+
+    share = None
+    hits_at_once = _HITS_AT_ONCE
 
     def __init__(self, connection: Connection, reader: Reader, settings: Any, request: CandidateRequest) -> None:
-        self._connection, self._reader, self._request = connection, reader, request
+        self._connection, self._request = connection, request
         self._settings, self._dim = settings, int(settings["dim"])
         engine = settings["engine"] or {"kind": FLAT, "parameters": {}, "search": {}}
         self._kind, self._built, self._chosen = engine["kind"], engine["parameters"], engine.get("search") or {}
-        self._is_exact = self._kind == FLAT
-        self._views = views_of(connection.address.collection)
-        self._max_views = max(int(settings["max_views"]), 1)
-        # Whole records met on the way, by number.
-        self.records: dict[int, dict[str, Any]] = {}
+        self.is_exact = self._kind == FLAT
+        self._collection = views_of(connection.address.collection)
+        self.views = MilvusViews(reader, settings, request.allowed)
+        allowed = request.allowed
+        self._top_k = request.top_k if allowed is None else min(request.top_k, len(allowed))
+        self._seen: list[set[int]] = []
+        self._num_hits: Ints = np.zeros(0, dtype=np.int64)
 
-    def run(self, vectors: Floats) -> list[Answer]:
-        """Return the answers to the queries, (q, d) float32."""
-        request, allowed = self._request, self._request.allowed
-        top_k = request.top_k if allowed is None else min(request.top_k, len(allowed))
-        queries = [_Query(vector, self._error(vector), Best(top_k)) for vector in vectors]
+    def run(self, vectors: Floats) -> list[Ranking]:
+        """Return the rankings of the queries, (q, d) float32, by document numbers."""
+        request, allowed, top_k = self._request, self._request.allowed, self._top_k
         if top_k == 0:
-            return [Answer(query.best, True, 0) for query in queries]
-        few = _FEW_DOCUMENTS if self._is_exact else _FEW_DOCUMENTS_OF_GRAPH
-        if (request.exact and not self._is_exact) or (allowed is not None and len(allowed) <= max(few, top_k)):
-            self._scan(queries)
+            return [Ranking(_NOTHING.rows, _NOTHING.scores, _NOTHING.slots, True, 0, 0, 0)] * len(vectors)
+        self._seen, self._num_hits = [set() for _ in vectors], np.zeros(len(vectors), dtype=np.int64)
+        best = _BestVersions(self.views, vectors, request, top_k)
+        few = _FEW_DOCUMENTS if self.is_exact else _FEW_DOCUMENTS_OF_GRAPH
+        if (request.exact and not self.is_exact) or (allowed is not None and len(allowed) <= max(few, top_k)):
+            none = np.zeros(len(vectors), dtype=np.int64)
+            found, is_left = Rounds(none, none == 0, none != 0), none == 0
         else:
-            self._search(queries)
-            self._complete(queries)
-        return [Answer(query.best, query.is_proven, query.rounds) for query in queries]
+            found = search_in_rounds(self, best, vectors, request.depth)
+            # At a fixed depth only queries with too few documents are completed.
+            needs_all = (best.counts() < top_k) | (self.is_exact and request.depth is None)
+            is_left = ~found.is_proven & needs_all & (int(self._settings["views"]) <= SCAN_VIEWS)
+        rankings = list(rankings_of(best, range(len(vectors)), top_k, exact=False, rounds=0))
+        if is_left.any():
+            self._complete(best, vectors, np.flatnonzero(is_left), rankings)
+        return [
+            ranking._replace(rounds=ranking.rounds + rounds, exact=ranking.exact or exact)
+            for ranking, rounds, exact in zip(rankings, found.rounds.tolist(), found.is_proven.tolist(), strict=True)
+        ]
 
-    @property
-    def scoring(self) -> Scoring:
-        """How the scores of a document's views make its own."""
-        return self._request.scoring
+    def _complete(self, best: Best, vectors: Floats, left: Ints, rankings: list[Ranking]) -> None:
+        """Replace the rankings of the queries that are left by those over every allowed document: exact."""
+        kept, self.views.versions = self.views.versions, {}
+        whole = _BestVersions(self.views, vectors[left], self._request, self._top_k)
+        for scored in self.views.score_all(vectors[left], self._request.scoring):
+            whole.take(scored)
+        every = rankings_of(whole, range(len(left)), self._top_k, exact=True, rounds=1)
+        for query, ranking in zip(left.tolist(), every, strict=True):
+            rankings[query] = ranking.after(rankings[query])
+        again = {(int(left[query]), row): version for (query, row), version in self.views.versions.items()}
+        self.views.versions = {pair: version for pair, version in kept.items() if pair[0] not in left} | again
 
-    def documents(self, numbers: Sequence[int]) -> Iterator[list[tuple[Light, Floats]]]:
-        """Yield the documents that exist with their views, (k, d) float32 each, so many at once as memory allows.
-
-        Raises SettingsChanged when the settings no longer hold.
-        """
-        step = self._documents_at_once()
-        for begin in range(0, len(numbers), step):
-            yield list(self._reader.views(self._lights(numbers[begin : begin + step]), self._dim).values())
-
-    def all_documents(self) -> Iterator[list[tuple[Light, Floats]]]:
-        """Yield all allowed documents with their views, otherwise as documents()."""
-        for lights in self._all_lights():
-            yield list(self._reader.views(lights, self._dim).values())
-
-    def _error(self, vector: Floats) -> float:
-        """Return the largest error of Milvus' float32 score of any view.
+    def error(self, queries: Floats) -> Doubles:
+        """Return the largest error of Milvus' float32 score of any view, (q,).
 
         For any order of summation |fl(x . y) - x . y| <= d u / (1 - d u) |x| |y| (Higham 2002, eq. 3.5), u = 2^-24;
         terms below float32's normal range may vanish.
         """
-        norm = float(np.linalg.norm(vector.astype(np.float64)))
-        return (self._dim + 16) * 2.0**-23 * norm * float(self._settings["max_norm"]) + self._dim * 2.0**-125
+        norms = np.linalg.norm(queries.astype(np.float64), axis=1)
+        errors: Doubles = (self._dim + 16) * 2.0**-23 * norms * float(self._settings["max_norm"])
+        return errors + self._dim * 2.0**-125
 
-    def _search(self, queries: Sequence[_Query]) -> None:
-        limit = self._first_limit(queries[0].best.top_k)
-        for turn in range(_MAX_ROUNDS):
-            open_ones = [query for query in queries if query.is_open]
-            if not open_ones:
-                return
-            self._round(open_ones, limit)
-            self._score(open_ones)
-            for query in open_ones:
-                self._judge(query, is_last=turn + 1 == _MAX_ROUNDS)
+    def limits(self) -> Iterator[int]:
+        """Yield growing limits, up to what one request may return."""
+        limit = self._first_limit()
+        for _ in range(_MAX_ROUNDS):
+            yield limit
             limit = min(limit * _GROWTH, MAX_LIMIT)
 
-    def _first_limit(self, top_k: int) -> int:
+    def _first_limit(self) -> int:
         """Return the first number of views: exact, (top_k - 1) k + 2 prove `top_k` documents; less where k varies."""
-        depth = self._request.depth
+        depth, top_k = self._request.depth, self._top_k
         if depth is not None:
             return min(max(depth, top_k), MAX_LIMIT)
         mean = -(-int(self._settings["views"]) // max(int(self._settings["documents"]), 1))
         over = top_k * _OVER_FETCH * max(mean, 1) + 64
-        limit = min((top_k - 1) * self._max_views + 2, over) if self._is_exact else max(over // 2, 64)
+        max_views = max(int(self._settings["max_views"]), 1)
+        limit = min((top_k - 1) * max_views + 2, over) if self.is_exact else max(over // 2, 64)
         if self._request.scoring.aggregate is not Aggregate.MAX:
             limit *= _GROWTH
         return max(1, min(limit, MAX_LIMIT))
 
-    def _round(self, queries: Sequence[_Query], limit: int) -> None:
-        """Fetch the best views not seen before of each query."""
-        if self._request.allowed is None and not any(query.seen for query in queries):
-            size = max(1, _HITS_AT_ONCE // limit)
-            for begin in range(0, len(queries), size):
-                part = queries[begin : begin + size]
-                for query, hits in zip(part, self._search_views(part, limit, ""), strict=True):
-                    self._take(query, [hits], limit)
-            return
-        for query in queries:
-            self._take(query, [self._search_views([query], limit, each)[0] for each in self._regions(query)], limit)
+    def hits(self, queries: Floats, tile: Ints, limit: int, turn: int) -> Hits:
+        """Return the best views not seen before of each query, by document; see CandidateSource."""
+        if self._request.allowed is None and not any(self._seen[query] for query in tile.tolist()):
+            regions = [[found] for found in self._search_views(queries[tile], limit, "")]
+        else:
+            regions = [
+                [self._search_views(queries[[query]], limit, each)[0] for each in self._regions(query)]
+                for query in tile.tolist()
+            ]
+        taken = [self._taken(query, own, limit) for query, own in zip(tile.tolist(), regions, strict=True)]
+        lowest = np.array([low for _, _, low in taken])
+        is_spent = [len(self._seen[query]) > _MAX_EXCLUDED for query in tile.tolist()]
+        return Hits(
+            np.repeat(np.arange(len(tile)), [len(rows) for rows, _, _ in taken]),
+            np.concatenate([rows for rows, _, _ in taken]),
+            np.concatenate([scores for _, scores, _ in taken]),
+            lowest,
+            self._num_hits[tile],
+            (lowest == -np.inf) | is_spent | (turn + 1 == _MAX_ROUNDS),
+        )
 
-    def _regions(self, query: _Query) -> Iterator[str]:
+    def _regions(self, query: int) -> Iterator[str]:
         """Yield expressions that together cover the allowed documents not seen."""
-        allowed = self._request.allowed
-        if allowed is None or not self._is_exact:
+        allowed, seen = self._request.allowed, self._seen[query]
+        if allowed is None or not self.is_exact:
             # A filtered graph loses rows, so a filter is applied to what comes.
-            yield none_of("doc", sorted(query.seen)) if query.seen else ""
+            yield none_of("doc", sorted(seen)) if seen else ""
             return
-        left = allowed[~np.isin(allowed, np.fromiter(query.seen, dtype=np.int64, count=len(query.seen)))]
+        left = allowed[~np.isin(allowed, np.fromiter(seen, dtype=np.int64, count=len(seen)))]
         for begin in range(0, len(left), _REGION):
             yield one_of("doc", left[begin : begin + _REGION].tolist())
 
-    def _take(self, query: _Query, regions: Sequence[tuple[Ints, Floats]], limit: int) -> None:
-        query.rounds += 1
-        lowest = -np.inf
-        allowed = self._request.allowed
+    def _taken(self, query: int, regions: Sequence[tuple[Ints, Floats]], limit: int) -> tuple[Ints, Doubles, float]:
+        """Return the documents not seen before, rising, their best hits' scores, and the lowest score of all hits."""
+        lowest, best = -np.inf, dict[int, float]()
         for keys, scores in regions:
-            query.num_hits += len(keys)
+            self._num_hits[query] += len(keys)
             # An exact ranking that ends early has shown all there is.
-            if len(keys) >= limit or (not self._is_exact and len(keys)):
+            if len(keys) >= limit or (not self.is_exact and len(keys)):
                 lowest = max(lowest, float(scores.min()))
             # Falling scores: the first hit of a document is its best.
             documents, first = np.unique(documents_of(keys), return_index=True)
             for document, score in zip(documents.tolist(), scores[first].tolist(), strict=True):
-                if document in query.seen:
-                    continue
-                query.seen.add(document)
-                if allowed is None or self._is_exact or _contains(allowed, document):
-                    query.pending[document] = score + query.error
-        query.lowest = lowest
+                best.setdefault(document, score)
+        rows = np.array(sorted(best.keys() - self._seen[query]), dtype=np.int64)
+        self._seen[query].update(best)
+        if self._request.allowed is not None and not self.is_exact:
+            rows = rows[np.isin(rows, self._request.allowed)]
+        return rows, np.array([best[row] for row in rows.tolist()], dtype=np.float64), lowest
 
-    def _judge(self, query: _Query, is_last: bool) -> None:
-        """Close the query when its answer is complete, or searching finds nothing more."""
-        request, is_full = self._request, query.best.is_full
-        has_all = query.lowest == -np.inf
-        is_settled = query.is_settled
-        if self._is_exact:
-            query.is_proven = (is_full and is_settled) or has_all
-            is_deep = request.depth is not None and query.num_hits >= request.depth and is_full
-            query.is_open = not (query.is_proven or is_deep)
-        else:
-            takes = request.scoring.aggregate is Aggregate.MAX or request.depth is not None or is_settled
-            query.is_open = not ((is_full and takes) or has_all)
-        if is_last or len(query.seen) > _MAX_EXCLUDED:
-            query.is_open = False
-
-    def _score(self, queries: Sequence[_Query]) -> None:
-        """Score the documents of each query that can be among the best, the likeliest first."""
-        is_bound = self._is_exact and self._request.depth is None
-        turns = {id(query): query.best.top_k for query in queries}
-        while True:
-            picked = [self._picked(query, turns[id(query)] if is_bound else len(query.pending)) for query in queries]
-            if not any(picked):
-                return
-            for query in queries:
-                turns[id(query)] *= 2
-            self._add(queries, picked)
-
-    def _picked(self, query: _Query, count: int) -> list[int]:
-        """Return the next documents to score; forget those that can no longer be among the best."""
-        if self._is_exact and self._request.depth is None:
-            threshold = query.best.threshold
-            # Rounding keeps order: a score, rounded to float32, is at most its rounded bound.
-            query.pending = {each: upper for each, upper in query.pending.items() if np.float32(upper) >= threshold}
-        likeliest = sorted(query.pending, key=lambda each: -query.pending[each])[:count]
-        for document in likeliest:
-            del query.pending[document]
-        return likeliest
-
-    def _add(self, queries: Sequence[_Query], picked: Sequence[Sequence[int]]) -> None:
-        union = sorted({document for each in picked for document in each})
-        sets = [set(each) for each in picked]
-        for found in self.documents(union):
-            for query, mine in zip(queries, sets, strict=True):
-                known = [one for one in found if one[0].document in mine]
-                query.best.add(query.vector, known, self._request.scoring)
-
-    def _lights(self, documents: Sequence[int]) -> list[Light]:
-        """Return the light records of the documents that exist; SettingsChanged when the settings no longer hold."""
-        # A few are likely to be shown: then their texts come along, and are not read again.
-        is_whole = len(documents) <= _WHOLE_RECORDS
-        rows = self._reader.records([SETTINGS_KEY, *documents], RECORD_FIELDS if is_whole else LIGHT_FIELDS)
-        settings = rows.pop(SETTINGS_KEY, None)
-        if is_whole and len(self.records) < _KEPT_RECORDS:
-            self.records |= rows
-        if settings is not None and int(settings["version"]) != self._settings["epoch"]:
-            raise SettingsChanged
-        return [light(row) for row in rows.values()]
-
-    def _documents_at_once(self) -> int:
-        return max(1, min(PASS_NUMBERS, _VIEW_BYTES // (4 * self._dim * self._max_views)))
-
-    def _complete(self, queries: Sequence[_Query]) -> None:
-        """Settle open queries by a pass over all documents, where there are few enough views.
-
-        At a fixed depth only queries with too few documents are completed.
-        """
-        left = [query for query in queries if not query.is_proven and self._needs_scan(query)]
-        if left and int(self._settings["views"]) <= SCAN_VIEWS:
-            self._scan(left)
-
-    def _needs_scan(self, query: _Query) -> bool:
-        return not query.best.is_full or (self._is_exact and self._request.depth is None)
-
-    def _scan(self, queries: Sequence[_Query]) -> None:
-        """Score every allowed document: exact, whatever the index."""
-        for query in queries:
-            query.best = Best(query.best.top_k, num_scored=query.best.num_scored)
-            query.rounds, query.is_proven, query.is_open = query.rounds + 1, True, False
-        for found in self.all_documents():
-            for query in queries:
-                query.best.add(query.vector, found, self._request.scoring)
-
-    def _all_lights(self) -> Iterator[list[Light]]:
-        step, allowed = self._documents_at_once(), self._request.allowed
-        if allowed is None:
-            for rows in self._reader.each(int(self._settings["next_document"]), LIGHT_FIELDS, step):
-                yield [light(row) for row in rows]
-            return
-        for begin in range(0, len(allowed), step):
-            yield list(self._reader.lights(allowed[begin : begin + step].tolist()).values())
-
-    def _search_views(self, queries: Sequence[_Query], limit: int, expression: str) -> list[tuple[Ints, Floats]]:
+    def _search_views(self, vectors: Floats, limit: int, expression: str) -> list[tuple[Ints, Floats]]:
         """Return the best views of each query: keys and Milvus' scores, falling."""
         parameters = search_parameters(self._kind, self._built, self._chosen, limit)
-        data = [query.vector for query in queries]
 
         def search(client: Any, **options: Any) -> Any:
             return client.search(
-                self._views,
-                data=data,
+                self._collection,
+                data=list(vectors),
                 anns_field="vec",
                 limit=limit,
                 filter=expression,
@@ -337,6 +345,9 @@ def _columns(hits: Any) -> tuple[Ints, Floats]:
     return keys[order], scores[order]
 
 
-def _contains(numbers: Ints, number: int) -> bool:
-    at = int(np.searchsorted(numbers, number))
-    return at < len(numbers) and int(numbers[at]) == number
+def joined(parts: Sequence[ScoredPairs]) -> ScoredPairs:
+    """Return the documents of all of them."""
+    return ScoredPairs._make(np.concatenate(column) for column in zip(*parts, strict=True))
+
+
+_NOTHING = ScoredPairs._make(np.empty(0, dtype=kind) for kind in (np.int64, np.int64, np.float32, np.int64, np.int64))

@@ -7,85 +7,61 @@ the views that no record names any more. What a crash leaves of the first and la
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-import numpy as np
-
-from mvindex.errors import EncoderError, IndexLocked, QueryError, StaleReader, StoreError
-from mvindex.kernels.score import decode
+from mvindex.errors import IndexLocked, QueryError, StaleReader, StoreError
 from mvindex.records import Floats, IndexInfo, Ints
+from mvindex.retries import Retries
 from mvindex.store.batch import Batch
 from mvindex.store.catalog import ExistingDocument
 from mvindex.store.embedded import being_written, temperature_of
 from mvindex.store.filters import Filter
-from mvindex.store.marks import result_of, with_mark
-from mvindex.store.protocol import Capabilities, Operation, Sharding, StorePart
+from mvindex.store.lexical.tokenizer import required_lexical
+from mvindex.store.marks import result_of
+from mvindex.store.protocol import Capabilities, Operation
 from mvindex.store.reader import StoredDocument
-from mvindex.store.views import ViewType, pack_views, row_norms
-from mvindex_connectors.milvus.collections import check_ours, drop_store, make_views, parse_settings, settings_record
-from mvindex_connectors.milvus.columns import Column, columns_of, upsert
-from mvindex_connectors.milvus.connection import Connection, views_of
+from mvindex.store.views import ViewType
+from mvindex_connectors.milvus.collections import check_ours, drop_store, parse_settings
+from mvindex_connectors.milvus.connection import Connection, terms_of, views_of
 from mvindex_connectors.milvus.export import stored_batches
 from mvindex_connectors.milvus.filters import FilterTable
 from mvindex_connectors.milvus.kinds import FLAT
 from mvindex_connectors.milvus.layout import (
-    LIGHT_FIELDS,
-    MAX_DOCUMENTS,
-    MAX_VERSION,
-    RECORD_FIELDS,
-    REQUEST_BYTES,
-    REQUEST_ROWS,
     SETTINGS_KEY,
     chunks,
-    documents_of,
-    view_keys,
 )
 from mvindex_connectors.milvus.lease import Lease
 from mvindex_connectors.milvus.reader import PASS_NUMBERS, Reader
 from mvindex_connectors.milvus.records import (
-    check_limits,
-    check_metadata,
-    checked,
     light,
-    new_records,
-    sealed,
     stored_document,
 )
-from mvindex_connectors.milvus.seen_ids import SeenIds
+from mvindex_connectors.milvus.state import State
+from mvindex_connectors.milvus.term_search import LexicalState
+from mvindex_connectors.milvus.writer import MilvusWriter, stored_versions
 
 logger = logging.getLogger(__name__)
 
-# Retries of a read whose documents are replaced meanwhile.
-RETRIES = 5
+# Of a read whose documents are replaced meanwhile.
+TRIES = 5
 CAPABILITIES = Capabilities(
     {
-        Operation.LEXICAL: "only an index in a directory has a lexical side; mode='dense' works here",
         Operation.FILTER_FIELDS: "only an index in a directory has columns for filters",
         Operation.SNAPSHOT: "mvindex migrate copies an index in Milvus to a directory",
         Operation.FILES: "an index in Milvus has no directory; mvindex migrate makes one",
     }
 )
-
-_REPLACED_FIELDS = ("pk", "id", "ordinal", "content_hash", "metadata", "version", "num_views")
-_RECORDS_AT_ONCE = 1_025
-_PROOF_SETTINGS = ("engine", "max_norm", "max_views", "has_views", "dim")
-_KEYS_AT_ONCE = 16_384
-# Rows of views of one run from which on Lite is told to write its files.
-_FLUSHED_ROWS = 4_096
-
-
-class State:
-    """The settings of an index as last read."""
-
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        self.settings = settings
-        self.dim: int | None = settings["dim"]
-        self.view_type = ViewType(settings["dtype"])
+_WITHOUT_SPARSE = Capabilities(
+    {
+        **CAPABILITIES.unsupported,
+        Operation.LEXICAL: "this Milvus has no sparse vectors, which Milvus Lite and servers from 2.4 on have; "
+        "mode='dense' works here",
+    }
+)
 
 
 class MilvusStore:
@@ -104,28 +80,25 @@ class MilvusStore:
         self.reader = Reader(connection)
         self._strong = Reader(connection, "Strong")
         self.filters = FilterTable()
-        self._lease: Lease | None = None
-        self._turn = Lock()
-        self._num_written = 0
-        self._looked_up: tuple[frozenset[str], dict[str, dict[str, Any]]] = frozenset(), {}
-        self._seen: SeenIds | None = None
+        self._turn, self._is_written = Lock(), False
         check_ours(connection)
         connection.load(connection.address.collection)
-        self.snapshot = self._read()
+        self.snapshot = State(self._read())
         if self.has_views:
             connection.load(views_of(connection.address.collection))
             self._strong.view_keys_of(0, 1)  # once strong: sessions then never go back behind this moment
+        self._open_terms()
 
     def reopening(self) -> Mapping[str, Any]:
         """Return the address; ConfigError where it holds a secret."""
-        if self._lease is not None:
+        if self._is_written:
             raise being_written(self.where)
         return {"path": self.connection.address.reopens}
 
     @property
     def capabilities(self) -> Capabilities:
         """The operations that the store has."""
-        return CAPABILITIES
+        return CAPABILITIES if self.connection.features.has_sparse else _WITHOUT_SPARSE
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -148,18 +121,9 @@ class MilvusStore:
         return ()
 
     @property
-    def sharding(self) -> Sharding | None:
-        """None: there are no shards of ours."""
-        return None
-
-    @property
     def is_untouched(self) -> bool:
         """Whether nothing was ever stored."""
         return int(self.settings["version"]) == 0
-
-    def parts(self) -> Sequence[StorePart]:
-        """Return none: views are in no files of this machine."""
-        return ()
 
     def remove_if_untouched(self) -> None:
         """Close the store, and drop its collections if nothing was ever stored in it, by anyone."""
@@ -194,6 +158,7 @@ class MilvusStore:
             fresh_documents=0,
             size_bytes=views * 4 * (self.dim or 0),
             server=self.connection.described(),
+            lexical=None if (lexical := self.snapshot.lexical) is None else lexical.kind.value,
             index_id=settings["index_id"],
         )
 
@@ -227,7 +192,9 @@ class MilvusStore:
         """Return each of the documents that exist with its views, (k, d) float32, by id, both of one version."""
         found: dict[str, tuple[StoredDocument, Floats]] = {}
         reader, left = self.reader, list(ids)
-        for _ in range(RETRIES):
+
+        def read_left() -> dict[str, tuple[StoredDocument, Floats]]:
+            nonlocal reader, left
             records = reader.find(left)
             views = reader.views([light(row) for row in records.values()], int(self.dim or 1))
             left = []
@@ -241,7 +208,9 @@ class MilvusStore:
             if not left:
                 return {doc_id: found[doc_id] for doc_id in ids if doc_id in found}
             reader = reader.strongly()
-        raise StaleReader(f"{self.where}: document {left[0]!r} was replaced again and again; try later")
+            raise StaleReader(f"{self.where}: document {left[0]!r} was replaced again and again; try later")
+
+        return Retries(StaleReader, tries=TRIES).run(read_left)
 
     def matching(self, condition: Filter) -> Ints:
         """Return the numbers of the documents that match, rising, (m,) int64."""
@@ -254,7 +223,7 @@ class MilvusStore:
     @property
     def has_views(self) -> bool:
         """Whether there is a collection of views, which is made before their first batch."""
-        return bool(self.snapshot.settings["has_views"])
+        return self.snapshot.has_views
 
     def close(self) -> None:
         """Close the connection."""
@@ -265,267 +234,60 @@ class MilvusStore:
         """Read the settings again; return whether another client had written."""
         before = self.snapshot.settings
         self.filters.forget()
-        self.snapshot = self._read()
+        self.snapshot.settings = self._read()
         if self.has_views:
             if not before["has_views"]:
                 self.connection.load(views_of(self.connection.address.collection))
             self._strong.view_keys_of(0, 1)
+        self._open_terms()
         return bool(before["version"] != self.snapshot.settings["version"])
 
-    def _read(self) -> State:
+    def _open_terms(self) -> None:
+        """Load the terms, where there are any, and see all that was written of them."""
+        if self.snapshot.lexical is not None:
+            self.connection.load(terms_of(self.connection.address.collection))
+            self._strong.term_rows("pk == 0", ["pk"])
+
+    def lexical_state(self) -> LexicalState:
+        """Return what lexical searches count by, as of now.
+
+        Raises:
+            Unsupported: There is no lexical side.
+            StaleReader: It was removed since.
+
+        """
+        required_lexical(self.settings.get("lexical"), self.where)
+        return LexicalState.read(self.connection, self.reader)
+
+    def _read(self) -> Mapping[str, Any]:
         rows = self._strong.query(f"pk == {SETTINGS_KEY}", ["text"], "reading the settings")
         if not rows:
             raise StoreError(f"{self.where}: the index has no settings: it was removed, or not made completely")
-        return State(parse_settings(rows[0]["text"], self.where))
+        return parse_settings(rows[0]["text"], self.where)
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Make this the only writer for the block, which sees all writes of others; IndexLocked if another writes."""
+    def writing(self) -> Iterator[MilvusWriter]:
+        """Yield the only writer, which sees all writes of others; IndexLocked if another writes."""
         if not self._turn.acquire(blocking=False):
             raise IndexLocked(f"{self.where}: another thread of this process is writing to this index")
         try:
             lease = Lease(self.connection)
             with lease.hold():
-                self._lease = lease
+                self._is_written = True
                 self.refresh()
-                self._recover()
-                # Numbers are never reused: before the first one there is no document, and nobody else adds one.
-                self._seen = None if self.snapshot.settings["next_document"] else SeenIds()
-                before = self._num_written
-                yield
-                if self.connection.features.is_lite and self._num_written - before >= _FLUSHED_ROWS:
-                    self._flush()
+                writer = MilvusWriter(self.connection, self.snapshot, lease)
+                writer.recover()
+                yield writer
+                writer.finish()
         finally:
-            self._lease = self._seen = None
-            self._looked_up = frozenset(), {}
+            self._is_written = False
             self.filters.forget()
             self._turn.release()
 
-    def _flush(self) -> None:
-        """Flush the views: Lite searches its files some ten times as fast as its memory."""
-        name = views_of(self.connection.address.collection)
-        self.connection.call("flushing", lambda client, **options: client.flush(name, **options))
-
-    def _recover(self) -> None:
-        """Count the numbers of a batch whose writer died before it wrote the settings, so that none is used twice."""
-        settings = self.snapshot.settings
-        last, ordinal = settings["next_document"] - 1, settings["next_ordinal"] - 1
-        for row in self._strong.query(f"pk > {last}", ("pk", "ordinal"), "looking for an unfinished batch"):
-            last, ordinal = max(last, int(row["pk"])), max(ordinal, int(row["ordinal"]))
-        if last >= settings["next_document"]:
-            logger.info("%s: a writer died here; its last batch counts", self.where)
-            self.change_settings(next_document=last + 1, next_ordinal=ordinal + 1)
-
     def known(self, ids: Sequence[str]) -> dict[str, ExistingDocument]:
         """Return what is stored of the ids that exist, as committed now; rows are document numbers."""
-        self._looked_up = frozenset(ids), self._find(ids)
-        return {
-            doc_id: ExistingDocument(
-                int(row["pk"]), int(row["ordinal"]), bytes.fromhex(row["content_hash"]), row["metadata"]
-            )
-            for doc_id, row in self._looked_up[1].items()
-        }
-
-    def _olds(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Return the records of the ids that exist, without reading again what known() just read under the lease."""
-        looked_up, found = self._looked_up
-        if looked_up.issuperset(ids):
-            return {doc_id: found[doc_id] for doc_id in ids if doc_id in found}
-        return self._find(ids)
-
-    def _find(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Return the records of the ids that exist, with the fields that replacing them needs."""
-        candidates = ids if self._seen is None else self._seen.among(ids)
-        return self._writing_reader().find(candidates, _REPLACED_FIELDS)
-
-    def _writing_reader(self) -> Reader:
-        """Return a reader for the writer: under the lease, after a strong read, a session sees everything."""
-        return self._strong if self._lease is None else Reader(self.connection, "Session")
-
-    def commit(self, batch: Batch) -> None:
-        """Store the batch, each document as a whole. Call inside writing().
-
-        After an error some documents of the batch may be stored; committing it again completes it.
-        """
-        self._writer()
-        check_limits(batch)
-        self._check_dim(batch)
-        packed = pack_views(batch.views, self.snapshot.view_type, [document.id for document in batch.documents])
-        rows = decode(packed)
-        olds = self._olds([document.id for document in batch.documents])
-        keys = self._keys(batch, olds)
-        self._prepare(batch, rows)
-        with ThreadPoolExecutor(1, "mvindex-milvus-views") as meanwhile:
-            writing = meanwhile.submit(self._write_views, keys, rows, np.diff(batch.views.starts))
-            records = new_records(batch, rows, keys)
-            writing.result()
-        if self._seen is not None:
-            self._seen.add([document.id for document in batch.documents])
-        # The mark comes with the last step that the batch needs.
-        marked = {} if batch.metadata_updates else with_mark(self.settings, batch.mark, len(batch.documents))
-        self._write_records(records, {**self._counted(batch, olds), **marked})
-        if batch.metadata_updates:
-            self.set_metadata(batch.metadata_updates, batch.mark)
-        self._remove_views(olds.values())
-
-    def _keys(self, batch: Batch, olds: Mapping[str, Mapping[str, Any]]) -> dict[str, list[int]]:
-        """Return number, version and ordinal of each document: a known one keeps number and ordinal."""
-        settings = self.snapshot.settings
-        next_document, next_ordinal = settings["next_document"], settings["next_ordinal"]
-        ordinals = None if batch.ordinals is None else batch.ordinals.tolist()
-        keys: dict[str, list[int]] = {"pk": [], "version": [], "ordinal": []}
-        fresh = 0
-        for number, document in enumerate(batch.documents):
-            old = olds.get(document.id)
-            if old is not None:
-                chosen = int(old["pk"]), int(old["version"]) + 1, int(old["ordinal"])
-            else:
-                ordinal = next_ordinal + fresh if ordinals is None else ordinals[number]
-                chosen, fresh = (next_document + fresh, 0, ordinal), fresh + 1
-            if chosen[1] >= MAX_VERSION or chosen[0] >= MAX_DOCUMENTS:
-                raise StoreError(
-                    f"{self.where}: document {document.id!r}: expected a number below {MAX_DOCUMENTS:,} and a version "
-                    f"below {MAX_VERSION:,}, got {chosen[0]:,} and {chosen[1]:,}"
-                )
-            for name, value in zip(keys, chosen, strict=True):
-                keys[name].append(value)
-        return keys
-
-    def _prepare(self, batch: Batch, rows: Floats) -> None:
-        """Make the collection of views, and raise the bounds in the settings, before the views are written."""
-        dim = int(rows.shape[1])
-        changed: dict[str, Any] = {}
-        if not self.has_views:
-            make_views(self.connection, dim)
-            changed |= {"has_views": True, "dim": dim}
-        most = int(np.diff(batch.views.starts).max())
-        if most > self.snapshot.settings["max_views"]:
-            changed["max_views"] = most
-        if (norm := float(row_norms(rows).max())) > self.snapshot.settings["max_norm"]:
-            changed["max_norm"] = norm
-        if changed:
-            self.change_settings(**changed)
-
-    def _write_views(self, keys: Mapping[str, Sequence[int]], rows: Floats, counts: Ints) -> None:
-        numbers, versions = (np.array(keys[name], dtype=np.int64) for name in ("pk", "version"))
-        pks = view_keys(numbers, versions, counts)
-        documents = documents_of(pks).tolist()
-        name = views_of(self.connection.address.collection)
-        step = max(1, min(REQUEST_ROWS, REQUEST_BYTES // (4 * rows.shape[1])))
-        self._num_written += len(pks)
-        for begin in range(0, len(pks), step):
-            at = slice(begin, begin + step)
-            columns = {"pk": pks[at].tolist(), "doc": documents[at], "vec": rows[at]}
-            self._upsert(name, columns, "writing views")
-
-    def _write_records(self, records: list[dict[str, Any]], changed: Mapping[str, Any]) -> None:
-        """Write the records, the settings last: this is the commit."""
-        self._writer().check()
-        self._looked_up = frozenset(), {}
-        settings = _following(self.snapshot.settings, changed)
-        for part in _by_bytes([*records, settings_record(settings)]):
-            self._upsert(self.connection.address.collection, columns_of(part), "writing records")
-        self.snapshot = State(settings)
-
-    def _counted(self, batch: Batch, olds: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the settings that the batch changes."""
-        settings, fresh = self.snapshot.settings, len(batch.documents) - len(olds)
-        gone = sum(int(old["num_views"]) for old in olds.values())
-        changed = {
-            **batch.settings,
-            "next_document": settings["next_document"] + fresh,
-            "documents": settings["documents"] + fresh,
-            "views": settings["views"] + len(batch.views.rows) - gone,
-        }
-        return changed if batch.ordinals is not None else {**changed, "next_ordinal": settings["next_ordinal"] + fresh}
-
-    def delete(self, documents: Iterable[int], mark: str = "") -> int:
-        """Delete the documents of these numbers, the mark last; see Store.delete()."""
-        self._writer().check()
-        if (deleted := result_of(self.settings, mark)) is not None:
-            return deleted
-        numbers = sorted(documents)
-        if not numbers and not mark:
-            return 0
-        rows = self._writing_reader().records(numbers, LIGHT_FIELDS) if numbers else {}
-        self._looked_up = frozenset(), {}
-        for part in chunks(sorted(rows), _KEYS_AT_ONCE):
-            self._delete(self.connection.address.collection, part, "deleting documents")
-        gone = sum(int(row["num_views"]) for row in rows.values())
-        settings = self.snapshot.settings
-        self.change_settings(
-            documents=settings["documents"] - len(rows),
-            views=settings["views"] - gone,
-            **with_mark(settings, mark, len(rows)),
-        )
-        self._remove_views(rows.values())
-        return len(rows)
-
-    def set_metadata(self, updates: Mapping[int, str], mark: str = "") -> None:
-        """Set metadata by document number, the mark last. Call inside writing()."""
-        rows = self._writing_reader().records(updates, RECORD_FIELDS)
-        for number, row in rows.items():
-            check_metadata(updates[number], row["id"])
-            checked(row, self.where)
-        records = [sealed({**row, "metadata": updates[number]}) for number, row in rows.items()]
-        self._write_records(records, with_mark(self.settings, mark, len(updates)))
+        return stored_versions(self._strong, ids)
 
     def has_mark(self, mark: str) -> bool:
         """Return whether the write of this mark was carried out, as of the settings last read."""
         return result_of(self.settings, mark) is not None
-
-    def change_settings(self, **changed: Any) -> None:
-        """Write the settings, with a version one higher. Call inside writing()."""
-        old = self.snapshot.settings
-        settings = _following(old, changed)
-        row = columns_of([settings_record(settings)])
-        self._upsert(self.connection.address.collection, row, "writing the settings")
-        self.snapshot = State(settings)
-
-    def remove_rows(self, pks: list[int]) -> None:
-        """Delete these views, which no record names."""
-        for part in chunks(pks, _KEYS_AT_ONCE):
-            self._delete(views_of(self.connection.address.collection), part, "removing old views")
-
-    def _remove_views(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        old = [(int(row["pk"]), int(row["version"]), int(row["num_views"])) for row in rows]
-        if old:
-            numbers, versions, counts = np.array(old, dtype=np.int64).T
-            self.remove_rows(view_keys(numbers, versions, counts).tolist())
-
-    def _upsert(self, name: str, columns: Mapping[str, Column], step: str) -> None:
-        self.connection.call(step, lambda client, **options: upsert(client, name, columns, **options))
-
-    def _delete(self, name: str, keys: list[int], step: str) -> None:
-        self.connection.call(step, lambda client, **options: client.delete(name, ids=keys, **options))
-
-    def _writer(self) -> Lease:
-        if self._lease is None:
-            raise StoreError(f"{self.where}: expected a write inside writing(), got one outside")
-        return self._lease
-
-    def _check_dim(self, batch: Batch) -> None:
-        dim = self.snapshot.dim
-        if dim is not None and batch.views.rows.shape[1] != dim:
-            raise EncoderError(f"views: expected {dim} dims, got {batch.views.rows.shape[1]}")
-
-
-def _following(old: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the changed settings; epoch rises with those that a search's proof depends on."""
-    is_new = any(old.get(name) != changed[name] for name in _PROOF_SETTINGS if name in changed)
-    return {**old, **changed, "version": old["version"] + 1, "epoch": old["epoch"] + is_new}
-
-
-def _by_bytes(records: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Yield the records in lists that fit one request; nearly always one."""
-    part: list[dict[str, Any]] = []
-    size = 0
-    for record in records:
-        length = sum(4 * len(record[name]) for name in ("id", "title", "text", "metadata", "spans"))
-        if part and (size + length > REQUEST_BYTES or len(part) == _RECORDS_AT_ONCE):
-            yield part
-            part, size = [], 0
-        part.append(record)
-        size += length
-    if part:
-        yield part

@@ -10,13 +10,14 @@ import numpy as np
 from mvindex.errors import ConfigError
 from mvindex.kernels.score import Scoring
 from mvindex.records import Floats, ProgressCallback
+from mvindex.search.ranking import Ranking
 from mvindex.search.tuning import TuneGoal, TunePoint, TuneReport, choose
 from mvindex.search.tuning.queries import sample_rows
 from mvindex_connectors.milvus.engine import MilvusEngine
 from mvindex_connectors.milvus.kinds import FLAT, choices
 from mvindex_connectors.milvus.layout import LIGHT_FIELDS
 from mvindex_connectors.milvus.records import light
-from mvindex_connectors.milvus.search import Answer, CandidateRequest
+from mvindex_connectors.milvus.search import CandidateRequest
 from mvindex_connectors.milvus.store import MilvusStore
 
 _QUERIES, _TIMED = 64, 16
@@ -55,8 +56,8 @@ def tune_index(
         on_progress("measuring", number, len(tried))
     chosen = choose(points, goal.recall)
     if chosen is not None:
-        with store.writing():
-            store.change_settings(engine={**engine, "search": dict(chosen.search)})
+        with store.writing() as writer:
+            writer.change_settings(engine={**engine, "search": dict(chosen.search)})
     return TuneReport(
         kind=kind,
         top_k=goal.top_k,
@@ -73,7 +74,7 @@ def tune_index(
 
 
 def _measured(
-    search_engine: MilvusEngine, queries: Floats, truth: Sequence[Answer], search: dict[str, int], top_k: int
+    search_engine: MilvusEngine, queries: Floats, truth: Sequence[Ranking], search: dict[str, int], top_k: int
 ) -> TunePoint:
     started = time.perf_counter()
     found = search_engine.answers(queries, CandidateRequest(top_k, Scoring()), search)
@@ -91,16 +92,16 @@ def _measured(
         low=float(shares.mean() - 1.645 * spread),
         ms=1000 * float(np.median(seconds)),
         ms_batch=batch_ms,
-        documents_scored=float(np.mean([answer.best.num_scored for answer in found])),
+        documents_scored=float(np.mean([answer.num_scored for answer in found])),
     )
 
 
-def _recall(found: Answer, truth: Answer) -> float:
+def _recall(found: Ranking, truth: Ranking) -> float:
     """Return the share of the exact documents that were found; a tie with the last of them counts as one of them."""
-    if not len(truth.best.documents):
+    if not len(truth.rows):
         return 1.0
-    is_right = np.isin(found.best.documents, truth.best.documents) | (found.best.scores >= truth.best.scores[-1])
-    return min(int(np.count_nonzero(is_right)), len(truth.best.documents)) / len(truth.best.documents)
+    is_right = np.isin(found.rows, truth.rows) | (found.scores >= truth.scores[-1])
+    return min(int(np.count_nonzero(is_right)), len(truth.rows)) / len(truth.rows)
 
 
 def _own_views(store: MilvusStore) -> Floats:

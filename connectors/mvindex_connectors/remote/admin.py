@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mvindex import errors
 from mvindex.errors import MvindexError, RemoteError, TimedOut
 from mvindex.records import ProgressCallback, no_progress
-from mvindex.search.queries import Vector, as_vectors
+from mvindex.search.request import Vector, as_vectors
 from mvindex.v1 import jobs_pb2 as messages
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote.address import Access, access_from_environment, parse_address
@@ -177,7 +177,7 @@ class ServerAdmin:
         return self._start(drop=messages.DropIndex(confirm=confirm))
 
     def build(
-        self, kind: str | None = None, *, parameters: Mapping[str, int] | None = None, target_recall: float = 0.97
+        self, kind: str | None = None, *, parameters: Mapping[str, int] | None = None, target_recall: float = 0.98
     ) -> RemoteJob:
         """Build an engine and make it the active one; see Index.build(). Searches go on, writes wait."""
         work = messages.BuildEngine(engine=kind, parameters=parameters or {}, target_recall=target_recall)
@@ -188,7 +188,7 @@ class ServerAdmin:
         queries: Vector | None = None,
         *,
         top_k: int = 10,
-        target_recall: float = 0.97,
+        target_recall: float = 0.98,
         time_limit_s: float = 1800.0,
     ) -> RemoteJob:
         """Choose search parameters by measured recall; see Index.tune(). Searches go on, writes wait."""

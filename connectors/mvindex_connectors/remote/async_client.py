@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
-from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +13,8 @@ import numpy as np
 from mvindex.errors import Unsupported
 from mvindex.ingest import Entry, IngestHooks, IngestReport, view_entries
 from mvindex.ingest.items import Items, item_entries
-from mvindex.records import Document, Floats, IndexInfo, QueryGroup, ViewScore
-from mvindex.search.options import SearchOptions, check_reranked_fields
-from mvindex.search.queries import Vector
-from mvindex.search.rerank import parse_rerank
+from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore, ViewSpans
+from mvindex.search.request import QueryLike, SearchRequest, Vector, parse_request
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities, Operation
 from mvindex.v1 import documents_pb2 as messages
@@ -28,7 +24,14 @@ from mvindex_connectors.remote.address import Access, parse_address
 from mvindex_connectors.remote.async_upload import AsyncUpload
 from mvindex_connectors.remote.base import capabilities_of
 from mvindex_connectors.remote.client import check_encodes
-from mvindex_connectors.remote.convert import document_from, explanations_from, info_from, vectors_from, view_from
+from mvindex_connectors.remote.convert import (
+    document_from,
+    explanations_from,
+    info_from,
+    result_from,
+    vectors_from,
+    view_from,
+)
 from mvindex_connectors.remote.copies import Reconnecting
 from mvindex_connectors.remote.requests import (
     delete_request,
@@ -37,16 +40,15 @@ from mvindex_connectors.remote.requests import (
     explain_requests,
     get_requests,
     list_request,
-    search_call,
-    search_calls,
+    search_messages,
     update_request,
 )
 from mvindex_connectors.remote.retry import AsyncRetryingChannel, CallSettings
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
-    from mvindex.search.rerank import Reranker
+    from mvindex.search.request import SearchKeywords
 
 
 class AsyncIndexClient(Reconnecting):
@@ -149,10 +151,15 @@ class AsyncIndexClient(Reconnecting):
         return await AsyncUpload(self._channel, hooks or IngestHooks()).run(entries)
 
     async def add_views(
-        self, documents: Iterable[Document], views: Vector | Sequence[Vector], *, hooks: IngestHooks | None = None
+        self,
+        documents: Iterable[Document],
+        views: Vector | Sequence[Vector],
+        *,
+        spans: ViewSpans | None = None,
+        hooks: IngestHooks | None = None,
     ) -> IngestReport:
         """Store documents whose views are given; see IndexProtocol.add_views()."""
-        entries = view_entries(documents, views, await self.dim())
+        entries = view_entries(documents, views, await self.dim(), spans)
         return await AsyncUpload(self._channel, hooks or IngestHooks()).run(entries)
 
     async def get(self, ids: str | Iterable[str]) -> Any:
@@ -181,67 +188,29 @@ class AsyncIndexClient(Reconnecting):
         request = delete_request(self._address.name, ids, filter, all)
         return int((await self._channel.call(self._stub.Delete, request)).deleted)
 
-    async def search(  # noqa: PLR0913 - the one public call; each argument is a choice of the caller's
+    async def search(
         self,
-        query: str | Sequence[str] | Vector | QueryGroup | Sequence[QueryGroup],
+        query: QueryLike | None = None,
         top_k: int = 10,
         filter: Filter | None = None,
-        scoring: str = "max",
-        exact: bool = False,
-        *,
-        temperature: float | None = None,
-        candidates: int | None = None,
-        mode: str = "auto",
-        fusion: str | None = None,
-        weights: tuple[float, float] | None = None,
-        text: str | Sequence[str] | None = None,
-        operators: bool = False,
-        fields: Sequence[str] | None = None,
-        rerank: Reranker | str | PathLike[str] | None = None,
-        rerank_on: str | None = None,
-        rerank_depth: int | None = None,
+        **options: Unpack[SearchKeywords],
     ) -> Any:
         """Return the best documents of a query, or of each of several; see IndexProtocol.search().
 
         Reranking is done here, in a thread, not by the server.
         """
-        options = SearchOptions.parse(
-            top_k,
-            filter,
-            scoring,
-            exact,
-            temperature=temperature,
-            candidates=candidates,
-            mode=mode,
-            fusion=fusion,
-            weights=weights,
-            fields=fields,
-            operators=operators,
-        )
-        if rerank is None and rerank_on is None and rerank_depth is None:
-            return await self.search_with_options(query, options, text=text)
-        check_reranked_fields(fields)
+        if options.get("rerank") is None:
+            request = parse_request(query, top_k, filter, **options)
+            return request.answer(await self.run(request))
         # In a thread: it may load a checkpoint.
-        plan = await asyncio.to_thread(parse_rerank, rerank, rerank_on, rerank_depth, top_k)
-        if plan is None:
-            return await self.search_with_options(query, options, text=text)
-        questions = plan.questions(query, text)
-        found = await self.search_with_options(query, replace(options, top_k=plan.depth), text=text)
-        return await asyncio.to_thread(plan.reranked, questions, found)
+        request = await asyncio.to_thread(parse_request, query, top_k, filter, **options)
+        return await asyncio.to_thread(request.answer, await self.run(request))
 
-    async def search_with_options(
-        self,
-        query: str | Sequence[str] | Vector | QueryGroup | Sequence[QueryGroup],
-        options: SearchOptions,
-        *,
-        text: str | Sequence[str] | None = None,
-    ) -> Any:
-        """Return what search() does, for options that are checked already."""
-        several = search_calls(self._address.name, query, options, text)
-        if several is not None:
-            return [one.results(await self._channel.call(self._stub.Search, one.request)) for one in several]
-        call = search_call(self._address.name, query, options, text)
-        return [] if call.is_empty else call.results(await self._channel.call(self._stub.Search, call.request))
+    async def run(self, request: SearchRequest) -> list[SearchResult]:
+        """Return the server's result for each query of the request; reranking is done here."""
+        messages = search_messages(self._address.name, request)
+        responses = [await self._channel.call(self._stub.Search, message) for message in messages]
+        return [result_from(each) for response in responses for each in response.results]
 
     async def warm_up(self) -> bool:
         """Return True: a server loads what searches need when it starts."""

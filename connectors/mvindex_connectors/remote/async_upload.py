@@ -20,14 +20,14 @@ from mvindex_connectors.remote.retry import (
     RetryBudget,
     error_from_rpc,
 )
-from mvindex_connectors.remote.upload import WINDOW, check_acknowledged, chunk_message, split_chunks
+from mvindex_connectors.remote.upload import WINDOW, check_acknowledged, checked_hooks, chunk_message, split_chunks
 
 
 class AsyncUpload:
     """The upload of one run of documents into a remote index, over one stream after the other."""
 
     def __init__(self, channel: AsyncRetryingChannel, hooks: IngestHooks) -> None:
-        self._channel, self._hooks = channel, hooks
+        self._channel, self._hooks = channel, checked_hooks(hooks)
         self._method: Any = MvindexServiceStub(channel.grpc_channel).Add
         self._key = new_key()
         self._waiting: deque[documents.AddRequest] = deque()
@@ -73,24 +73,26 @@ class AsyncUpload:
             await self._call.done_writing()
 
     async def _await_acknowledgements(self, left: int, fresh: documents.AddRequest | None) -> None:
-        budget = RetryBudget(self._channel.settings)
-        while fresh is not None or len(self._waiting) > left:
+        async def step() -> None:
+            nonlocal fresh
             try:
                 await self._open(fresh)
                 fresh = None
                 if len(self._waiting) > left:
                     await self._acknowledge()
-                    budget = RetryBudget(self._channel.settings)
-            except grpc.RpcError as err:
+            except grpc.RpcError:
                 self._call = fresh = None
-                pause = budget.pause_after(err)
-                if pause is None:
-                    self._has_failed = True
-                    raise error_from_rpc(self._channel.address, err) from None
-                await asyncio.sleep(pause)
-            except MvindexError:
-                self._has_failed = True
                 raise
+
+        try:
+            while fresh is not None or len(self._waiting) > left:
+                await RetryBudget(self._channel.settings).run_async(step)
+        except grpc.RpcError as err:
+            self._has_failed = True
+            raise error_from_rpc(self._channel.address, err) from None
+        except MvindexError:
+            self._has_failed = True
+            raise
 
     async def _open(self, fresh: documents.AddRequest | None) -> None:
         """Open the stream if there is none, and send it every unacknowledged chunk."""

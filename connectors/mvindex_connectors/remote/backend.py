@@ -13,7 +13,7 @@ from mvindex_connectors.remote.admin import ServerAdmin
 from mvindex_connectors.remote.client import IndexClient
 from mvindex_connectors.remote.sharded_client import ShardedClient
 
-is_served = True
+is_served, has_lexical = True, False
 
 
 def administer(address: str) -> ServerAdmin:

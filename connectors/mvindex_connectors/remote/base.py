@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from os import PathLike
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from mvindex.index.arrow import arrow_reader
-from mvindex.records import Document, IndexInfo, QueryGroup
-from mvindex.search.options import SearchOptions, check_reranked_fields
-from mvindex.search.queries import Vector
-from mvindex.search.rerank import parse_rerank
+from mvindex.index.searches import Searches
+from mvindex.records import Document, IndexInfo
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities, Operation
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from mvindex.search.rerank import Reranker
 
-
-class RemoteIndex(ABC):
+class RemoteIndex(Searches, ABC):
     """An index that servers have; the other methods of IndexProtocol are those of its subclasses."""
 
     def __enter__(self) -> Self:
@@ -68,61 +62,6 @@ class RemoteIndex(ABC):
         self, filter: Filter | None = None, limit: int | None = None, after: str | None = None
     ) -> Iterator[Document]:
         """Yield documents in the order in which they were first added; see IndexProtocol.scan()."""
-
-    def search(  # noqa: PLR0913 - the one public call; each argument is a choice of the caller's
-        self,
-        query: str | Sequence[str] | Vector | QueryGroup | Sequence[QueryGroup],
-        top_k: int = 10,
-        filter: Filter | None = None,
-        scoring: str = "max",
-        exact: bool = False,
-        *,
-        temperature: float | None = None,
-        candidates: int | None = None,
-        mode: str = "auto",
-        fusion: str | None = None,
-        weights: tuple[float, float] | None = None,
-        text: str | Sequence[str] | None = None,
-        operators: bool = False,
-        fields: Sequence[str] | None = None,
-        rerank: Reranker | str | PathLike[str] | None = None,
-        rerank_on: str | None = None,
-        rerank_depth: int | None = None,
-    ) -> Any:
-        """Return the best documents of a query, or of each of several; see IndexProtocol.search().
-
-        Reranking is done here, not by the server.
-        """
-        plan = parse_rerank(rerank, rerank_on, rerank_depth, top_k)
-        options = SearchOptions.parse(
-            top_k,
-            filter,
-            scoring,
-            exact,
-            temperature=temperature,
-            candidates=candidates,
-            mode=mode,
-            fusion=fusion,
-            weights=weights,
-            fields=fields,
-            operators=operators,
-        )
-        if plan is None:
-            return self.search_with_options(query, options, text=text)
-        check_reranked_fields(fields)
-        questions = plan.questions(query, text)
-        found = self.search_with_options(query, replace(options, top_k=plan.depth), text=text)
-        return plan.reranked(questions, found)
-
-    @abstractmethod
-    def search_with_options(
-        self,
-        query: str | Sequence[str] | Vector | QueryGroup | Sequence[QueryGroup],
-        options: SearchOptions,
-        *,
-        text: str | Sequence[str] | None = None,
-    ) -> Any:
-        """Return what search() does, for options that are checked already."""
 
     def warm_up(self) -> bool:
         """Return True: a server loads what searches need when it starts."""

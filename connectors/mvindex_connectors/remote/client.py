@@ -10,9 +10,8 @@ import numpy as np
 from mvindex.errors import QueryError
 from mvindex.ingest import Entry, IngestHooks, IngestReport, view_entries
 from mvindex.ingest.items import Items, item_entries
-from mvindex.records import Document, Floats, IndexInfo, QueryGroup, ViewScore
-from mvindex.search.options import SearchOptions
-from mvindex.search.queries import Vector
+from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore, ViewSpans
+from mvindex.search.request import SearchRequest, Vector
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities
 from mvindex.v1 import service_pb2 as service
@@ -20,7 +19,14 @@ from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote.address import Access, parse_address
 from mvindex_connectors.remote.admin import ServerAdmin
 from mvindex_connectors.remote.base import RemoteIndex, capabilities_of
-from mvindex_connectors.remote.convert import document_from, explanations_from, info_from, vectors_from, view_from
+from mvindex_connectors.remote.convert import (
+    document_from,
+    explanations_from,
+    info_from,
+    result_from,
+    vectors_from,
+    view_from,
+)
 from mvindex_connectors.remote.copies import Reconnecting
 from mvindex_connectors.remote.requests import (
     delete_request,
@@ -29,8 +35,7 @@ from mvindex_connectors.remote.requests import (
     explain_requests,
     get_requests,
     list_request,
-    search_call,
-    search_calls,
+    search_messages,
     update_request,
 )
 from mvindex_connectors.remote.retry import CallSettings, RetryingChannel
@@ -140,10 +145,15 @@ class IndexClient(Reconnecting, RemoteIndex):
         return Upload(self._channel, hooks or IngestHooks()).run(entries)
 
     def add_views(
-        self, documents: Iterable[Document], views: Vector | Sequence[Vector], *, hooks: IngestHooks | None = None
+        self,
+        documents: Iterable[Document],
+        views: Vector | Sequence[Vector],
+        *,
+        spans: ViewSpans | None = None,
+        hooks: IngestHooks | None = None,
     ) -> IngestReport:
         """Store documents whose views are given; see IndexProtocol.add_views()."""
-        return Upload(self._channel, hooks or IngestHooks()).run(view_entries(documents, views, self.dim))
+        return Upload(self._channel, hooks or IngestHooks()).run(view_entries(documents, views, self.dim, spans))
 
     def get(self, ids: str | Iterable[str]) -> Any:
         """Return the document of an id, or those of several, of one state per 4,096; see IndexProtocol.get()."""
@@ -169,19 +179,12 @@ class IndexClient(Reconnecting, RemoteIndex):
         request = delete_request(self._address.name, ids, filter, all)
         return int(self._channel.call(self._stub.Delete, request).deleted)
 
-    def search_with_options(
-        self,
-        query: str | Sequence[str] | Vector | QueryGroup | Sequence[QueryGroup],
-        options: SearchOptions,
-        *,
-        text: str | Sequence[str] | None = None,
-    ) -> Any:
-        """Return what search() does, for options that are checked already."""
-        several = search_calls(self._address.name, query, options, text)
-        if several is not None:
-            return [one.results(self._channel.call(self._stub.Search, one.request)) for one in several]
-        call = search_call(self._address.name, query, options, text)
-        return [] if call.is_empty else call.results(self._channel.call(self._stub.Search, call.request))
+    def run(self, request: SearchRequest) -> list[SearchResult]:
+        """Return the server's result for each query of the request; reranking is done here."""
+        responses = (
+            self._channel.call(self._stub.Search, message) for message in search_messages(self._address.name, request)
+        )
+        return [result_from(each) for response in responses for each in response.results]
 
     def explain(
         self, query: str | Vector, id: str, scoring: str = "max", *, temperature: float | None = None

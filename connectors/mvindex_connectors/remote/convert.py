@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from mvindex.errors import DocumentError, EncoderError, QueryError, RemoteError
-from mvindex.ingest import IngestReport
+from mvindex.ingest import GivenViews, IngestReport
 from mvindex.kernels.score import Aggregate
 from mvindex.records import (
     ALL_FIELDS,
@@ -22,17 +22,19 @@ from mvindex.records import (
     Floats,
     Hit,
     IndexInfo,
+    Ints,
     SearchResult,
     Span,
     ViewScore,
     ViewText,
     dump_metadata,
 )
-from mvindex.search.bm25 import TermCounts
 from mvindex.search.fusion import Method, Mode
-from mvindex.search.options import ScoringName, SearchOptions, ShardSearch
-from mvindex.search.request import ViewHits
+from mvindex.search.like import parse_like
+from mvindex.search.ranking import ViewHits
+from mvindex.search.request import Queries, ScoringName, SearchRequest, ShardSearch, parse_options
 from mvindex.search.result_merge import ShardResult
+from mvindex.search.term_scores import TermCounts
 from mvindex.store.filters import operand_as_json
 from mvindex.store.shard_layout import MAX_SHARDS
 from mvindex.v1 import documents_pb2 as documents
@@ -43,6 +45,7 @@ NameT = TypeVar("NameT", bound=str)
 
 # The largest integer of a message: no index has so many views, so a larger number means the same.
 MAX_INT64 = 2**63 - 1
+_MAX_UINT32 = 2**32 - 1
 # The most documents that a server explains, and returns by their ids, in one call.
 MAX_EXPLAINED = 1000
 MAX_IDS = 4096
@@ -123,12 +126,16 @@ def vectors_from(message: documents.Vectors) -> Floats:
     return np.frombuffer(message.values, dtype="<f4").reshape(-1, message.dim).astype(np.float32, copy=False)
 
 
-def views_message(views: Sequence[Floats]) -> documents.Views:
-    """Return the message of documents' views, (k_i, d) float32 each, all of one d."""
-    return documents.Views(vectors=vectors_message(np.concatenate(views)), counts=[len(each) for each in views])
+def views_message(views: Sequence[Floats], spans: Sequence[Ints | None] = ()) -> documents.Views:
+    """Return the message of documents' views, (k_i, d) float32 each, all of one d, and of their spans."""
+    message = documents.Views(vectors=vectors_message(np.concatenate(views)), counts=[len(each) for each in views])
+    if any(own is not None for own in spans):
+        pairs = [np.full((len(each), 2), -1) if own is None else own for each, own in zip(views, spans, strict=True)]
+        message.spans.extend(np.concatenate(pairs).ravel().tolist())
+    return message
 
 
-def views_from(message: documents.Views, num_documents: int) -> list[Floats]:
+def views_from(message: documents.Views, num_documents: int) -> GivenViews:
     """Return the views of each document; EncoderError if their number does not fit the documents."""
     try:
         rows = vectors_from(message.vectors)
@@ -143,7 +150,12 @@ def views_from(message: documents.Views, num_documents: int) -> list[Floats]:
             f"views: expected a count >= 1 for each of {num_documents} documents, and as many views as their sum, got "
             f"{len(counts)} counts with the sum {counts.sum()} and {len(rows)} views"
         )
-    return np.split(rows, np.cumsum(counts)[:-1])
+    ends = np.cumsum(counts)[:-1]
+    if not message.spans:
+        return GivenViews(np.split(rows, ends))
+    if len(message.spans) != 2 * len(rows):
+        raise EncoderError(f"spans: expected 2 numbers for each of {len(rows)} views, got {len(message.spans)}")
+    return GivenViews(np.split(rows, ends), np.split(np.array(message.spans, dtype=np.int64).reshape(-1, 2), ends))
 
 
 def filter_json(condition: Mapping[str, Any] | None) -> str | None:
@@ -174,34 +186,68 @@ def scoring_from(number: int) -> ScoringName:
     return _name_of("scoring", number, _FROM_SCORING) or SCORING_NAMES[Aggregate.MAX]
 
 
-def options_fields(options: SearchOptions) -> dict[str, Any]:
-    """Return the fields of a search that carry its options; those that were not given stay unset."""
-    weights = options.weights
-    return {
-        "top_k": min(options.top_k, MAX_INT64),
-        "filter_json": filter_json(options.filter),
-        "scoring": _TO_SCORING[options.aggregate],
-        "temperature": options.temperature,
-        "exact": bool(options.exact),
-        "candidates": None if options.candidates is None else min(options.candidates, MAX_INT64),
-        "mode": _TO_MODE[options.mode],
-        "fusion": None if options.method is None else _TO_FUSION[options.method],
-        "weights": None if weights is None else search.Weights(dense=weights[0], lexical=weights[1]),
-        "fields": _fields_message(options.fields),
-        "operators": options.operators,
-        "combine": None if options.combine is None else _TO_COMBINE[options.combine],
-        "shard": None if options.shard is None else _shard_message(options.shard),
-    }
+def search_message(index: str, request: SearchRequest, queries: Queries | None) -> search.SearchRequest:
+    """Return the message of a request for some of its queries, None for documents; what was not given stays unset."""
+    weights, like = request.weights, request.like
+    message = search.SearchRequest(
+        index=index,
+        positives=() if like is None else like.positives,
+        negatives=() if like is None else like.negatives,
+        top_k=min(request.top_k, MAX_INT64),
+        filter_json=filter_json(request.filter),
+        scoring=_TO_SCORING[request.aggregate],
+        temperature=request.temperature,
+        exact=request.exact,
+        candidates=None if request.candidates is None else min(request.candidates, MAX_INT64),
+        mode=_TO_MODE[request.mode],
+        fusion=None if request.method is None else _TO_FUSION[request.method],
+        weights=None if weights is None else search.Weights(dense=weights[0], lexical=weights[1]),
+        fields=_fields_message(request.fields),
+        operators=request.operators,
+        shard=None if request.shard is None else _shard_message(request.shard),
+        offset=min(request.offset, MAX_INT64),
+        cursor=None if request.cursor is None else request.cursor.text,
+        diversity=request.diversity,
+    )
+    if (quoting := request.quoting) is not None:
+        message.citations, message.context = quoting.count, quoting.context
+        if quoting.max_chars is not None:
+            message.max_chars = min(quoting.max_chars, _MAX_UINT32)
+    if queries is not None:
+        _fill_queries(message, queries)
+    return message
 
 
-def options_from(message: search.SearchRequest) -> SearchOptions:
-    """Return the options of a search; QueryError for a value that is none, or options that do not go together."""
+def _fill_queries(message: search.SearchRequest, queries: Queries) -> None:
+    own_texts = queries.own_texts
+    if queries.are_encoded:
+        message.vectors.CopyFrom(vectors_message(queries.vectors))
+    else:
+        message.texts.values.extend(queries.unencoded)
+    if own_texts is not None:
+        # The members of a group have one text.
+        message.terms.values.extend(own_texts if queries.combine is None else own_texts[:1])
+    if queries.combine is not None:
+        message.combine = _TO_COMBINE[queries.combine]
+
+
+def queries_from(message: search.SearchRequest) -> Queries:
+    """Return the queries of a search, which the index has to check."""
+    is_texts = message.WhichOneof("queries") == "texts"
+    rows = list(message.texts.values) if is_texts else vectors_from(message.vectors)
+    texts = list(message.terms.values) if message.HasField("terms") else None
+    combine = _name_of("combine", message.combine, _FROM_COMBINE)
+    return Queries(rows, texts, None if combine is None else Combine(combine))
+
+
+def request_from(message: search.SearchRequest) -> SearchRequest:
+    """Return the request of a message; QueryError for a value that is none, or options that do not go together."""
     weights = (message.weights.dense, message.weights.lexical) if message.HasField("weights") else None
-    options = SearchOptions.parse(
+    request = parse_options(
         message.top_k or 10,
         filter_from(message.filter_json) if message.HasField("filter_json") else None,
-        scoring_from(message.scoring),
-        message.exact,
+        scoring=scoring_from(message.scoring),
+        exact=message.exact,
         temperature=message.temperature if message.HasField("temperature") else None,
         candidates=message.candidates if message.HasField("candidates") else None,
         mode=_name_of("mode", message.mode, _FROM_MODE) or Mode.AUTO.value,
@@ -209,10 +255,17 @@ def options_from(message: search.SearchRequest) -> SearchOptions:
         weights=weights,
         fields=message.fields.names if message.HasField("fields") else None,
         operators=message.operators,
+        offset=message.offset,
+        cursor=message.cursor if message.HasField("cursor") else None,
+        citations=message.citations if message.HasField("citations") else None,
+        context=message.context,
+        max_chars=message.max_chars if message.HasField("max_chars") else None,
+        diversity=message.diversity if message.HasField("diversity") else None,
     )
-    if (combine := _name_of("combine", message.combine, _FROM_COMBINE)) is not None:
-        options = replace(options, combine=Combine(combine))
-    return replace(options, shard=_shard_from(message.shard)) if message.HasField("shard") else options
+    if message.positives or message.negatives:
+        return request.of_documents(parse_like(None, message.positives, message.negatives))
+    shard = _shard_from(message.shard) if message.HasField("shard") else None
+    return replace(request, queries=(queries_from(message),), shard=shard)
 
 
 def _shard_message(shard: ShardSearch) -> search.ShardSearch:
@@ -268,6 +321,10 @@ def results_message(results: Sequence[SearchResult]) -> search.SearchResponse:
         message = response.results.add(exact=result.exact, short_by=result.short_by, rounds=result.rounds)
         message.missing_shards.extend(result.missing_shards)
         message.mode = _TO_MODE[Mode(result.mode)]
+        if result.next is not None:
+            message.next = result.next
+        if result.duplicates_of:
+            message.duplicates_of.update(result.duplicates_of)
         if isinstance(result, ShardResult):
             message.ordinals.extend(result.ordinals)
             message.allowed = result.num_allowed
@@ -301,15 +358,20 @@ def _fill_hit(message: search.Hit, hit: Hit) -> None:
     for each in hit.components:
         message.components.add(name=each.name, rank=each.rank, score=each.score, contribution=each.contribution)
     if (cited := hit.citation) is not None:
-        citation = message.citation
-        citation.text, citation.start, citation.end = cited.text, cited.start, cited.end
-        # Not by update(), which takes longer to ask what kind of mapping it was given.
-        why = citation.why
-        for part, share in cited.why.items():
-            why[part] = share
-        for name in _PLACE:
-            if (value := getattr(cited, name)) is not None:
-                setattr(citation, name, value)
+        _fill_citation(message.citation, cited)
+        for quoted in hit.citations:
+            _fill_citation(message.citations.add(before=quoted.before, after=quoted.after), quoted)
+
+
+def _fill_citation(citation: search.Citation, cited: Citation) -> None:
+    citation.text, citation.start, citation.end = cited.text, cited.start, cited.end
+    # Not by update(), which takes longer to ask what kind of mapping it was given.
+    why = citation.why
+    for part, share in cited.why.items():
+        why[part] = share
+    for name in _PLACE:
+        if (value := getattr(cited, name)) is not None:
+            setattr(citation, name, value)
 
 
 def result_from(message: search.SearchResult) -> SearchResult:
@@ -321,7 +383,9 @@ def result_from(message: search.SearchResult) -> SearchResult:
         hits = tuple(replace(hit, components=found) for hit, found in zip(hits, components, strict=True))
     missing = tuple(message.missing_shards)
     mode = _name_of("mode", message.mode or search.MODE_DENSE, _FROM_MODE) or Mode.DENSE.value
-    return SearchResult(hits, message.exact, message.short_by, message.rounds, missing, mode)
+    following = message.next if message.HasField("next") else None
+    duplicates = dict(message.duplicates_of)
+    return SearchResult(hits, message.exact, message.short_by, message.rounds, missing, mode, following, duplicates)
 
 
 def shard_result_from(message: search.SearchResult) -> ShardResult:
@@ -358,12 +422,21 @@ def _hit_from(message: search.Hit) -> Hit:
         document.title,
         json.loads(metadata) if metadata else {},
         citation=_citation_from(message.citation) if message.HasField("citation") else None,
+        citations=tuple(map(_citation_from, message.citations)) if message.citations else (),
     )
 
 
 def _citation_from(message: search.Citation) -> Citation:
     known = {name: getattr(message, name) for name in _PLACE if message.HasField(name)}
-    return Citation(message.text, message.start, message.end, dict(message.why), **known)
+    return Citation(
+        message.text,
+        message.start,
+        message.end,
+        dict(message.why),
+        before=message.before,
+        after=message.after,
+        **known,
+    )
 
 
 def _component_from(message: search.Component) -> Component:

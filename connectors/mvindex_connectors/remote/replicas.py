@@ -50,19 +50,22 @@ class Replicas:
             MvindexError: Of the class that the server raised; ServerUnavailable when all servers are unreachable.
 
         """
-        budget = RetryBudget(self.channels[0].settings, retry_s)
-        order = self.in_turn()
-        for failures in count(1):
-            channel = next(order)
-            try:
-                return _send(channel, method, make(channel.address.name), deadline)
-            except grpc.RpcError as err:
-                if failures % len(self.channels) and is_retryable(err):
-                    continue
-                pause = budget.pause_after(err)
-                if pause is None or time.monotonic() + pause >= deadline:
-                    raise error_from_rpc(channel.address, err) from None
-                time.sleep(pause)
+        order, last = self.in_turn(), self.channels[0]
+
+        def ask_each() -> Any:
+            nonlocal last
+            for left in reversed(range(len(self.channels))):
+                last = next(order)
+                try:
+                    return _send(last, method, make(last.address.name), deadline)
+                except grpc.RpcError as err:
+                    if not left or not is_retryable(err):
+                        raise
+
+        try:
+            return RetryBudget(last.settings, retry_s, deadline).run(ask_each)
+        except grpc.RpcError as err:
+            raise error_from_rpc(last.address, err) from None
 
 
 def _send(channel: RetryingChannel, method: str, request: Any, deadline: float) -> Any:

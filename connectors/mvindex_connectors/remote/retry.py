@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
-import random
 import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import grpc
 
 from mvindex.errors import ConfigError, MvindexError, ServerUnavailable
+from mvindex.retries import Retries
 from mvindex_connectors.remote.address import Access, Address, check_secret, read_file
 from mvindex_connectors.remote.status import REQUEST_ID_KEY, error_from_code
 
@@ -30,9 +31,8 @@ _UNCONNECTED = "failed to connect"
 # The messages of gRPC for calls on a channel that this program has closed.
 _CLOSED = ("Channel closed!", "Channel closed.")
 _FIRST_PAUSE_S = 0.05
-_MAX_PAUSE_S = 2.0
 _OPTIONS = (
-    # RetryBudget does the retries; those of gRPC would use up a part of each call's time.
+    # Retries does the retries; those of gRPC would use up a part of each call's time.
     ("grpc.enable_retries", 0),
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -115,32 +115,27 @@ def is_retryable(err: grpc.RpcError) -> bool:
     return err.code() is grpc.StatusCode.UNAVAILABLE and not any(word in details for word in _PERMANENT)
 
 
-class RetryBudget:
-    """The time left for a call, and the pauses between its attempts."""
+class RetryBudget(Retries):
+    """The time left for a call, and its tries while the server is unreachable."""
 
-    def __init__(self, settings: CallSettings, retry_s: float | None = None) -> None:
-        """retry_s: instead of that of the settings."""
+    def __init__(self, settings: CallSettings, retry_s: float | None = None, deadline: float = math.inf) -> None:
+        """retry_s: instead of that of the settings. deadline: for the beginning of a try, by time.monotonic()."""
+        super().__init__(lambda err: isinstance(err, grpc.RpcError) and is_retryable(err), first_s=_FIRST_PAUSE_S)
         self._settings, self._retry_s = settings, settings.retry_s if retry_s is None else retry_s
-        self._begun_at = time.monotonic()
-        self._failed_at: float | None = None
-        self._pause = _FIRST_PAUSE_S
+        self._begun_at, self._deadline = time.monotonic(), deadline
 
     @property
     def remaining_s(self) -> float:
         """Seconds until the call's deadline, at least 1 ms."""
         return max(self._begun_at + self._settings.timeout_s - time.monotonic(), 0.001)
 
-    def pause_after(self, err: grpc.RpcError) -> float | None:
-        """Return the seconds to wait before the next attempt; None if it is in vain, or was for too long."""
-        if not is_retryable(err):
-            return None
-        now = time.monotonic()
-        if self._failed_at is None:
+    def wait_after(self, err: Exception) -> float | None:
+        """Return the seconds to wait before the next try; None if it is in vain, or was for too long."""
+        if self.ends == math.inf and isinstance(err, grpc.RpcError):
             # The server's time to come back begins when it was found to be away; the work of a call that broke is none.
-            self._failed_at = self._begun_at if _UNCONNECTED in (err.details() or "") else now
-        pause = self._pause * random.uniform(0.5, 1.0)
-        self._pause = min(self._pause * 2, _MAX_PAUSE_S)
-        return pause if now - self._failed_at + pause < self._retry_s else None
+            away_at = self._begun_at if _UNCONNECTED in (err.details() or "") else time.monotonic()
+            self.ends = min(away_at + self._retry_s, self._deadline)
+        return super().wait_after(err)
 
 
 class Channel:
@@ -180,26 +175,20 @@ class RetryingChannel(Channel):
 
     def call(self, method: Callable[..., Any], request: Any) -> Any:
         """Return the response, retrying for retry_s while the server is unreachable; the call must be idempotent."""
-        return self.with_retries(lambda budget: method(request, timeout=budget.remaining_s, metadata=self.metadata()))
-
-    def with_retries(self, attempt: Callable[[RetryBudget], T]) -> T:
-        """Return the result of the attempt, retrying while the server is unreachable."""
         budget = RetryBudget(self.settings)
-        while True:
-            try:
-                return attempt(budget)
-            except grpc.RpcError as err:
-                pause = budget.pause_after(err)
-                if pause is None:
-                    raise error_from_rpc(self.address, err) from None
-                time.sleep(pause)
-            except ValueError as err:
-                raise closed_error(self.address) from err
+        with self._errors():
+            return budget.run(lambda: method(request, timeout=budget.remaining_s, metadata=self.metadata()))
 
     def stream(self, method: Callable[..., Any], request: Any) -> Iterator[Any]:
         """Yield the responses of a stream, which has no deadline and is not resumed."""
-        try:
+        with self._errors():
             yield from method(request, metadata=self.metadata())
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turn gRPC's errors, and those of a channel that is closed, into ours."""
+        try:
+            yield
         except grpc.RpcError as err:
             raise error_from_rpc(self.address, err) from None
         except ValueError as err:
@@ -236,15 +225,15 @@ class AsyncRetryingChannel(Channel):
     async def call(self, method: Callable[..., Awaitable[Any]], request: Any) -> Any:
         """Return the response, retrying for retry_s while the server is unreachable; the call must be idempotent."""
         budget = RetryBudget(self.settings)
-        while True:
-            try:
-                with self.closed_channel_errors():
-                    return await method(request, timeout=budget.remaining_s, metadata=self.metadata())
-            except grpc.RpcError as err:
-                pause = budget.pause_after(err)
-                if pause is None:
-                    raise error_from_rpc(self.address, err) from None
-                await asyncio.sleep(pause)
+
+        async def attempt() -> Any:
+            with self.closed_channel_errors():
+                return await method(request, timeout=budget.remaining_s, metadata=self.metadata())
+
+        try:
+            return await budget.run_async(attempt)
+        except grpc.RpcError as err:
+            raise error_from_rpc(self.address, err) from None
 
     async def stream(self, method: Callable[..., Any], request: Any) -> AsyncGenerator[Any, None]:
         """Yield the responses of a stream, which has no deadline and is not resumed."""

@@ -21,6 +21,7 @@ from mvindex.errors import (
     TimedOut,
 )
 from mvindex.records import IndexInfo
+from mvindex.retries import Retries
 from mvindex.store.shard_layout import parse_place
 from mvindex.v1 import service_pb2 as service
 from mvindex_connectors.remote.convert import info_from
@@ -130,19 +131,27 @@ class ShardCalls:
     def attempt(self, read: Callable[[Attempt], T], deadline: float | None = None) -> T:
         """Return what `read` returns; where partial answers are allowed, without the shards that fail."""
         deadline = self.deadline() if deadline is None else deadline
-        while True:
+
+        def once() -> T:
             left_out = self._left_out()
             shards = [shard for number, shard in sorted(self.placement.shards.items()) if number not in left_out]
             if not shards:
                 raise next(iter(left_out.values()))
-            missing = tuple(sorted({*self.placement.missing, *left_out}))
-            try:
-                return read(Attempt(self, shards, missing, deadline))
-            except _ShardFailed as failed:
-                if not self.allow_partial or len(shards) == 1:
-                    raise failed.error from failed
-                logger.warning("%s; it is left out", failed.error)
-                self._failed_at[failed.number] = time.monotonic(), failed.error
+            return read(Attempt(self, shards, tuple(sorted({*self.placement.missing, *left_out})), deadline))
+
+        try:
+            return Retries(self._leave_out).run(once)
+        except _ShardFailed as failed:
+            raise failed.error from failed
+
+    def _leave_out(self, failed: Exception) -> bool:
+        """Leave a shard that failed out for a while where partial answers are allowed; return whether it is."""
+        is_only = len(self.placement.shards.keys() - self._left_out().keys()) <= 1
+        if not isinstance(failed, _ShardFailed) or not self.allow_partial or is_only:
+            return False
+        logger.warning("%s; it is left out", failed.error)
+        self._failed_at[failed.number] = time.monotonic(), failed.error
+        return True
 
     def owner(self, attempt: Attempt, number: int, doc_id: str) -> ServedShard:
         """Return the shard of a document; its error, which names the id, when it is missing."""

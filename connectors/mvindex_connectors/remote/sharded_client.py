@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from itertools import islice
 from typing import Any, NoReturn
@@ -13,9 +13,8 @@ import numpy as np
 from mvindex.errors import ConfigError, QueryError, StoreError, Unsupported
 from mvindex.ingest import Entry, IngestHooks
 from mvindex.ingest.items import Items
-from mvindex.records import Document, Floats, IndexInfo, QueryGroup, ViewScore, check_id, check_ids
-from mvindex.search.options import SearchOptions
-from mvindex.search.queries import Vector, as_vectors, is_texts
+from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore, ViewSpans, check_id, check_ids
+from mvindex.search.request import SearchRequest, Vector, as_vectors, is_texts
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities
 from mvindex.store.shard_layout import shard_of
@@ -25,17 +24,15 @@ from mvindex.v1 import service_pb2 as service
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote.address import Access, parse_address
 from mvindex_connectors.remote.base import RemoteIndex, capabilities_of
-from mvindex_connectors.remote.convert import document_from, explanations_from, info_from, vectors_from
+from mvindex_connectors.remote.convert import document_from, explanations_from, info_from, result_from, vectors_from
 from mvindex_connectors.remote.copies import Reconnecting
 from mvindex_connectors.remote.requests import (
-    SearchCall,
     encode_request,
     explain_requests,
     get_requests,
     list_request,
     renamed,
-    search_call,
-    search_calls,
+    search_messages,
 )
 from mvindex_connectors.remote.retry import CallSettings, RetryingChannel
 from mvindex_connectors.remote.shard_calls import Attempt, ServedShard, ShardCall, ShardCalls
@@ -152,7 +149,12 @@ class ShardedClient(Reconnecting, RemoteIndex):
         self._refuse_writing()
 
     def add_views(
-        self, documents: Iterable[Document], views: Vector | Sequence[Vector], *, hooks: IngestHooks | None = None
+        self,
+        documents: Iterable[Document],
+        views: Vector | Sequence[Vector],
+        *,
+        spans: ViewSpans | None = None,
+        hooks: IngestHooks | None = None,
     ) -> NoReturn:
         """Raise Unsupported: shards are written where they are."""
         self._refuse_writing()
@@ -231,26 +233,16 @@ class ShardedClient(Reconnecting, RemoteIndex):
                 return ordinal
         raise QueryError(f"{self.where}: after={doc_id!r}: expected the id of a document, got one that is not there")
 
-    def search_with_options(
-        self,
-        query: str | Sequence[str] | Vector | QueryGroup | Sequence[QueryGroup],
-        options: SearchOptions,
-        *,
-        text: str | Sequence[str] | None = None,
-    ) -> Any:
-        """Return what search() does, for options that are checked already."""
+    def run(self, request: SearchRequest) -> list[SearchResult]:
+        """Return a result for each query of the request, over all shards; reranking is done here."""
         if not self._calls.placement.is_one_index:
-            return self._search.search(query, options, text)
-        several = search_calls("", query, options, text)
-        if several is not None:
-            return [self._anywhere(one) for one in several]
-        call = search_call("", query, options, text)
-        return [] if call.is_empty else self._anywhere(call)
+            return self._search.run(request)
+        return [result for message in search_messages("", request) for result in self._anywhere(renamed(message))]
 
-    def _anywhere(self, call: SearchCall) -> Any:
-        """Return the results of a search by any server of one index: the parts of a search see the same state."""
-        make = renamed(call.request)
-        return call.results(self._calls.attempt(lambda attempt: attempt.ask_any("Search", make)))
+    def _anywhere(self, make: Callable[[str], Any]) -> list[SearchResult]:
+        """Return the results of a search by any server of one index: its queries see the same state."""
+        response = self._calls.attempt(lambda attempt: attempt.ask_any("Search", make))
+        return [result_from(each) for each in response.results]
 
     def explain(
         self, query: str | Vector, id: str, scoring: str = "max", *, temperature: float | None = None

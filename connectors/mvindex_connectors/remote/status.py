@@ -30,6 +30,7 @@ CODES: dict[type[errors.MvindexError], StatusCode] = {
     errors.StaleReader: StatusCode.ABORTED,
     errors.NoSuchIndex: StatusCode.NOT_FOUND,
     errors.QueryError: StatusCode.INVALID_ARGUMENT,
+    errors.CursorExpired: StatusCode.INVALID_ARGUMENT,
     errors.EngineError: StatusCode.FAILED_PRECONDITION,
     errors.EngineMissing: StatusCode.FAILED_PRECONDITION,
     errors.EngineUnavailable: StatusCode.FAILED_PRECONDITION,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -12,7 +11,7 @@ from typing import Any
 
 import grpc
 
-from mvindex.errors import MvindexError, ServerUnavailable, TimedOut
+from mvindex.errors import MvindexError, ServerUnavailable, TimedOut, Unsupported
 from mvindex.ingest import Entry, IngestHooks, IngestReport, SeenIds
 from mvindex.ingest.pipeline import Chunk
 from mvindex.records import dump_metadata
@@ -35,6 +34,15 @@ CHUNK_BYTES = 4 << 20
 _END_TIMEOUT_S = 5.0
 
 
+def checked_hooks(hooks: IngestHooks) -> IngestHooks:
+    """Return the hooks; Unsupported for what only an index in this process does."""
+    if hooks.encode_again:
+        raise Unsupported(
+            "encode_again: expected an index in this process, got one of a server; delete documents first"
+        )
+    return hooks
+
+
 def split_chunks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
     """Yield the entries in chunks: as an index splits them, or smaller if their views or texts take many bytes."""
     filling, size = Chunk(), 0
@@ -54,7 +62,7 @@ def split_chunks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
 def message_bytes(entry: Entry) -> int:
     """Return an upper estimate of the bytes of a document's message."""
     document = entry.document
-    views = 0 if entry.views is None else entry.views.nbytes
+    views = 0 if entry.views is None else entry.views.nbytes + (0 if entry.spans is None else entry.spans.nbytes)
     metadata = len(dump_metadata(document.metadata, document.id)) if document.metadata else 0
     # A character takes at most four bytes.
     return views + 4 * (len(document.text) + len(document.title) + len(document.id) + metadata) + 64
@@ -62,11 +70,11 @@ def message_bytes(entry: Entry) -> int:
 
 def chunk_message(number: int, entries: Sequence[Entry]) -> documents.AddRequest:
     """Return the message of a chunk."""
-    views = [entry.views for entry in entries if entry.views is not None]
+    rows = [entry.views for entry in entries if entry.views is not None]
     return documents.AddRequest(
         chunk=number,
         documents=[document_message(entry.document) for entry in entries],
-        views=views_message(views) if views else None,
+        views=views_message(rows, [entry.spans for entry in entries]) if rows else None,
     )
 
 
@@ -83,7 +91,7 @@ class Upload:
     """The upload of one run of documents into a remote index."""
 
     def __init__(self, channel: RetryingChannel, hooks: IngestHooks) -> None:
-        self._channel, self._hooks = channel, hooks
+        self._channel, self._hooks = channel, checked_hooks(hooks)
         self._method = MvindexServiceStub(channel.grpc_channel).Add
         self._key = new_key()
         self._waiting: deque[documents.AddRequest] = deque()
@@ -127,21 +135,22 @@ class Upload:
 
     def _await_acknowledgements(self, left: int) -> None:
         """Wait until at most `left` chunks are unacknowledged; a broken stream is reopened."""
-        budget = RetryBudget(self._channel.settings)
-        while len(self._waiting) > left:
-            try:
-                self._acknowledge(self._open_stream().next_response())
-                budget = RetryBudget(self._channel.settings)
-            except grpc.RpcError as err:
-                self._stream = None
-                pause = budget.pause_after(err)
-                if pause is None:
-                    self._has_failed = True
-                    raise error_from_rpc(self._channel.address, err) from None
-                time.sleep(pause)
-            except MvindexError:
-                self._has_failed = True
-                raise
+        try:
+            while len(self._waiting) > left:
+                self._acknowledge(RetryBudget(self._channel.settings).run(self._next_response))
+        except grpc.RpcError as err:
+            self._has_failed = True
+            raise error_from_rpc(self._channel.address, err) from None
+        except MvindexError:
+            self._has_failed = True
+            raise
+
+    def _next_response(self) -> documents.AddResponse:
+        try:
+            return self._open_stream().next_response()
+        except grpc.RpcError:
+            self._stream = None
+            raise
 
     def _open_stream(self) -> _Stream:
         """Return the stream; a new one gets every unacknowledged chunk again."""

@@ -16,6 +16,7 @@ from typing import Any
 from mvindex.errors import LimitExceeded, MvindexError, ServerFailed, ServerUnavailable
 from mvindex_connectors.remote.status import grpc_code, nearest_known_class
 from mvindex_connectors.server.config import Limits
+from mvindex_connectors.server.fair_thread import CALLER
 from mvindex_connectors.server.fairness import SmallFirst, has_room
 from mvindex_connectors.server.response_budget import ResponseBudget, ResponseMeter
 from mvindex_connectors.server.telemetry import Metrics, trace_span
@@ -134,6 +135,7 @@ class Admission:
         A caller is a token; without tokens a connection.
         """
         caller = call.meter.caller = call.caller.name if self.tokens.are_required else call.peer
+        CALLER.set(caller)
         if is_open:
             yield
             return

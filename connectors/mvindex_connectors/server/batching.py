@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -23,11 +23,10 @@ import numpy as np
 
 from mvindex.errors import LimitExceeded, MvindexError
 from mvindex.index import IndexProtocol
-from mvindex.records import Combine, Floats, QueryGroup, SearchResult
-from mvindex.search.fusion import Mode
-from mvindex.search.options import SearchOptions
-from mvindex.search.profiling import watched_stages
-from mvindex_connectors.server.citing import LongCitations, Uncited, uncited
+from mvindex.records import Floats, SearchResult
+from mvindex.search.request import Queries, SearchRequest
+from mvindex.search.rescore import watched_stages
+from mvindex_connectors.server.citing import LongCitations, Uncited, citing_in_workers, uncited
 from mvindex_connectors.server.config import Limits
 from mvindex_connectors.server.fairness import ENCODING_S, LONG_WORK_S, FairQueue, query_costs, switch_interval
 from mvindex_connectors.server.lanes import Job, Lane, new_future
@@ -113,33 +112,26 @@ class Batcher:
         self._large.close()
         self._citations.close()
 
-    def is_large(self, queries: list[str] | Floats, options: SearchOptions, texts: list[str] | None) -> bool:
-        """Return whether the request is searched in parts, in the lane of large ones."""
-        return sum(query_costs(queries, texts, options.top_k)) > _MAX_SMALL
-
     async def search(
         self,
-        queries: list[str] | Floats,
-        options: SearchOptions,
+        request: SearchRequest,
         meter: ResponseMeter,
-        texts: list[str] | None = None,
         convert: Callable[[list[SearchResult]], list[Any]] | None = None,
     ) -> list[Any]:
         """Return a result for each query; LimitExceeded if too many are waiting.
 
         Args:
-            queries: (q, d) or texts, checked.
-            options: The options of all queries; searches of equal ones are run together.
+            request: One kind of queries, or one group, checked; searches of equal options are run together.
             meter: Counts the hits; TooLarge when they take more than it allows.
-            texts: The texts for terms and citations, one for each query.
             convert: What is returned of each part instead of its results, called where the part was searched.
 
         """
-        costs = query_costs(queries, texts, options.top_k)
+        [queries] = request.queries
+        costs = query_costs(queries, request.depth)
         cost = sum(costs)
         lane = self._large if cost > _MAX_SMALL else self._small
         self._check_queue(lane.waiting, meter.caller, cost)
-        whole = Job(queries, options, new_future(), meter, cost, texts, convert)
+        whole = Job(request, new_future(), meter, cost, convert)
         if lane is self._small:
             with meter.turns.small():
                 if self._small.is_idle and self._large.is_idle:
@@ -150,11 +142,12 @@ class Batcher:
                     return await self._submit(lane, whole)
                 except asyncio.CancelledError:
                     lane.drop_cancelled()
-                    self._citations.drop_cancelled()
                     raise
         # A query group has one result.
-        parts = [slice(0, len(queries))] if options.combine is not None else list(_parts(costs))
-        futures = [self._submit(lane, whole.part(part, sum(costs[part]))) for part in parts]
+        jobs = (
+            [whole] if queries.combine is not None else [whole.part(part, sum(costs[part])) for part in _parts(costs)]
+        )
+        futures = [self._submit(lane, job) for job in jobs]
         try:
             return [result for part in await asyncio.gather(*futures) for result in part]
         finally:
@@ -285,17 +278,17 @@ class Batcher:
                 job.meter.is_in_thread = True
             jobs[0].meter.give_way()
         with _switching(jobs, is_large), watched_stages(stages):
-            vectors = self._encode(jobs, stages)
+            queries = self._encode(jobs, stages)
             if "encode" in stages:
                 encoded()
             begun = time.perf_counter()
-            answers = [_metered(*each) for each in zip(jobs, self._search(jobs, vectors), strict=True)]
+            answers = [_metered(*each) for each in zip(jobs, self._search(jobs, queries), strict=True)]
             stages["search"] = time.perf_counter() - begun - stages.get("rescore", 0.0)
             return [_completed(job, answer, can_wait=not is_large) for job, answer in zip(jobs, answers, strict=True)]
 
-    def _encode(self, jobs: list[Job], stages: dict[str, float]) -> list[Any]:
-        """Return the vectors of each job's queries, all texts encoded at once; the texts for a lexical search."""
-        texts = [text for job in jobs if job.needs_encoding for text in job.queries]
+    def _encode(self, jobs: list[Job], stages: dict[str, float]) -> list[Queries | Exception]:
+        """Return the queries of each job, all texts that need it encoded at once; or the error of that."""
+        texts = [text for job in jobs if job.needs_encoding for text in job.queries.unencoded]
         begun = time.perf_counter()
         encoded: Floats | Exception = np.empty((0, 0), dtype=np.float32)
         if texts:
@@ -304,71 +297,50 @@ class Batcher:
             except MvindexError as err:
                 encoded = without_frames(err)
             stages["encode"] = time.perf_counter() - begun
-        vectors: list[Any] = []
+        queries: list[Queries | Exception] = []
         at = 0
         for job in jobs:
             if not job.needs_encoding:
-                vectors.append(job.queries)
+                queries.append(job.queries)
             elif isinstance(encoded, Exception):
-                vectors.append(encoded)
+                queries.append(encoded)
             else:
-                vectors.append(encoded[at : at + job.size])
+                queries.append(job.queries.encoded(encoded[at : at + job.size]))
                 at += job.size
-        return vectors
+        return queries
 
-    def _search(self, jobs: list[Job], vectors: list[Any]) -> list[list[SearchResult] | Exception]:
+    def _search(self, jobs: list[Job], queries: list[Queries | Exception]) -> list[list[SearchResult] | Exception]:
         """Return the results of each job, or its error; jobs with equal options are searched together."""
         answers: list[list[SearchResult] | Exception] = [
-            each if isinstance(each, Exception) else [] for each in vectors
+            each if isinstance(each, Exception) else [] for each in queries
         ]
-        groups: dict[Any, list[int]] = {}
-        for number, (job, each) in enumerate(zip(jobs, vectors, strict=True)):
-            if not isinstance(each, Exception):
-                groups.setdefault((job.options.key, job.texts is None), []).append(number)
-        for members in groups.values():
-            if jobs[members[0]].options.combine is None:
-                self._search_together(jobs, vectors, members, answers)
-            else:
-                for number in members:
-                    answers[number] = self._search_query_group(jobs[number])
+        alike: dict[Hashable, list[int]] = {}
+        for number, (job, each) in enumerate(zip(jobs, queries, strict=True)):
+            if isinstance(each, Queries):
+                # A group is searched by itself.
+                key = number if each.combine is not None else (job.request.key, each.kind)
+                alike.setdefault(key, []).append(number)
+        for members in alike.values():
+            self._search_together(jobs, queries, members, answers)
         return answers
 
-    def _search_query_group(self, job: Job) -> list[SearchResult] | Exception:
-        """Return the result of a job whose queries are one group, or its error."""
-        try:
-            with too_large_beyond(self._response_bytes):
-                found = self._index.search_with_options(
-                    QueryGroup(job.queries, (job.options.combine or Combine.MAX).value),
-                    replace(job.options, combine=None),
-                    text=job.texts[0] if job.texts else None,
-                )
-        except (MvindexError, ValueError) as err:
-            return without_frames(err)
-        return [found]
-
-    def _search_together(self, jobs: list[Job], vectors: list[Any], members: list[int], answers: list[Any]) -> None:
+    def _search_together(self, jobs: list[Job], queries: list[Any], members: list[int], answers: list[Any]) -> None:
         """Set the answers of jobs of equal options. If they fail together, each is searched by itself."""
-        options = jobs[members[0]].options
-        texts = None
-        if jobs[members[0]].texts is not None:
-            texts = [text for number in members for text in jobs[number].texts or []]
         try:
-            queries: Any = texts
-            if options.mode is not Mode.LEXICAL:
-                queries = np.concatenate([vectors[number] for number in members])
+            joined = Queries.joined([queries[number] for number in members])
             with too_large_beyond(self._response_bytes):
-                found = self._index.search_with_options(queries, options, text=texts)
+                found = self._index.run(jobs[members[0]].request.with_queries(joined))
         except (MvindexError, ValueError) as err:
             if len(members) == 1:
                 answers[members[0]] = without_frames(err)
                 return
             for number in members:
-                self._search_together(jobs, vectors, [number], answers)
+                self._search_together(jobs, queries, [number], answers)
             return
         at = 0
         for number in members:
-            answers[number] = found[at : at + jobs[number].size]
-            at += jobs[number].size
+            answers[number] = found[at : at + len(queries[number])]
+            at += len(queries[number])
 
 
 def _nothing() -> None:
@@ -454,4 +426,5 @@ def _choose_citations(results: Sequence[SearchResult], meter: ResponseMeter) -> 
     for result in results:
         for hit in result.hits:
             meter.give_way()
-            _ = hit.citation
+            with citing_in_workers(hit.id):
+                _ = hit.citation, hit.citations

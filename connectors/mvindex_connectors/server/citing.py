@@ -1,20 +1,36 @@
-"""Citations that take long are chosen behind the searches, one request at a time, in turns of callers."""
+"""Citations that take long are chosen behind the searches, one request at a time, in turns of callers.
+
+Those of long texts are chosen in a worker process: in a thread they would take the interpreter from all others, for
+tens of milliseconds at once where they collect garbage. Where that fails, or takes longer than any ordinary text, a hit
+has no citation: the same in the server would hold it.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+import json
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from mvindex.records import SearchResult
-from mvindex_connectors.server.fairness import LONG_WORK_S, FairQueue, switch_interval
+from mvindex.corpus.text.citation import Citer, ScoredViews, citing_long_texts_by
+from mvindex.corpus.text.quotes import Quoting, quoting_long_texts_by
+from mvindex.errors import CorpusError
+from mvindex.records import Citation, SearchResult
+from mvindex_connectors.files.parsing import parse_data
+from mvindex_connectors.server.fair_thread import FairThread
 from mvindex_connectors.server.lanes import Job
+
+logger = logging.getLogger(__name__)
 
 # Characters of all results of a request, and of one text of them, that others need not wait for: what is known of
 # shorter texts is kept.
 _LONG_CHARS, _LONG_TEXT_CHARS = 64 << 10, 8_000
+# CPU time of a worker for one text.
+_CPU_S, _CPU_S_PER_MB = 2, 4
 
 
 @dataclass(slots=True, eq=False)
@@ -25,20 +41,46 @@ class Uncited:
     results: list[SearchResult]
     cost: int
 
-    @property
-    def caller(self) -> str:
-        """The caller that sent it."""
-        return self.job.caller
-
 
 def uncited(job: Job, results: list[SearchResult]) -> Uncited | None:
     """Return what waits for its citations; None where these are quickly chosen."""
-    if job.texts is None and not isinstance(job.queries, list):
+    if job.queries.texts is None:
         return None
     sizes = [len(hit.text) for result in results for hit in result.hits]
     if sum(sizes) <= _LONG_CHARS and max(sizes, default=0) <= _LONG_TEXT_CHARS:
         return None
     return Uncited(job, results, 1 + sum(sizes) // _LONG_CHARS)
+
+
+@contextmanager
+def citing_in_workers(doc_id: str) -> Iterator[None]:
+    """Have long texts of this document cited and quoted by worker processes inside the block."""
+
+    def cite(citer: Citer, text: str, title: str, views: ScoredViews | None) -> Citation | None:
+        found = _from_worker(doc_id, [citer.question, text, title, _scored(views), None])
+        return found[0] if found else None
+
+    def quote(citer: Citer, text: str, title: str, views: ScoredViews | None, quoting: Quoting) -> list[Citation]:
+        numbers = [quoting.count, quoting.context, quoting.max_chars]
+        return _from_worker(doc_id, [citer.question, text, title, _scored(views), numbers])
+
+    with citing_long_texts_by(cite), quoting_long_texts_by(quote):
+        yield
+
+
+def _scored(views: ScoredViews | None) -> list[list[Any]] | None:
+    return None if views is None else [views.spans.tolist(), views.scores.tolist()]
+
+
+def _from_worker(doc_id: str, asked: list[Any]) -> list[Citation]:
+    """Return the citations that a worker chooses; none, and a line in the log, where it fails or takes too long."""
+    data = json.dumps(asked, ensure_ascii=False).encode()
+    cpu_s = _CPU_S + _CPU_S_PER_MB * len(data) // 10**6
+    try:
+        return [Citation(**one) for one in parse_data("citation", data, cpu_s)]
+    except (CorpusError, OSError) as err:
+        logger.warning("document %r of %d bytes is not cited: %s", doc_id, len(data), err)
+        return []
 
 
 class LongCitations:
@@ -47,45 +89,29 @@ class LongCitations:
     def __init__(self, complete: Callable[[Uncited], Any], resolve: Callable[[Job, Any], None]) -> None:
         """complete: chooses the citations, in the thread, and returns the answer. resolve: gives it to the caller."""
         self._complete, self._resolve = complete, resolve
-        self._waiting: FairQueue[Uncited] = FairQueue()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="cite")
-        self._is_busy = False
+        self._thread = FairThread("cite")
 
     def __len__(self) -> int:
         """Return how many requests wait."""
-        return len(self._waiting)
+        return len(self._thread)
 
     def add(self, waiting: Uncited) -> None:
         """Choose the citations of a request when its turn has come."""
-        self._waiting.append(waiting)
-        self._begin()
+        waiting.job.meter.is_in_thread = True
+        chosen = self._thread.submit(partial(self._complete, waiting), waiting.job.caller, waiting.cost)
 
-    def drop_cancelled(self) -> None:
-        """Forget cancelled requests, whose results are large."""
-        if self._waiting:
-            self._waiting.keep([each for each in self._waiting if not each.job.future.done()])
+        def ended(done: asyncio.Future[Any]) -> None:
+            if not done.cancelled():
+                self._resolve(waiting.job, done.exception() or done.result())
+
+        chosen.add_done_callback(ended)
+        # A cancelled request is not chosen for, and its results are large.
+        waiting.job.future.add_done_callback(lambda _: self._forget(chosen))
+
+    def _forget(self, chosen: asyncio.Future[Any]) -> None:
+        if chosen.cancel():
+            self._thread.drop_cancelled()
 
     def close(self) -> None:
         """Finish the request in progress, then stop the thread."""
-        self._thread.shutdown(wait=True)
-
-    def _begin(self) -> None:
-        if self._is_busy or not self._waiting:
-            return
-        self._is_busy = True
-        waiting, loop = self._waiting.popleft(), asyncio.get_running_loop()
-
-        def ended(done: Future[Any]) -> None:
-            loop.call_soon_threadsafe(self._end, waiting, done)
-
-        self._thread.submit(self._chosen, waiting).add_done_callback(ended)
-
-    def _chosen(self, waiting: Uncited) -> Any:
-        waiting.job.meter.is_in_thread = True
-        with switch_interval.at_most(LONG_WORK_S):
-            return self._complete(waiting)
-
-    def _end(self, waiting: Uncited, done: Future[Any]) -> None:
-        self._is_busy = False
-        self._resolve(waiting.job, done.exception() or done.result())
-        self._begin()
+        self._thread.close()

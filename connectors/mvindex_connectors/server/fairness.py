@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
-from mvindex.records import Floats
+from mvindex.search.request import Queries
 
 # What costs as much as one more query: characters of text, whose terms are looked up one by one, and documents of a
 # result, which are read and sent.
@@ -181,13 +181,12 @@ class SwitchInterval:
 switch_interval = SwitchInterval()
 
 
-def query_costs(queries: list[str] | Floats, texts: list[str] | None, top_k: int) -> list[int]:
-    """Return what each query costs, 1 for one of few characters and documents."""
+def query_costs(queries: Queries, top_k: int) -> list[int]:
+    """Return what each row of the queries costs, 1 for one of few characters and documents."""
     least = 1 + top_k // _COST_DOCUMENTS
-    read = texts if texts is not None else queries if isinstance(queries, list) else None
-    if read is None or len(read) != len(queries):
-        return [least] * len(queries)
-    return [least + len(text) // _COST_CHARS for text in read]
+    if queries.texts is None:
+        return [least] * len(queries.rows)
+    return [least + len(text) // _COST_CHARS for text in queries.texts]
 
 
 def has_room(own: int, total: int, limit: int, num_callers: int) -> bool:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import xxhash
 
 from mvindex.errors import QueryError
-from mvindex.index import IndexProtocol
+from mvindex.index import Index, IndexProtocol, store_of
 from mvindex.index.writes import delete_documents, replace_metadata
-from mvindex.ingest import IngestHooks, IngestReport
-from mvindex.records import Document, Floats
+from mvindex.ingest import Encode, GivenViews, IngestHooks, IngestReport
+from mvindex.ingest.items import item_entries
+from mvindex.ingest.pipeline import differs
+from mvindex.records import CountCallback, Document, Views
+from mvindex.store.batch import content_hash
 from mvindex.store.protocol import Store
 
 T = TypeVar("T")
@@ -89,10 +92,10 @@ class RepeatableWrites:
         key: str,
         chunk: int,
         documents: Iterable[Document],
-        views: Sequence[Floats] | None,
+        views: GivenViews | Encode | None,
         check: Callable[[Sequence[Document]], None] | None,
     ) -> IngestReport:
-        """Store a chunk unless the index has its mark; see IndexService.add()."""
+        """Store a chunk unless the index has its mark; see IndexService.add(). views: or encode_ahead()."""
         if (report := self.report(key, chunk)) is not None:
             return report
         given, mark = list(documents), mark_of(str(chunk), key)
@@ -140,7 +143,37 @@ class RepeatableWrites:
         """Return whether the index has the mark of a write: of a server that was here before."""
         return self._store is not None and self._store.has_mark(mark)
 
-    def _add(self, documents: list[Document], views: Sequence[Floats] | None, hooks: IngestHooks) -> IngestReport:
+    def encode_ahead(
+        self,
+        index: Index,
+        key: str,
+        chunk: int,
+        documents: Sequence[Document],
+        check: Callable[[Sequence[Document]], None] | None,
+    ) -> Encode:
+        """Encode what is new of a chunk, in any thread, and return what gives these views to add()."""
+        if check is not None:
+            check(documents)
+        fresh: list[Document] = []
+        if not self._is_done(mark_of(str(chunk), key)):
+            known = store_of(index).known([each.id for each in documents])
+            fresh = [each for each in documents if differs(known.get(each.id), content_hash(each, None))]
+        texts = [*fresh, *(Document(each.id, own.text) for each in fresh for own in each.own_view_texts)]
+        views = index.encoder.encode_documents(texts, self._check_open) if texts else None
+        place = {(each.title, each.text): number for number, each in enumerate(texts)}
+
+        def encode(wanted: Sequence[Document], on_progress: CountCallback) -> Views:
+            numbers = [place.get((each.title, each.text), -1) for each in wanted]
+            if views is None or -1 in numbers:  # another write changed them meanwhile
+                return index.encoder.encode_documents(wanted, on_progress)
+            on_progress(len(wanted))
+            return views.take(numbers)
+
+        return encode
+
+    def _add(self, documents: list[Document], views: GivenViews | Encode | None, hooks: IngestHooks) -> IngestReport:
+        if callable(views):
+            return cast(Index, self._index).add_encoded(item_entries(documents), views, hooks)
         if views is None:
             return self._index.add(documents, hooks=hooks)
-        return self._index.add_views(documents, list(views), hooks=hooks)
+        return self._index.add_views(documents, views.rows, spans=views.spans, hooks=hooks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
@@ -12,20 +12,21 @@ from typing import Any, TypeVar, cast
 
 from mvindex.errors import LimitExceeded, ServerUnavailable, Unsupported
 from mvindex.index import Index, IndexProtocol, search_engine_of, store_of
-from mvindex.ingest import IngestReport
+from mvindex.ingest import Encode, GivenViews, IngestReport
 from mvindex.maintenance.backups import BackupReport, take_backup
 from mvindex.maintenance.compact import CompactReport
 from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore, dump_metadata
-from mvindex.search.bm25 import TermCounts
-from mvindex.search.fusion import Mode
 from mvindex.search.local import LocalSearch
-from mvindex.search.options import ScoringName, SearchOptions
+from mvindex.search.request import ScoringName, SearchRequest
 from mvindex.search.results import document_of
+from mvindex.search.term_scores import TermCounts
+from mvindex.store.embedded import LocalStore, StorePart
 from mvindex.store.filters import Filter
-from mvindex.store.protocol import LocalStore, Operation
+from mvindex.store.protocol import Operation
 from mvindex_connectors.remote.convert import MAX_EXPLAINED, MAX_IDS
 from mvindex_connectors.server.batching import Batcher, BatchObserver
 from mvindex_connectors.server.config import ServerConfig
+from mvindex_connectors.server.fair_thread import CALLER, FairThread
 from mvindex_connectors.server.fairness import LONG_WORK_S, switch_interval
 from mvindex_connectors.server.idempotency import RepeatableWrites
 from mvindex_connectors.server.listing import Page, close_rows, next_documents, num_chars_of
@@ -38,6 +39,8 @@ T = TypeVar("T")
 _MAX_INLINE_ITEMS = 100
 # Characters of queries that take as long to check as a hit to convert.
 _ITEM_CHARS = 2_000
+# Characters of a chunk from which on it is encoded before its turn to be written: about a second.
+_ENCODED_CHARS = 16_000
 # Of the numbers of a view's share in a score.
 _VIEW_BYTES = 40
 # Characters of texts beyond which a page ends early: it is in memory as a whole.
@@ -55,7 +58,8 @@ class IndexService:
         self._batcher = Batcher(index, observer, config.limits, batch=config.batch, state=self._state)
         self._checks = QueryChecks(config.limits, index)
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="read")
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="write")
+        # Long documents are encoded before their turn to be written comes, so that no other writer waits for that.
+        self._encoder, self._writer = FairThread("encode"), FairThread("write")
         self._listers: set[ThreadPoolExecutor] = set()
         self._is_closing = False
         self._num_calls, self._unused = 0, asyncio.Event()
@@ -81,7 +85,7 @@ class IndexService:
     @property
     def store_paths(self) -> list[Path]:
         """The directories of the stores of the index, each with a writer lock; empty if it has none."""
-        return [] if self._local is None else [part.store.directory for part in store_of(self._local).parts()]
+        return [part.store.directory for part in self._parts()]
 
     @property
     def can_compact(self) -> bool:
@@ -102,7 +106,12 @@ class IndexService:
         """Return what every commit to the index changes; None where it is not in this process."""
         if self._local is None:
             return None
-        return tuple(part.store.snapshot.state for part in store_of(self._local).parts())
+        return tuple(part.store.snapshot.state for part in self._parts())
+
+    def _parts(self) -> Sequence[StorePart]:
+        """Return the embedded stores of the index; none where it has no files here."""
+        store = None if self._local is None else store_of(self._local)
+        return store.parts() if isinstance(store, LocalStore) else ()
 
     def enter(self) -> None:
         """Count a call that uses the index, until leave()."""
@@ -122,7 +131,8 @@ class IndexService:
     def close(self) -> None:
         """Finish reads and writes in progress, then close the index."""
         self._is_closing = True
-        self._writer.shutdown(wait=True)
+        self._encoder.close()
+        self._writer.close()
         self._batcher.close()
         self._readers.shutdown(wait=True, cancel_futures=True)
         for thread in list(self._listers):
@@ -131,57 +141,59 @@ class IndexService:
 
     async def search(
         self,
-        queries: Sequence[str] | Floats,
-        options: SearchOptions,
+        request: SearchRequest,
         meter: ResponseMeter,
-        text: Sequence[str] | None = None,
     ) -> list[SearchResult]:
         """Return a result for each query. QueryError or LimitExceeded before it is queued.
 
         Args:
-            queries: Texts, or vectors (q, d).
-            options: The options of all queries.
+            request: One kind of queries, or one group, as a message has them.
             meter: Counts the hits.
-            text: The texts for terms and citations, one for each query, if they are not the queries.
 
         """
-        vectors, texts = await self._checked_search(queries, options, meter, text)
-        return await self._batcher.search(vectors, options, meter, texts)
+        if request.like is not None:
+            return await self._search_like(request, meter, list)
+        return await self._batcher.search(await self._checked_search(request, meter), meter)
 
     async def search_as(
         self,
         convert: Callable[[list[SearchResult]], list[T]],
-        queries: Sequence[str] | Floats,
-        options: SearchOptions,
+        request: SearchRequest,
         meter: ResponseMeter,
-        text: Sequence[str] | None = None,
     ) -> list[T]:
         """Return what the results are converted to, those of a large request part by part; otherwise as search().
 
         convert: called in the thread that has searched; it may empty the list of results that it is given.
         """
-        vectors, texts = await self._checked_search(queries, options, meter, text)
-        return await self._batcher.search(vectors, options, meter, texts, convert)
+        if request.like is not None:
+            return await self._search_like(request, meter, convert)
+        return await self._batcher.search(await self._checked_search(request, meter), meter, convert)
 
-    async def _checked_search(
-        self, queries: Sequence[str] | Floats, options: SearchOptions, meter: ResponseMeter, text: Sequence[str] | None
-    ) -> tuple[list[str] | Floats, list[str] | None]:
-        """Return queries and texts as the batcher takes them."""
-        if options.shard is not None:
+    async def _search_like(
+        self, request: SearchRequest, meter: ResponseMeter, convert: Callable[[list[SearchResult]], list[T]]
+    ) -> list[T]:
+        """Return what the result for documents is converted to. It is searched by itself."""
+        self._checks.hits(1, request)
+
+        def found() -> list[T]:
+            with meter.limited():
+                results = self.index.run(request)
+            meter.gather(sum(len(hit.text) + len(hit.title) + len(hit.id) for result in results for hit in result.hits))
+            return convert(results)
+
+        return await self.read(found)
+
+    async def _checked_search(self, request: SearchRequest, meter: ResponseMeter) -> SearchRequest:
+        """Return the request with its queries as the batcher takes them."""
+        [queries] = request.queries
+        if request.shard is not None:
             self._shard_parts()
-        self._checks.hits(1 if options.combine is not None else len(queries), options.top_k)
-
-        def checked() -> tuple[list[str] | Floats, list[str] | None]:
-            if options.combine is not None:
-                return self._checks.queries(queries), self._checks.group_text(text)
-            texts = None
-            if text is not None or options.mode in (Mode.LEXICAL, Mode.HYBRID) or isinstance(queries, Sequence):
-                texts = self._checks.texts(queries, text, options.mode)
-            return self._checks.queries(texts if texts is not None and options.mode is Mode.LEXICAL else queries), texts
-
+        self._checks.hits(len(queries), request)
         # Long texts take as long as many.
-        chars = sum(map(len, queries)) if isinstance(queries, Sequence) else 0
-        return await self.convert(checked, max(len(queries), chars // _ITEM_CHARS), meter)
+        num_items = max(len(queries.rows), sum(map(len, queries.unencoded)) // _ITEM_CHARS)
+        return request.with_queries(
+            await self.convert(lambda: self._checks.queries(queries, request.mode), num_items, meter)
+        )
 
     async def explain_all(
         self,
@@ -212,7 +224,7 @@ class IndexService:
 
     async def encode(self, texts: Sequence[str]) -> Floats:
         """Encode texts as queries, (q, d)."""
-        self._checks.queries(texts)
+        self._checks.texts(texts)
         return await self.read(lambda: self.index.encode_queries(texts))
 
     async def get(self, ids: Sequence[str], meter: ResponseMeter) -> list[Document]:
@@ -274,7 +286,7 @@ class IndexService:
     async def term_counts(self, texts: Sequence[str]) -> tuple[TermCounts, IndexInfo]:
         """Return the counts of the texts' terms in this index, and its description, for a search of several shards."""
         search = self._shard_parts()[1]
-        self._checks.queries(texts)
+        self._checks.texts(texts)
         self.index.capabilities.check(Operation.LEXICAL, self.name)
 
         def count() -> tuple[TermCounts, IndexInfo]:
@@ -287,12 +299,13 @@ class IndexService:
 
     def _shard_parts(self) -> tuple[LocalStore, LocalSearch]:
         """Return store and engine of an index that may be one shard of several; Unsupported for another."""
+        store = None if self._local is None else store_of(self._local)
         engine = None if self._local is None else search_engine_of(self._local)
-        if self._local is None or not isinstance(engine, LocalSearch):
+        if not isinstance(store, LocalStore) or not isinstance(engine, LocalSearch):
             raise Unsupported(
                 f"{self.name}: expected an index in a directory of this server, to be searched as a shard"
             )
-        return cast(LocalStore, store_of(self._local)), engine
+        return store, engine
 
     async def scan(
         self, condition: Filter | None, limit: int | None, after: str | int | None, *, with_ordinals: bool = False
@@ -327,7 +340,7 @@ class IndexService:
         key: str,
         chunk: int,
         documents: Iterable[Document],
-        views: Sequence[Floats] | None,
+        views: GivenViews | None,
         check: Callable[[Sequence[Document]], None] | None = None,
     ) -> IngestReport:
         """Store a chunk durably and return the report; a repeated chunk is not stored again.
@@ -335,9 +348,28 @@ class IndexService:
         check: Called with the documents, in the writing thread, before they are stored; it raises to refuse them.
         """
         report = self._writes.report(key, chunk)
-        if report is None:
-            report = await self.write(lambda: self._writes.add(key, chunk, documents, views, check))
-        return report
+        if report is not None:
+            return report
+        given, caller = list(documents), CALLER.get()
+        cost = 1 + sum(len(each.text) for each in given) // _ENCODED_CHARS
+
+        def written(views: GivenViews | Encode | None) -> Coroutine[Any, Any, IngestReport]:
+            return self.write(lambda: self._writes.add(key, chunk, given, views, check), caller, cost)
+
+        if views is not None or self._local is None or cost == 1:
+            return await written(views)
+        self.check_may_write()
+        loop, index = asyncio.get_running_loop(), self._local
+
+        def encode_and_write() -> IngestReport:
+            stored = self._writes.report(key, chunk)
+            if stored is not None:
+                return stored
+            encode = self._writes.encode_ahead(index, key, chunk, given, check)
+            # Whether or not the caller is still there: it may send the chunk again, and would wait as long again.
+            return asyncio.run_coroutine_threadsafe(written(encode), loop).result()
+
+        return cast(IngestReport, await self._encoder.submit(encode_and_write, caller, cost))
 
     async def delete(
         self,
@@ -368,7 +400,7 @@ class IndexService:
     async def compact(self) -> CompactReport:
         """Compact the index; reads continue meanwhile, writes wait. ServerUnavailable if it is closed meanwhile."""
         index = self.local_index()
-        return await self.write(lambda: index.compact(self.check_open))
+        return await self.write(lambda: index.admin.compact(self.check_open))
 
     def local_index(self) -> Index:
         """Return the index, to be administered in write(); Unsupported for one behind another server."""
@@ -381,7 +413,7 @@ class IndexService:
         index = self.local_index()
 
         def taken() -> BackupReport:
-            return take_backup(index.snapshot, place, keep, self.check_open)
+            return take_backup(index.admin.snapshot, place, keep, self.check_open)
 
         return await self.in_background(taken)
 
@@ -415,10 +447,13 @@ class IndexService:
         """Run the function in a reading thread."""
         return await asyncio.get_running_loop().run_in_executor(self._readers, _as_long_work, function)
 
-    async def write(self, function: Callable[[], T]) -> T:
-        """Run the function in the writing thread. Once begun it is finished, even if the caller is gone."""
+    async def write(self, function: Callable[[], T], caller: str | None = None, cost: int = 1) -> T:
+        """Run the function in the writing thread, in turns of callers by cost.
+
+        Once begun it is finished, even if the caller is gone. caller: by default that of the call in progress.
+        """
         self.check_may_write()
-        return await asyncio.get_running_loop().run_in_executor(self._writer, _as_long_work, function)
+        return cast(T, await self._writer.submit(function, CALLER.get() if caller is None else caller, cost))
 
 
 def _as_long_work(function: Callable[[], T]) -> T:

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mvindex.records import Floats, SearchResult
+from mvindex.records import SearchResult
 from mvindex.search.fusion import Mode
-from mvindex.search.options import SearchOptions
+from mvindex.search.request import Queries, SearchRequest
 from mvindex_connectors.server.fairness import FairQueue
 from mvindex_connectors.server.response_budget import ResponseMeter
 
@@ -20,13 +20,10 @@ from mvindex_connectors.server.response_budget import ResponseMeter
 class Job:
     """A request that waits for its search, or a part of a large one."""
 
-    queries: list[str] | Floats
-    options: SearchOptions
+    request: SearchRequest
     future: asyncio.Future[list[SearchResult]]
     meter: ResponseMeter
     cost: int
-    # For terms and citations, one for each query.
-    texts: list[str] | None = None
     # What makes an answer of the results, in the thread that has found them.
     convert: Callable[[list[SearchResult]], list[Any]] | None = None
     since: float = field(default_factory=time.monotonic)
@@ -34,7 +31,12 @@ class Job:
     @property
     def size(self) -> int:
         """How many queries it has."""
-        return len(self.queries)
+        return len(self.queries.rows)
+
+    @property
+    def queries(self) -> Queries:
+        """The queries, or the one group."""
+        return self.request.queries[0]
 
     @property
     def caller(self) -> str:
@@ -43,8 +45,7 @@ class Job:
 
     def part(self, part: slice, cost: int) -> Job:
         """Return a job of some of the queries."""
-        texts = None if self.texts is None else self.texts[part]
-        return replace(self, queries=self.queries[part], future=new_future(), cost=cost, texts=texts)
+        return replace(self, request=self.request.with_queries(self.queries[part]), future=new_future(), cost=cost)
 
     @property
     def needs_encoding(self) -> bool:
@@ -52,9 +53,9 @@ class Job:
 
         The index reads operators first, and encodes a query group itself.
         """
-        options = self.options
-        reads_texts = options.mode is Mode.LEXICAL or options.operators or options.combine is not None
-        return isinstance(self.queries, list) and not reads_texts
+        request, queries = self.request, self.queries
+        reads_texts = request.mode is Mode.LEXICAL or request.operators or queries.combine is not None
+        return not queries.are_encoded and not reads_texts
 
 
 class Lane:

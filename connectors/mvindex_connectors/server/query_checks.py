@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from mvindex.errors import LimitExceeded, QueryError
 from mvindex.index import IndexProtocol
-from mvindex.records import Floats
 from mvindex.search.fusion import Mode
-from mvindex.search.queries import as_vectors, check_query_text, query_texts
+from mvindex.search.request import Queries, SearchRequest, as_vectors, check_query_text
 from mvindex_connectors.server.config import Limits
 from mvindex_connectors.server.response_budget import TooLarge
 
@@ -19,15 +19,21 @@ class QueryChecks:
     def __init__(self, limits: Limits, index: IndexProtocol) -> None:
         self._limits, self._index = limits, index
 
-    def hits(self, num_queries: int, top_k: int) -> None:
-        """Raise LimitExceeded for more documents than are returned at once."""
+    def hits(self, num_queries: int, request: SearchRequest) -> None:
+        """Raise LimitExceeded for more documents than are searched for or returned at once."""
+        top_k, depth = request.top_k, request.depth
+        if depth > self._limits.top_k >= top_k:
+            raise LimitExceeded(
+                f"top_k: expected a page within the first {self._limits.top_k} documents on this server (--max-top-k), "
+                f"got top_k {top_k} behind {depth - top_k} others"
+            )
         if top_k > self._limits.top_k:
             raise LimitExceeded(
                 f"top_k: expected at most {self._limits.top_k} on this server (--max-top-k), got {top_k}"
             )
-        if (hits := num_queries * top_k) > self._limits.hits:
+        if (hits := num_queries * depth) > self._limits.hits:
             raise LimitExceeded(
-                f"{num_queries} queries with top_k {top_k} request {hits} documents at once; this server returns at "
+                f"{num_queries} queries with top_k {depth} request {hits} documents at once; this server returns at "
                 f"most {self._limits.hits} (--max-hits). Send fewer queries at a time"
             )
 
@@ -49,30 +55,32 @@ class QueryChecks:
             )
         check_query_text(text, number, count)
 
-    def queries(self, queries: Sequence[str] | Floats) -> list[str] | Floats:
-        """Return texts, or vectors (q, d), checked."""
-        self.number(len(queries))
-        if not isinstance(queries, Sequence):
-            return as_vectors(queries, self._index.dim)
-        for number, text in enumerate(queries, start=1):
-            self.text(text, number, len(queries))
-        return list(queries)
+    def texts(self, texts: Sequence[str]) -> None:
+        """Check texts; see number() and text()."""
+        self.number(len(texts))
+        for number, text in enumerate(texts, start=1):
+            self.text(text, number, len(texts))
 
-    def group_text(self, text: Sequence[str] | None) -> list[str] | None:
-        """Return the text of a query group in a list, checked, or None."""
-        if text is not None and len(text) != 1:
-            raise QueryError(f"text: expected one text for a query group, got {len(text)}")
-        for one in text or ():
-            self.text(one)
-        return None if text is None else list(text)
-
-    def texts(self, queries: Sequence[str] | Floats, text: Sequence[str] | None, mode: Mode) -> list[str]:
-        """Return the texts for terms and citations, one for each query, checked."""
-        if text is not None:
-            self.number(len(text))
-        texts, _ = query_texts(queries, text, mode)
-        for number, each in enumerate(texts, start=1):
-            self.text(each, number, len(texts))
-        if mode is not Mode.LEXICAL and len(texts) != len(queries):
-            raise QueryError(f"text: expected a text for each of {len(queries)} query vectors, got {len(texts)}")
-        return texts
+    def queries(self, queries: Queries, mode: Mode) -> Queries:
+        """Return the queries of a message, checked, with a text for each row where there are any."""
+        self.number(len(queries.rows))
+        rows = as_vectors(queries.vectors, self._index.dim) if queries.are_encoded else queries.rows
+        self.texts(queries.unencoded)
+        texts = queries.texts
+        if texts is not None:
+            self.texts(texts)
+        if queries.combine is not None:
+            if mode is Mode.LEXICAL:
+                raise QueryError("mode='lexical' reads no vectors of a query group; expected mode='dense' or 'hybrid'")
+            if texts is not None and len(texts) != 1:
+                raise QueryError(f"text: expected one text for a query group, got {len(texts)}")
+            texts = None if texts is None else list(texts) * len(rows)
+        elif mode is Mode.LEXICAL and texts is not None:
+            rows = texts
+        if texts is None and not queries.are_encoded:
+            texts = queries.unencoded
+        if texts is None and mode in (Mode.LEXICAL, Mode.HYBRID):
+            raise QueryError(f"mode={mode.value!r} searches texts, got vectors; give the text, or both: text=...")
+        if texts is not None and len(texts) != len(rows):
+            raise QueryError(f"text: expected a text for each of {len(rows)} query vectors, got {len(texts)}")
+        return replace(queries, rows=rows, texts=texts)

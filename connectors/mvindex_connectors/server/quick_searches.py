@@ -32,11 +32,11 @@ class QuickSearches:
     def kind(self, jobs: Sequence[Job]) -> Hashable:
         """Return the kind of a search that begins now; None for one that is not of a single vector."""
         job = jobs[0]
-        is_vector = len(jobs) == 1 and job.size == 1 and not isinstance(job.queries, list) and job.texts is None
-        if not is_vector or job.options.filter is not None:
+        is_vector = len(jobs) == 1 and job.size == 1 and job.queries.are_encoded and job.queries.texts is None
+        if not is_vector or job.request.filter is not None:
             return None
         state = self._state()
-        return None if state is None else (state, job.options)
+        return None if state is None else (state, job.request.key)
 
     def expects(self, kind: Hashable) -> bool:
         """Return whether a search of this kind will probably be quick, and gains nothing by waiting for others."""

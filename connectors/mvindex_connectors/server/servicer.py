@@ -13,10 +13,9 @@ from typing import Any, TypeVar, cast
 import grpc
 
 from mvindex.errors import LimitExceeded, MvindexError, QueryError, StoreError, TimedOut
-from mvindex.ingest import CHUNK_CHARS, CHUNK_DOCUMENTS, Entry
+from mvindex.ingest import CHUNK_CHARS, CHUNK_DOCUMENTS, Entry, GivenViews
 from mvindex.ingest.pipeline import read_chunks
-from mvindex.records import Document, Floats, SearchResult
-from mvindex.search.options import SearchOptions
+from mvindex.records import Document, SearchResult
 from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1 import jobs_pb2 as jobs
 from mvindex.v1 import search_pb2 as search
@@ -30,8 +29,8 @@ from mvindex_connectors.remote.convert import (
     filter_from,
     info_message,
     metadata_from,
-    options_from,
     report_message,
+    request_from,
     results_message,
     scoring_from,
     vectors_from,
@@ -84,12 +83,14 @@ class Servicer(MvindexServiceServicer):
     async def Search(self, request: search.SearchRequest, context: Any) -> bytes:
         """Search with one query or several."""
         index = self._index(request.index)
-        if request.WhichOneof("queries") is None:
-            raise QueryError("queries: expected texts or vectors, got neither")
+        kind = request.WhichOneof("queries")
+        if (kind is None) == (not request.positives):
+            got = "neither" if kind is None else "both"
+            raise QueryError(f"queries: expected either texts or vectors, or positives, got {got}")
         index.check_number(len(request.texts.values))
         index.check_number(len(request.terms.values))
-        queries, text, options = await self._parse(request, request.filter_json, lambda: _search_of(request))
-        CURRENT_CALL.get().fields["queries"] = len(queries)
+        parsed = await self._parse(request, request.filter_json, lambda: request_from(request))
+        num_queries = CURRENT_CALL.get().fields["queries"] = parsed.num_rows
         meter = CURRENT_CALL.get().meter
 
         def content(results: list[SearchResult]) -> list[bytes]:
@@ -100,10 +101,10 @@ class Servicer(MvindexServiceServicer):
             return [made]
 
         with index_error_context(index):
-            parts = await index.search_as(content, queries, options, meter, text)
+            parts = await index.search_as(content, parsed, meter)
         if len(parts) == 1:
             return parts[0]
-        return await index.convert(lambda: _joined(_taken(parts), meter), len(queries) * options.top_k, meter)
+        return await index.convert(lambda: _joined(_taken(parts), meter), num_queries * parsed.top_k, meter)
 
     async def Explain(self, request: search.ExplainRequest, context: Any) -> search.ExplainResponse:
         """Score every view of a document, or of several, for a query."""
@@ -165,7 +166,7 @@ class Servicer(MvindexServiceServicer):
                 message = await self._read(context)
 
     async def _store_chunk(self, index: ServedIndex, key: str, message: documents.AddRequest, context: Any) -> None:
-        def read() -> tuple[list[Document], list[Floats] | None]:
+        def read() -> tuple[list[Document], GivenViews | None]:
             if len(message.documents) > CHUNK_DOCUMENTS:
                 raise too_many_documents(len(message.documents))
             for each in message.documents:
@@ -289,13 +290,6 @@ class Servicer(MvindexServiceServicer):
     async def CancelJob(self, request: jobs.JobRequest, context: Any) -> jobs.Job:
         """Ask a job to stop, and return it at once."""
         return job_message(self._jobs.cancel(request.id, CURRENT_CALL.get().caller))
-
-
-def _search_of(request: search.SearchRequest) -> tuple[list[str] | Floats, list[str] | None, SearchOptions]:
-    """Return the queries of a search, their texts for terms, and its options."""
-    is_texts = request.WhichOneof("queries") == "texts"
-    queries = list(request.texts.values) if is_texts else vectors_from(request.vectors)
-    return queries, list(request.terms.values) if request.HasField("terms") else None, options_from(request)
 
 
 def results_bytes(results: Sequence[SearchResult], meter: ResponseMeter) -> bytes:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from mvindex.errors import LimitExceeded, NoSuchIndex, NotPermitted, QueryError, Unsupported
-from mvindex.ingest import IngestReport
+from mvindex.ingest import GivenViews, IngestReport
 from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore
-from mvindex.search.bm25 import TermCounts
-from mvindex.search.options import ScoringName, SearchOptions
+from mvindex.search.request import ScoringName, SearchRequest
+from mvindex.search.term_scores import TermCounts
 from mvindex.store.filter_match import FilterMatcher
 from mvindex.store.filters import Filter, check_deletion, operand_as_json
 from mvindex_connectors.remote.convert import MAX_EXPLAINED, MAX_IDS
@@ -67,24 +67,22 @@ class TenantIndex:
 
     async def search(
         self,
-        queries: Sequence[str] | Floats,
-        options: SearchOptions,
+        request: SearchRequest,
         meter: ResponseMeter,
-        text: Sequence[str] | None = None,
     ) -> list[SearchResult]:
         """Return a result for each query, of documents that match both filters."""
-        return await self._service.search(queries, self._own_options(options), meter, text)
+        await self._check_like(request)
+        return await self._service.search(self._own_request(request), meter)
 
     async def search_as(
         self,
         convert: Callable[[list[SearchResult]], list[T]],
-        queries: Sequence[str] | Floats,
-        options: SearchOptions,
+        request: SearchRequest,
         meter: ResponseMeter,
-        text: Sequence[str] | None = None,
     ) -> list[T]:
         """Return what the results of search() are converted to; see IndexService.search_as()."""
-        return await self._service.search_as(convert, queries, self._own_options(options), meter, text)
+        await self._check_like(request)
+        return await self._service.search_as(convert, self._own_request(request), meter)
 
     async def explain_all(
         self,
@@ -150,9 +148,7 @@ class TenantIndex:
         """Raise Unsupported: such counts are of all documents."""
         self._refuse_shard()
 
-    async def add(
-        self, key: str, chunk: int, documents: Iterable[Document], views: Sequence[Floats] | None
-    ) -> IngestReport:
+    async def add(self, key: str, chunk: int, documents: Iterable[Document], views: GivenViews | None) -> IngestReport:
         """Store a chunk durably; NotPermitted for a document that the filter leaves out, or another's id."""
         return await self._service.add(self._own_key(key), chunk, documents, views, self._check_documents)
 
@@ -177,11 +173,19 @@ class TenantIndex:
         """Return the filter of both."""
         return self._filter if condition is None else {"and": [self._filter, condition]}
 
-    def _own_options(self, options: SearchOptions) -> SearchOptions:
-        """Return the options of a search for documents that match both filters."""
-        if options.shard is not None:
+    def _own_request(self, request: SearchRequest) -> SearchRequest:
+        """Return the request for documents that match both filters."""
+        if request.shard is not None:
             self._refuse_shard()
-        return replace(options, filter=self._within(options.filter))
+        return replace(request, filter=self._within(request.filter))
+
+    async def _check_like(self, request: SearchRequest) -> None:
+        """Check the documents that stand for a query, in the same words for one of another and for one that is none."""
+        ids = () if request.like is None else request.like.ids
+        own = await self._service.read(lambda: self._own(ids)) if ids else []
+        for doc_id in ids:
+            if doc_id not in own:
+                raise QueryError(f"{self.name}: there is no document {doc_id!r}; expected the ids of documents")
 
     def _own_key(self, key: str) -> str:
         """Return an idempotency key that no caller with another filter can send."""

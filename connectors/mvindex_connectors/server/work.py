@@ -92,7 +92,7 @@ class Build:
     kind = "build"
     engine: str | None = None
     parameters: Mapping[str, int] = field(default_factory=dict)
-    target_recall: float = 0.97
+    target_recall: float = 0.98
 
     def __post_init__(self) -> None:
         checked_target(self.target_recall)
@@ -106,7 +106,7 @@ class Build:
         service = indexes.services[index]
         target = service.local_index()
         report = await service.write(
-            lambda: target.build(
+            lambda: target.admin.build(
                 self.engine, parameters=self.parameters, target_recall=self.target_recall, on_progress=progress.step
             )
         )
@@ -120,7 +120,7 @@ class Tune:
     kind = "tune"
     queries: Floats | None = None
     top_k: int = 10
-    target_recall: float = 0.97
+    target_recall: float = 0.98
     time_limit_s: float = 1800.0
 
     def __post_init__(self) -> None:
@@ -137,7 +137,7 @@ class Tune:
         service = indexes.services[index]
         target = service.local_index()
         report = await service.write(
-            lambda: target.tune(
+            lambda: target.admin.tune(
                 self.queries,
                 top_k=self.top_k,
                 target_recall=self.target_recall,
@@ -163,7 +163,7 @@ class Compact:
         service = indexes.services[index]
         target = service.local_index()
         progress.step("documents", 0, (await service.info()).documents)
-        return asdict(await service.write(lambda: target.compact(progress.count)))
+        return asdict(await service.write(lambda: target.admin.compact(progress.count)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +183,7 @@ class Snapshot:
         service = indexes.services[index]
         target, path = service.local_index(), indexes.snapshot_path(self.name)
         progress.step("bytes", 0, (await service.info()).size_bytes)
-        report = await service.in_background(lambda: target.snapshot(path, progress.count))
+        report = await service.in_background(lambda: target.admin.snapshot(path, progress.count))
         return {**asdict(report), "path": self.name}
 
 

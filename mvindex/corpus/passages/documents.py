@@ -80,20 +80,42 @@ def read_whole(file: Input, options: CorpusOptions) -> bytes:
 def _read_rows(file: Input, outlines: Iterator[Outline], max_words: int) -> Iterator[Row | Reject]:
     ids = SectionIds(file.label)
     for outline in outlines:
-        lines = _LineCounter(outline)
+        lines, rows = _LineCounter(outline), _RowMaker(file, outline)
         for section, spans in split_outline(outline.text, outline.sections, max_words):
-            name = ids.begin_section(section, outline.page)
+            name, tables = ids.begin_section(section, outline.page), _Tables(section)
             for number, span in enumerate(spans, start=1):
                 doc_id = name if number == 1 else f"{name}:{number}"
-                yield _row(file, outline, section, _Passage(doc_id, span, lines.line_of(span[0])))
+                yield rows.make(section, _Passage(doc_id, span, lines.line_of(span[0]), tables.columns_at(span[0])))
 
 
 class _Passage(NamedTuple):
-    """A passage: its id, its characters in the outline's text, and its line, None where lines are unknown."""
+    """A passage.
+
+    Attributes:
+        id: Its id.
+        span: Its characters in the outline's text.
+        line: Its line; None where lines are unknown.
+        columns: The names of the columns of the table that it begins inside; "" for most passages.
+    """
 
     id: str
     span: Span
     line: int | None
+    columns: str
+
+
+class _Tables:
+    """Tells of a section's passages, from one to the next, in which table they begin."""
+
+    def __init__(self, section: Section) -> None:
+        self._tables, self._at = [block for block in section.blocks if block.columns], 0
+
+    def columns_at(self, begin: int) -> str:
+        """Return the columns of the table that a character is inside, which is not before the last one asked for."""
+        while self._at < len(self._tables) and self._tables[self._at].end <= begin:
+            self._at += 1
+        table = self._tables[self._at] if self._at < len(self._tables) else None
+        return table.columns if table is not None and table.begin < begin else ""
 
 
 class _LineCounter:
@@ -110,27 +132,31 @@ class _LineCounter:
         return self._line
 
 
-def _row(file: Input, outline: Outline, section: Section, passage: _Passage) -> Row:
-    text = outline.text[passage.span[0] : passage.span[1]]
-    place = {
-        "file": file.relative_path,
-        "headings": SEPARATOR.join(section.headings) or None,
-        "page": outline.page,
-        "line": passage.line,
-    }
-    metadata: dict[str, Any] = {
-        (f"front_matter_{key}" if key in OWN_FIELDS and key != "encoding" else key): value
-        for key, value in outline.metadata.items()
-    }
-    metadata |= {key: value for key, value in place.items() if value is not None}
-    document = Document(passage.id, text, _title(file, outline, section), metadata)
-    return Row(SourceLocation(file.name, passage.line or outline.page or 1), document, text.encode())
+class _RowMaker:
+    """Makes the rows of an outline's passages, which share a file, a title and metadata."""
 
+    def __init__(self, file: Input, outline: Outline) -> None:
+        self._name, self._text, self._page = file.name, outline.text, outline.page
+        self._title = shorten(outline.title) if has_visible(outline.title) else PurePath(file.relative_path).name
+        self._metadata: dict[str, Any] = {
+            (f"front_matter_{key}" if key in OWN_FIELDS and key != "encoding" else key): value
+            for key, value in outline.metadata.items()
+        }
+        self._metadata["file"] = file.relative_path
+        if outline.page is not None:
+            self._metadata["page"] = outline.page
 
-def _title(file: Input, outline: Outline, section: Section) -> str:
-    own = shorten(outline.title) if has_visible(outline.title) else PurePath(file.relative_path).name
-    below = section.headings[1:] if section.headings[:1] == (own,) else section.headings
-    return SEPARATOR.join((own, *below))
+    def make(self, section: Section, passage: _Passage) -> Row:
+        text = self._text[passage.span[0] : passage.span[1]]
+        metadata = self._metadata.copy()
+        if section.headings:
+            metadata["headings"] = SEPARATOR.join(section.headings)
+        if passage.line is not None:
+            metadata["line"] = passage.line
+        below = section.headings[1:] if section.headings[:1] == (self._title,) else section.headings
+        path = (self._title, *below, *([shorten(passage.columns)] if passage.columns else []))
+        document = Document(passage.id, text, SEPARATOR.join(path), metadata)
+        return Row(SourceLocation(self._name, passage.line or self._page or 1), document, text.encode())
 
 
 class SectionIds:
@@ -155,7 +181,7 @@ class SectionIds:
         unique, number = place, self._used.get(place, 1)
         while unique in self._used:
             number += 1
-            unique = f"{place}-{number}"
+            unique = f"{place}-{number}".removeprefix("-")
         self._used[place] = number
         self._used.setdefault(unique, 1)
         return f"{self._label}#{unique}" if unique else self._label

@@ -8,13 +8,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from html import unescape
 
 from mvindex.corpus.inputs import Input
 from mvindex.corpus.options import CorpusOptions
 from mvindex.corpus.passages.decode import decode_html
 from mvindex.corpus.passages.documents import passage_format, read_whole
-from mvindex.corpus.passages.outline import Block, Outline, SectionBuilder, with_encoding
+from mvindex.corpus.passages.markdown import front_matter
+from mvindex.corpus.passages.outline import Block, Outline, SectionBuilder, fit_fields, with_encoding
+from mvindex.corpus.text.headings import table_title
 from mvindex.corpus.text.normal import unset
 
 _SKIPPED = frozenset(("script", "style", "noscript", "template", "svg", "math", "iframe", "object", "nav", "button"))
@@ -25,6 +28,9 @@ _BLOCKS = frozenset(
     "address article aside blockquote body caption dd details dialog div dl dt fieldset figcaption figure footer form "
     "head header hgroup hr html legend li main ol p section summary table tbody tfoot thead ul".split()
 )
+_DEFINITIONS = frozenset(("dt", "dd"))
+# Between a term and its definition: as in reStructuredText, so that both are one fact.
+_DEFINITION_GAP = "\n    "
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _TABLE_TAGS = frozenset(("table", "tr", "td", "th"))
 # Up to their end tag there is text only, whatever it looks like.
@@ -50,6 +56,7 @@ class _TextOfHtml:
     def __init__(self) -> None:
         self.builder = SectionBuilder()
         self._title: list[str] = []
+        self._first_h1 = ""
         self.parts: list[str] = []
         self._length = 0
         self._block: list[str] = []
@@ -57,6 +64,8 @@ class _TextOfHtml:
         self._skipped: list[str] = []
         self._num_skipped: Counter[str] = Counter()
         self._heading: int | None = None
+        # "dt" or "dd" where the open block, and where the last one, is a term or its definition.
+        self._part, self._last_part = "", ""
         self._in_title = False
         self._pre_depth = 0
         self._table_depth = 0
@@ -85,6 +94,7 @@ class _TextOfHtml:
             self._end_block()
             if tag == "li":
                 self._block.append("- ")
+            self._part = tag if tag in _DEFINITIONS else self._part if tag == "p" else ""
 
     def _begin_table_part(self, tag: str) -> None:
         if tag == "table":
@@ -139,7 +149,7 @@ class _TextOfHtml:
 
     def finish(self) -> Outline:
         self._end_block()
-        title = " ".join("".join(self._title).split()) or self.builder.first_heading
+        title = " ".join("".join(self._title).split()) or self._first_h1
         return Outline(text="".join(self.parts), sections=self.builder.finish(), title=title)
 
     def _end_block(self, *, is_lines: bool = False) -> None:
@@ -150,16 +160,24 @@ class _TextOfHtml:
         text = text.strip("\r\n")
         if not text.strip() or text == "-":
             return
+        is_defined = self._part == "dd" and self._last_part == "dt" and self._heading is None
+        self._part, self._last_part = "", self._part
         if self.parts:
-            self.parts.append("\n\n")
-            self._length += 2
-        block = Block(self._length, self._length + len(text), is_lines or bool(self._pre_depth))
+            gap = _DEFINITION_GAP if is_defined else "\n\n"
+            self.parts.append(gap)
+            self._length += len(gap)
+        columns = table_title(text) if is_lines else ""
+        block = Block(self._length, self._length + len(text), is_lines or bool(self._pre_depth), columns)
         self.parts.append(text)
         self._length += len(text)
-        if self._heading is None:
+        if is_defined:
+            self.builder.extend_block(block.end)
+        elif self._heading is None:
             self.builder.add_block(block)
         else:
-            self.builder.add_heading(self._heading, " ".join(text.split()), block)
+            name = " ".join(text.split())
+            self.builder.add_heading(self._heading, name, block)
+            self._first_h1 = self._first_h1 or (name if self._heading == 1 else "")
 
 
 class _Scanner:
@@ -254,7 +272,12 @@ def outline_html(source: str) -> Outline:
 
 def _read(file: Input, options: CorpusOptions) -> Iterator[Outline]:
     source, encoding = decode_html(read_whole(file, options), file.name)
-    yield with_encoding(outline_html(source), encoding)
+    # Of the pages of a site generator.
+    fields, begin = front_matter(source, lambda *_: None)
+    metadata = fit_fields(fields, lambda message: file.warn(1, f"front matter: {message}"))
+    outline = outline_html(source[begin:])
+    title = str(metadata.pop("title", None) or outline.title)
+    yield with_encoding(replace(outline, title=title, metadata=metadata), encoding)
 
 
 FORMATS = (passage_format("html", (".html", ".htm", ".xhtml"), _read),)

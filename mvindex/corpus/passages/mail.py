@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from email import message_from_bytes, policy
+from email.headerregistry import HeaderRegistry
 from email.message import EmailMessage
+from functools import lru_cache
+from itertools import islice
 from typing import Any, cast
 
 from mvindex.corpus.inputs import Input
@@ -18,20 +22,62 @@ from mvindex.corpus.passages.plain import outline_text
 from mvindex.errors import CorpusError
 
 _PEOPLE = ("from", "to", "cc")
+# Python's parser of headers takes time by the square of their length, and compares each line with all open boundaries.
+_MAX_HEADER_CHARS = 4096
+_MAX_PART_HEADER_CHARS = 100
+# What is read of the longer ones of parts, besides their first word.
+_PARAMETER = re.compile(r';\s*(?:boundary|charset|start)\s*=\s*(?:"[^"\\]{0,100}"|[^\s;"]{1,100})', re.IGNORECASE)
+_MAX_DEPTH = 20
+_REGISTRY = HeaderRegistry()
+
+
+class _Part(EmailMessage):
+    """A message or one of its parts, which are nested _MAX_DEPTH deep at most; CorpusError for more."""
+
+    depth = 0
+
+    def attach(self, payload: Any) -> None:
+        payload.depth = self.depth + 1
+        if self.depth >= _MAX_DEPTH:
+            raise CorpusError(f"expected parts nested at most {_MAX_DEPTH} deep, got more")
+        super().attach(payload)
+
+
+@lru_cache(maxsize=4)  # the parser of a message asks for the same header many times; its objects are large
+def _parse_header(name: str, value: str) -> Any:
+    """Return a header; a very long one is cut, one of a part to its kind and parameters that matter."""
+    if name.lower().startswith("content-") and len(value) > _MAX_PART_HEADER_CHARS:
+        parameters = (found[0] for found in islice(_PARAMETER.finditer(value), 3))
+        value = "".join((value.partition(";")[0][:_MAX_PART_HEADER_CHARS], *parameters))
+    return _REGISTRY(name, value[:_MAX_HEADER_CHARS])
+
+
+_POLICY = policy.default.clone(header_factory=_parse_header)
 
 
 def _read(file: Input, options: CorpusOptions) -> Iterator[Outline]:
-    message = message_from_bytes(read_whole(file, options), policy=policy.default)
+    data = read_whole(file, options)
+    try:
+        yield _outline_mail(message_from_bytes(data, _class=_Part, policy=_POLICY), file)
+    except CorpusError as err:
+        raise CorpusError(f"{file.name}: {err}") from err
+    except RecursionError as err:
+        raise CorpusError(f"{file.name}: expected comments in headers that are not nested as deeply") from err
+
+
+def _outline_mail(message: EmailMessage, file: Input) -> Outline:
     if not any(name in message for name in ("from", "subject", "date", "received")):
-        raise CorpusError(f"{file.name}: expected an e-mail, which begins with lines such as From: and Subject:")
+        raise CorpusError("expected an e-mail, which begins with lines such as From: and Subject:")
+    long = [name for name, value in message.raw_items() if len(value) > _MAX_HEADER_CHARS]
+    if cut := [name for name in ("subject", "date", *_PEOPLE) if name in map(str.lower, long)]:
+        file.warn(1, f"expected headers of at most {_MAX_HEADER_CHARS:,} characters, got more; cut: {', '.join(cut)}")
     subject = " ".join(_header(message, "subject").split())
     metadata = {name: text for name in _PEOPLE if (text := _header(message, name))} | _date(message)
     outline = _outline(message, file.name)
     if not outline.text.strip():
         outline = outline_text(subject)
-    yield replace(
-        outline, title=subject, metadata=fit_fields(metadata, lambda message: file.warn(1, message)), first_line=None
-    )
+    metadata = fit_fields(metadata, lambda message: file.warn(1, message))
+    return replace(outline, title=subject, metadata=metadata, first_line=None)
 
 
 def _outline(message: EmailMessage, name: str) -> Outline:

@@ -13,6 +13,7 @@ from mvindex.corpus.options import CorpusOptions
 from mvindex.corpus.passages.decode import decode_text
 from mvindex.corpus.passages.documents import passage_format, read_whole
 from mvindex.corpus.passages.outline import Block, Outline, SectionBuilder, fit_fields, line_spans, with_encoding
+from mvindex.corpus.text.headings import table_title, without_attributes
 
 Warn: TypeAlias = "Callable[[int, str], None]"
 
@@ -32,6 +33,17 @@ _FENCE = re.compile(r"\s*(`{3,}|~{3,})")
 _ITEM = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])[ \t]")
 _TABLE_RULE = re.compile(r" {0,3}(?=[|:-])")
 _RULE_CELL = re.compile(r"[ \t]*:?-+:?[ \t]*")
+# A line that stands for another file, a comment, the begin or end of what is folded, or a label or class of MyST.
+_INCLUDE = re.compile(
+    r"\s*(?:\{\*[^\n]*\*\}|\{![^\n]*!\}|-+8<-+[^\n]*|<!--[^\n]*-->|</?details[^<>\n]*>|\([\w:.-]+\)=|\{\.[\w-]+\})\s*\Z"
+)
+# A question of a FAQ that is no heading: a bold line or item, a summary, an admonition. Its level is below all others.
+_QUESTION = re.compile(
+    r" {0,3}(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?(?:\*\*([^*\n]{1,200}\?)\*\*|__([^_\n]{1,200}\?)__):?\s*\Z"
+    r"|\s*(?:<details[^<>\n]{0,80}>\s*)?<summary>([^<>\n]{1,200}\?)</summary>\s*\Z"
+    r'|(?:!!!|\?\?\?\+?)[ \t]+\w+[ \t]+"([^"\n]{1,200}\?)"\s*\Z'
+)
+_QUESTION_LEVEL = 7
 _NO_MARKS = str.maketrans("", "", "*`")
 _LINK = re.compile(r"!?\[([^\[\]]*)\](?:\((?:[^()]|\([^()]*\))*\)|\[[^\[\]]*\])")
 
@@ -51,7 +63,7 @@ def outline_markdown_file(text: str, warn: Warn) -> Outline:
         warn: Called with a line, and what is wrong there in the front matter.
 
     """
-    fields, begin = _front_matter(text, warn)
+    fields, begin = front_matter(text, warn)
     metadata = fit_fields(fields, lambda message: warn(1, f"front matter: {message}; it is a text too"))
     builder = SectionBuilder()
     if len(metadata) < len(fields):
@@ -96,11 +108,14 @@ class _Scanner:
         if heading := _HEADING.match(line):
             self._end_paragraph()
             self._builder.add_heading(len(heading[1]), _heading_name(line[heading.end() :]), Block(*self._lines[at]))
+        elif not self._open and (question := _QUESTION.match(line)):
+            name = next(filter(None, question.groups()))
+            self._builder.add_heading(_QUESTION_LEVEL, _plain(name), Block(*self._lines[at]))
         elif self._open and (rule := _UNDERLINE.match(line)) and not _ITEM.match(self._line_of(self._open[0])):
             self._end_setext(1 if rule[1] else 2, at)
         elif "|" in line and at + 1 < len(self._lines) and _is_table_rule(self._line(at + 1)):
-            return self._take_lines(at, self._blank_after(at))
-        elif not line.strip():
+            return self._take_lines(at, self._blank_after(at), is_table=True)
+        elif not line.strip() or _INCLUDE.match(line):
             self._end_paragraph()
         else:
             if _ITEM.match(line):
@@ -108,9 +123,11 @@ class _Scanner:
             self._open.append(self._lines[at])
         return at + 1
 
-    def _take_lines(self, at: int, end: int) -> int:
+    def _take_lines(self, at: int, end: int, *, is_table: bool = False) -> int:
         self._end_paragraph()
-        self._builder.add_block(Block(self._lines[at][0], self._lines[end - 1][1], is_lines=True))
+        first, last = self._lines[at][0], self._lines[end - 1][1]
+        columns = table_title(self._text[first:last]) if is_table else ""
+        self._builder.add_block(Block(first, last, is_lines=True, columns=columns))
         return end
 
     def _fence_end(self, at: int, fence: str) -> int:
@@ -141,7 +158,7 @@ class _Scanner:
         return self._text[span[0] : span[1]]
 
 
-def _front_matter(text: str, warn: Warn) -> tuple[dict[str, Any], int]:
+def front_matter(text: str, warn: Warn) -> tuple[dict[str, Any], int]:
     """Return the fields of the YAML that the text begins with, and where the text behind it begins."""
     found = _FRONT_MATTER.match(text)
     if found is None or len(found[1]) > _MAX_FRONT_MATTER:
@@ -150,22 +167,26 @@ def _front_matter(text: str, warn: Warn) -> tuple[dict[str, Any], int]:
         fields = _load_yaml(found[1])
     except _yaml_errors():
         fields = _read_entries(found[1], warn)
-    if not isinstance(fields, dict):
-        return {}, 0
-    return {str(name): _json_value(value) for name, value in fields.items()}, found.end()
+    return (fields, found.end()) if isinstance(fields, dict) else ({}, 0)
 
 
 def _load_yaml(source: str) -> Any:
+    """Return the value of YAML as one of JSON; one of _yaml_errors() where it is wrong."""
     import yaml
 
     if _is_deep(source):
         raise ValueError(f"expected at most {_MAX_DEPTH} levels")
     # libyaml is ten times as fast, and not everywhere.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    # References would let a small text stand for a huge value.
-    if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(source, loader)):
-        raise ValueError("expected no references")
-    return yaml.load(source, loader)  # noqa: S506 - it is a safe one
+    depth = 0
+    for event in yaml.parse(source, loader):
+        # References would let a small text stand for a huge value.
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError("expected no references")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _MAX_DEPTH:
+            raise ValueError(f"expected at most {_MAX_DEPTH} levels")
+    return _json_value(yaml.load(source, loader))  # noqa: S506 - it is a safe one
 
 
 def _is_deep(source: str) -> bool:
@@ -177,7 +198,8 @@ def _is_deep(source: str) -> bool:
 def _yaml_errors() -> tuple[type[Exception], ...]:
     import yaml
 
-    return (yaml.YAMLError, ValueError, TypeError, RecursionError)
+    # Tags such as !!bool of another text raise KeyError or AttributeError, floats of many parts OverflowError.
+    return (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
 
 def _read_entries(source: str, warn: Warn) -> dict[str, Any] | None:
@@ -237,10 +259,7 @@ def _plain(heading: str) -> str:
     """Return a heading without links, emphasis and ids."""
     # Twice: a link may hold an image.
     name = _LINK.sub(r"\1", _LINK.sub(r"\1", heading)).translate(_NO_MARKS).strip()
-    if name.endswith("}"):
-        before, mark, own_id = name.rpartition("{#")
-        name = before.rstrip() if mark and "}" not in own_id[:-1] else name
-    return name
+    return without_attributes(name)
 
 
 def _read(file: Input, options: CorpusOptions) -> Iterator[Outline]:

@@ -57,10 +57,9 @@ def _cells_of(notebook: Any) -> list[Any]:
 def _cell(cell: Any) -> tuple[str, str]:
     source = cell["source"] if "source" in cell else cell["input"]
     text = source if isinstance(source, str) else "".join(source)
-    # Before version 4 a heading was a cell of its own.
-    return (
-        ("markdown", f"{'#' * cell['level']} {text}") if cell["cell_type"] == "heading" else (cell["cell_type"], text)
-    )
+    if cell["cell_type"] == "heading":  # before version 4 a heading was a cell of its own
+        return "markdown", f"{'#' * max(1, min(cell['level'], 6))} {text}"
+    return cell["cell_type"], text
 
 
 FORMATS = (passage_format("notebook", (".ipynb",), _read),)

@@ -17,12 +17,17 @@ _NAMES_SHOWN = 5
 class Block(NamedTuple):
     """The characters [begin, end) of a paragraph, list item, table or piece of code.
 
-    is_lines: whether it is cut between lines where it is too long, rather than between sentences.
+    Attributes:
+        begin: Its first character.
+        end: The character after its last one.
+        is_lines: Whether it is cut between lines where it is too long, rather than between sentences.
+        columns: Of a table the names of its columns, which go into the titles of passages that begin inside it.
     """
 
     begin: int
     end: int
     is_lines: bool = False
+    columns: str = ""
 
 
 @dataclass(slots=True)
@@ -86,10 +91,21 @@ class SectionBuilder:
         if self._has_body:
             self.sections.append(Section(tuple(name for _, name in self._levels if name)))
 
+    def end_heading(self, level: int) -> None:
+        """End the section of a heading of this level, and begin one below the headings above it."""
+        self._levels = [one for one in self._levels if one[0] < level]
+        self.sections.append(Section(tuple(name for _, name in self._levels if name)))
+        self._has_body = True
+
     def add_block(self, block: Block) -> None:
         """Add a block to the section of the last heading."""
         self.sections[-1].blocks.append(block)
         self._has_body = True
+
+    def extend_block(self, end: int) -> None:
+        """Have the last block end here."""
+        blocks = self.sections[-1].blocks
+        blocks[-1] = blocks[-1]._replace(end=end)
 
     def finish(self) -> list[Section]:
         """Return the sections that have any text."""

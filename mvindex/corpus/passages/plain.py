@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import PurePath
 
 from mvindex.corpus.inputs import Input
 from mvindex.corpus.options import CorpusOptions
@@ -18,49 +20,41 @@ from mvindex.corpus.passages.outline import (
     paragraphs,
     with_encoding,
 )
+from mvindex.corpus.passages.python import outline_python
+from mvindex.corpus.passages.rst import outline_rst
+from mvindex.records import Span
 
+_QUESTION = re.compile(r"(?:Q|Question)[ \t]?\d{0,3}[.:)][ \t]+([^\n]{1,200}\?)\s*\Z", re.IGNORECASE)
+_PYTHON = (".py", ".pyi")
 _CODE_SUFFIXES = tuple(
     ".adb .asm .bash .bat .c .cc .clj .cmake .cpp .cs .css .cxx .dart .el .erl .ex .exs .f90 .fs .go .gradle .graphql "
     ".groovy .h .hpp .hs .ini .java .jl .js .jsx .kt .kts .lisp .lua .m .make .mjs .ml .nim .nix .pas .php .pl .pm "
     ".proto .ps1 .py .pyi .r .rb .rs .sass .scala .scm .scss .sh .sql .swift .tcl .tex .tf .toml .ts .tsx .vb .vim "
     ".vue .yaml .yml .zig .zsh .cfg .conf".split()
 )
-_RULE = re.compile(r"([!-/:-@[-`{-~])\1{2,}\s*\Z")
 
 
-def outline_text(text: str, *, is_lines: bool = False) -> Outline:
-    """Return the outline of a text without headings; blank lines separate its blocks."""
-    section = Section((), list(paragraphs(text, line_spans(text), is_lines=is_lines)))
-    return Outline(text=text, sections=[section], first_line=1)
+def outline_text(text: str) -> Outline:
+    """Return the outline of a text, whose blocks blank lines separate; its only headings are "Q: How ...?" of a FAQ."""
+    lines, begin, builder = line_spans(text), 0, SectionBuilder()
+    for at, (first, last) in enumerate(lines):
+        if text[first] in "qQ" and (question := _QUESTION.match(text, first, last)):
+            _add_blocks(builder, text, lines[begin:at])
+            builder.add_heading(1, question[1], Block(first, last))
+            begin = at + 1
+    _add_blocks(builder, text, lines[begin:])
+    return Outline(text=text, sections=builder.finish(), first_line=1)
 
 
-def outline_rst(text: str) -> Outline:
-    """Return the outline of reStructuredText, whose headings are underlined, some of them overlined too."""
-    builder = SectionBuilder()
-    lines = line_spans(text)
-    levels: list[tuple[str, bool]] = []
-    begin = 0
-    at = 0
-    while at + 1 < len(lines):
-        rule, name = _RULE.match(_cut(text, lines[at + 1])), _cut(text, lines[at]).strip()
-        if rule is None or not name or _RULE.match(name) or len(rule[0].rstrip()) < len(name):
-            at += 1
-            continue
-        is_over = at > 0 and _cut(text, lines[at - 1]).strip() == rule[0].strip()
-        first = at - is_over
-        for block in paragraphs(text, lines[begin:first]):
-            builder.add_block(block)
-        if (rule[1], is_over) not in levels:
-            levels.append((rule[1], is_over))
-        builder.add_heading(levels.index((rule[1], is_over)), name, Block(lines[first][0], lines[at + 1][1]))
-        begin = at = at + 2
-    for block in paragraphs(text, lines[begin:]):
+def _add_blocks(builder: SectionBuilder, text: str, lines: Sequence[Span]) -> None:
+    for block in paragraphs(text, lines):
         builder.add_block(block)
-    return Outline(text=text, sections=builder.finish(), title=builder.first_heading, first_line=1)
 
 
-def _cut(text: str, span: tuple[int, int]) -> str:
-    return text[span[0] : span[1]]
+def outline_code(text: str) -> Outline:
+    """Return the outline of source code, whose blocks are cut between lines."""
+    section = Section((), list(paragraphs(text, line_spans(text), is_lines=True)))
+    return Outline(text=text, sections=[section], first_line=1)
 
 
 def _reader(outline_of: Callable[[str], Outline]) -> Callable[[Input, CorpusOptions], Iterator[Outline]]:
@@ -71,7 +65,16 @@ def _reader(outline_of: Callable[[str], Outline]) -> Callable[[Input, CorpusOpti
     return read
 
 
-CODE = passage_format("code", _CODE_SUFFIXES, _reader(lambda text: outline_text(text, is_lines=True)))
+def _read_code(file: Input, options: CorpusOptions) -> Iterator[Outline]:
+    """Yield the outline of a file of code, whose title is its path: many are of one name."""
+    text, encoding = decode_text(read_whole(file, options), file.name)
+    path = PurePath(file.relative_path)
+    outline = (outline_python(text) if path.name.endswith(_PYTHON) else None) or outline_code(text)
+    title = path.name if path.is_absolute() else path.as_posix()
+    yield replace(with_encoding(outline, encoding), title=title)
+
+
+CODE = passage_format("code", _CODE_SUFFIXES, _read_code)
 FORMATS = (
     passage_format("text", (".txt", ".text", ".log", ".org", ".adoc"), _reader(outline_text)),
     passage_format("rst", (".rst",), _reader(outline_rst)),

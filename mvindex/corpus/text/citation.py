@@ -2,73 +2,64 @@
 
 Every part is scored by four signals, a weighted sum: the score of the view that stands for it, the question's terms in
 it, what stands beside it, and whether it holds the kind of thing that the question asks for. A heading, a question of a
-FAQ and the header of a table are not cited where something stands below them: the best part below is. Nothing is
-encoded and no index is read. The weights were fitted on questions of SQuAD by `bench/citations.py --fit`; question
-words and pronouns are English, the rest is of any language.
+FAQ, the header of a table and a line of mere markup are not cited where something stands below them: the best part
+below is. Nothing is encoded and no index is read. The weights were fitted on questions of SQuAD by
+`bench/citations.py --fit`, that of code on those of `bench/docs.py`; what a term in code or in a heading counts was set
+by hand. Question words and pronouns are English, the rest is of any language.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from enum import Enum
-from functools import cache, cached_property, lru_cache
-from itertools import compress, count, islice, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-import numpy as np
-
-from mvindex.corpus.text.headings import headed_parts, named_cells
-from mvindex.corpus.text.normal import normal_form
-from mvindex.corpus.text.units import LONGEST_CHARS, split_units
+from mvindex.corpus.text.parted import KEPT_CHARS, MOST_TERMS, PartedText, counts, parted_text
+from mvindex.corpus.text.words import COMMON, COMMON_TERMS, PARTICLES, PHRASAL, terms_of
 from mvindex.records import Citation
 
 if TYPE_CHECKING:
     from mvindex.records import Floats, Ints
-from mvindex.corpus.text.unspaced import PAIRED, pairs_of
 
 # The weight of each feature, by the part of the score that it belongs to.
 WEIGHTS: Mapping[str, Mapping[str, float]] = {
     "views": {"view": 0.7},
     "terms": {"terms": 4.8, "stems": 3.1},
     "context": {"before": 2.3, "title": -0.8},
-    "cues": {"date": 2.3, "number": 1.8, "name": 2.0},
+    "cues": {"date": 2.3, "number": 1.8, "name": 2.0, "code": 1.5},
 }
 
 # The weight of each feature, and its part of the score.
 _WEIGHT = {name: weight for weights in WEIGHTS.values() for name, weight in weights.items()}
 _PART = {name: part for part, weights in WEIGHTS.items() for name in weights}
 
-_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?(?:[.,][0-9]+)*")
-# Where these or scripts that have marks of their own are in a text, its words are found by another pattern.
-_MARKS = re.compile(
-    "[\u00ad\u0300-\u036f\u0483-\u0487\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed"
-    "\u0711-\u1cff\u1dc0-\u1dff\u200b-\u200f\u202a-\u202e\u2060-\u206f\u20d0-\u20ff\u302a-\u302f\u3099\u309a"
-    "\ua66f-\uabff\ufb1e\ufe00-\ufe2f\ufeff\U00010000-\U0010ffff]"
+# A name that is more than its terms: --no-types, app.run, MAX_SIZE, a/b.toml; or a quoted text.
+_NAME = re.compile(
+    r"[\"“`]([^\"“”`\n]{2,80})[\"”`]|(?<!\S)--?[A-Za-z][\w-]{0,80}"
+    r"|(?<!\w)[^\W_]\w{0,80}(?:(?:[./:\\]|::)\w{1,80}){1,8}|(?<!\w)\w{0,80}_\w{0,80}"
 )
-_SPECIAL = re.compile(f"[{_MARKS.pattern[1:-1]}{PAIRED.pattern[1:-1]}]")
-# Of longer texts nothing is kept: 256 of this length take some 50 MB.
-_KEPT_CHARS = 8_000
+# Most questions have none of these, and each name has one.
+_NAME_SIGN = re.compile(r"[\"“`_/\\.:-]")
+# What a term of the heading counts for the parts below it, beside the first, for which it counts 1.
+_UNDER = 0.5
+# What a term counts that a part has in its code only, beside one in its sentence.
+_IN_CODE = 0.5
+# Of a question so many distinct names count, the first ones.
+_MOST_NAMES = 32
 # Views whose scores differ by less say nothing.
 _SAME = 1e-9
-# Of these no answer is made: articles, pronouns, auxiliary verbs, question words.
-_COMMON = frozenset(
-    "a an the of in on at to for by with from and or but as is are was were be been being do does did has have had it "
-    "its this that these those he she they his her their them which who whom whose what when where why how many much "
-    "there than then so such not no can could would should will may might must i you we s".split()
-)
 _MONTHS = frozenset("january february march april may june july august september october november december".split())
 _NUMBERS = frozenset(
     "one two three four five six seven eight nine ten eleven twelve dozen hundred thousand million billion half third "
     "quarter twice first second fourth fifth several couple percent".split()
 )
 _YEAR = re.compile(r"1[0-9]{3}s?|20[0-9]{2}s?|BC|AD|[Cc]entur(?:y|ies)")
-_SUFFIXES = (
-    ("ational", 3), ("ization", 3), ("ation", 3), ("ment", 4), ("ness", 3), ("ingly", 3), ("edly", 3), ("ing", 3),
-    ("ied", 2), ("ed", 3), ("ion", 4), ("er", 4), ("or", 4), ("ly", 3), ("al", 4), ("ive", 4), ("e", 3), ("y", 3),
-)  # fmt: skip
 
 
 class Sought(Enum):
@@ -77,6 +68,7 @@ class Sought(Enum):
     DATE = "date"
     NUMBER = "number"
     NAME = "name"
+    CODE = "code"
 
 
 # In this order: "how many years" asks for a number, "what year" for a date.
@@ -98,6 +90,12 @@ _QUESTIONS = (
         r"philosopher|architect|character|family|people|city|country|state|place|location|region|river|town|continent|"
         r"island|area|stadium|university|school|building|street|county|nation)",
     ),
+    (
+        Sought.CODE,
+        r"\bhow (?:do|can|to|should|would|could)\b|^\s*(?:activate|add|apply|build|call|change|check|choose|configure|"
+        r"connect|convert|create|deploy|disable|enable|export|find|get|import|install|list|load|make|open|print|publish|"
+        r"put|read|remove|run|save|send|serve|set|show|start|stop|test|unit test|use|write)\b",
+    ),
 )
 _SOUGHT = [(kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _QUESTIONS]
 
@@ -109,11 +107,25 @@ class ScoredViews(NamedTuple):
     scores: Floats
 
 
+CiteLong: TypeAlias = "Callable[[Citer, str, str, ScoredViews | None], Citation | None]"
+_CITE_LONG: ContextVar[CiteLong | None] = ContextVar("cite_long", default=None)
+
+
+@contextmanager
+def citing_long_texts_by(cite: CiteLong) -> Iterator[None]:
+    """Have texts of which nothing is kept cited by this function inside the block: they take up to seconds each."""
+    token = _CITE_LONG.set(cite)
+    try:
+        yield
+    finally:
+        _CITE_LONG.reset(token)
+
+
 class Citer:
     """Chooses citations for one question."""
 
     def __init__(self, question: str) -> None:
-        self._question = question
+        self.question = question
 
     def cite(self, text: str, title: str = "", views: ScoredViews | None = None) -> Citation | None:
         """Return the part of the text that most likely answers; None for a text without letters and digits.
@@ -123,19 +135,18 @@ class Citer:
             title: Its title.
             views: Its views with their scores for the question; None where they are not known.
         """
+        cite_long = _CITE_LONG.get()
+        if cite_long is not None and len(text) > KEPT_CHARS:
+            return cite_long(self, text, title, views)
+        return self.cite_here(text, title, views)
+
+    def cite_here(self, text: str, title: str, views: ScoredViews | None) -> Citation | None:
+        """Return what cite() does, chosen in this thread however long the text is."""
         parted = parted_text(text, title)
         if not parted.units:
             return None
         features = self.features(parted, views)
-        totals = [0.0] * len(parted.units)
-        for name, values in features.items():
-            weight = _WEIGHT[name]
-            totals = [total + weight * value for total, value in zip(totals, values, strict=True)]
-        best = parted.answer(totals)
-        why = dict.fromkeys(WEIGHTS, 0.0)
-        for name, values in features.items():
-            why[_PART[name]] += _WEIGHT[name] * values[best]
-        return Citation(*parted.shown(text, best), why)
+        return cited_part(parted, text, parted.answer(totals_of(features, len(parted.units))), features)
 
     def features(self, parted: PartedText, views: ScoredViews | None) -> dict[str, Sequence[float]]:
         """Return the features of the parts by name, one value for each part; those that are 0 for all are left out."""
@@ -145,21 +156,35 @@ class Citer:
         self._add_term_features(parted, found)
         if parted.titled:
             found["title"] = parted.titled
-        if self._cue is not None:
-            name, cue = self._cue
-            asked = self._all_terms
-            found[name] = list(map(cue, parted.new_words(asked)))
+        if self._sought is Sought.CODE:
+            if any(parted.has_code):
+                found["code"] = parted.has_code
+        elif self._sought is not None:
+            found[self._sought.value] = list(map(_CUES[self._sought], parted.new_words(self._all_terms)))
         return found
 
     @cached_property
     def _terms(self) -> list[str]:
         """The distinct terms of the question that say something; all of them where none does."""
-        terms = dict.fromkeys(_terms_of(self._question)[1])
-        return [term for term in terms if term not in _COMMON_TERMS] or list(terms)
+        terms = dict.fromkeys(terms_of(self.question)[1])
+        return ([term for term in terms if term not in COMMON_TERMS] or list(terms))[:MOST_TERMS]
+
+    @cached_property
+    def _names(self) -> list[str]:
+        """The names of several terms in the question, in lower case: of options, files, functions; quoted texts.
+
+        Verbs with a particle are among them: "back up" is not "rolled back".
+        """
+        names: list[str] = []
+        if _NAME_SIGN.search(self.question):
+            names += [name[1] or name[0] for name in _NAME.finditer(self.question)]
+        if not PARTICLES.isdisjoint(self._terms):
+            names += PHRASAL.findall(self.question)
+        return list(dict.fromkeys(map(str.lower, names)))[:_MOST_NAMES] if names else names
 
     @cached_property
     def _all_terms(self) -> frozenset[str]:
-        return frozenset(_terms_of(self._question)[1])
+        return frozenset(terms_of(self.question)[1])
 
     @cached_property
     def _stems(self) -> list[tuple[str, str]]:
@@ -167,157 +192,57 @@ class Citer:
         return [(term, term[: max(4, int(0.7 * len(term)))]) for term in self._terms if len(term) >= 4]
 
     @cached_property
-    def _cue(self) -> tuple[str, Callable[[Sequence[str]], float]] | None:
-        """The name of the kind of thing that the question asks for, and what looks for it in words; None for others."""
-        sought = next((kind for kind, pattern in _SOUGHT if pattern.search(self._question)), None)
-        return None if sought is None else (sought.value, _CUES[sought])
+    def _sought(self) -> Sought | None:
+        """The kind of thing that the question asks for; None for others."""
+        return next((kind for kind, pattern in _SOUGHT if pattern.search(self.question)), None)
 
     def _add_term_features(self, parted: PartedText, features: dict[str, Sequence[float]]) -> None:
         """Add the features of terms in common, of this part and of the one before."""
         count = len(parted.units)
-        present = [parted.find(term) for term in self._terms if term in parted.terms]
+        present = [parted.find(term) for term in self._terms if term in parted.terms and term not in parted.defined]
+        present = present or [parted.find(term) for term in self._terms if term in parted.terms]
+        if self._names:
+            names = [parted.find_name(name) for name in self._names if name not in parted.name]
+            present += [name for name in names if name.places]
         lines = parted.lines
-        near = [
-            parted.parts_with_stem(stem)
-            for term, stem in self._stems
-            if term not in parted.terms and f"\n{stem}" in lines
-        ]
+        stems = [stem for term, stem in self._stems if term not in parted.terms and f"\n{stem}" in lines]
         if present:
             common, total = [0.0] * count, 0.0
-            for rarity, places, _ in present:
+            for rarity, places, _, _, in_code in present:
                 total += rarity
                 for place in places:
                     common[place] += rarity
+                for place in in_code:
+                    common[place] -= (1 - _IN_CODE) * rarity
             features["terms"] = [value / total for value in common]
-            features["before"] = [value / len(present) for value in _counts([each.after for each in present], count)]
-        if near:
-            features["stems"] = [value / len(self._terms) for value in _counts(near, count)]
+            before: Sequence[float] = counts([each.after for each in present], count)
+            if parted.has_heads:
+                under = counts([each.under for each in present], count)
+                before = [right + _UNDER * further for right, further in zip(before, under, strict=True)]
+            features["before"] = [value / len(present) for value in before]
+        if stems:
+            near = [0] * count
+            for stem, times in Counter(stems).items():
+                for place in parted.parts_with_stem(stem):
+                    near[place] += times
+            features["stems"] = [value / len(self._terms) for value in near]
 
 
-class _Found(NamedTuple):
-    """Where a term is: its rarity, the numbers of the parts that have it, and of those after them that have it not."""
-
-    rarity: float
-    places: frozenset[int]
-    after: frozenset[int]
-
-
-class PartedText:
-    """The parts of a document's text and the terms in them, which are the same for every question.
-
-    Words and terms are one list each: lists of each part's own would hold up a server, whose collector of garbage
-    looks at every list.
-
-    Attributes:
-        units: The character range of each part.
-        terms: The distinct terms.
-        lines: The same, each after a line break: one search tells whether any begins so; most often none does.
-        titled: The share of the title's terms that each part has; empty for a title without terms.
-
-    """
-
-    def __init__(self, text: str, title: str) -> None:
-        self.units = split_units(text)
-        self._headed = headed_parts(text, self.units, title)
-        self._words: list[str] = []
-        self._all_terms: list[str] = []
-        # Where the words of each part begin, and of the last one end.
-        self._starts = [0]
-        for start, end in self.units:
-            words, terms = _terms_of(text[start:end])
-            self._words += words
-            self._all_terms += terms
-            self._starts.append(len(words) + self._starts[-1])
-        self.terms = frozenset(self._all_terms)
-        self._found: dict[str, _Found] = {}
-        self.lines = "\n" + "\n".join(self.terms)
-        titles = frozenset(_terms_of(title)[1])
-        shared = _counts([self.find(term).places for term in titles & self.terms], len(self.units))
-        self.titled = [number / len(titles) for number in shared] if titles else []
-        # Threads share it: spans and what was made of them are one object.
-        self._viewed: tuple[bytes, list[int]] | None = None
-
-    def find(self, term: str) -> _Found:
-        """Return where a term of the text is."""
-        found = self._found.get(term)
-        if found is None:
-            own, total = self._places({term}), len(self.units)
-            rarity = math.log1p((total - len(own) + 0.5) / (len(own) + 0.5))
-            after = frozenset(place + 1 for place in own if place + 1 < total) - own
-            found = self._found[term] = _Found(rarity, own, after)
-        return found
-
-    def parts_with_stem(self, stem: str) -> frozenset[int]:
-        """Return the numbers of the parts with a term that begins like this."""
-        return self._places({term for term in self.terms if term.startswith(stem)})
-
-    def new_words(self, asked: frozenset[str]) -> Iterator[list[str]]:
-        """Yield of each part the words that the question does not have."""
-        pairs = zip(self._words, self._all_terms, strict=True)
-        for begin, end in pairwise(self._starts):
-            yield [word for word, term in islice(pairs, end - begin) if term not in asked]
-
-    def _places(self, terms: set[str]) -> frozenset[int]:
-        """Return the numbers of the parts that have any of the terms."""
-        found = compress(count(), map(terms.__contains__, self._all_terms))
-        return frozenset(bisect_right(self._starts, number) - 1 for number in found)
-
-    def answer(self, totals: Sequence[float]) -> int:
-        """Return the number of the part with the highest total, the first of equals; below a heading where it is one.
-
-        The parts below a heading end at the next one.
-        """
-        best, heads = totals.index(max(totals)), self._headed.heads
-        if not heads[best]:
-            return best
-        first = next((place for place in range(best, len(heads)) if not heads[place]), None)
-        if first is None:
-            return best
-        last = next((place for place in range(first, len(heads)) if heads[place]), len(heads))
-        return max(range(first, last), key=totals.__getitem__)
-
-    def shown(self, text: str, place: int) -> tuple[str, int, int]:
-        """Return a part as it is cited, and its characters: of a row of a table its cells with their columns' names."""
-        part = begin, end = self.units[place]
-        header = self._headed.headers.get(place)
-        if header is None:
-            return text[begin:end], begin, end
-        row = self._headed.rows[place]
-        if row[1] - row[0] <= LONGEST_CHARS:
-            part = row
-        return named_cells(text, self.units[header], row, part) or text[begin:end], *part
-
-    def views_of_parts(self, spans: Ints) -> list[int]:
-        """Return the number of the view that stands for most of each part; -1 where none does.
-
-        spans: (k, 2) int64.
-        """
-        key, viewed = spans.tobytes(), self._viewed
-        if viewed is None or viewed[0] != key:
-            starts, ends = np.array(self.units).T
-            shared = np.minimum(ends[:, None], spans[:, 1]) - np.maximum(starts[:, None], spans[:, 0])
-            shared[:, spans[:, 0] < 0] = 0
-            self._viewed = viewed = key, np.where(shared.max(axis=1) > 0, shared.argmax(axis=1), -1).tolist()
-        return viewed[1]
+def totals_of(features: Mapping[str, Sequence[float]], count: int) -> list[float]:
+    """Return the score of each of so many parts: the weighted sum of its features."""
+    totals = [0.0] * count
+    for name, values in features.items():
+        weight = _WEIGHT[name]
+        totals = [total + weight * value for total, value in zip(totals, values, strict=True)]
+    return totals
 
 
-@lru_cache(256)
-def _kept(text: str, title: str) -> PartedText:
-    return PartedText(text, title)
-
-
-def parted_text(text: str, title: str) -> PartedText:
-    """Return what is known of a text; that of short texts is kept for the next question that finds them."""
-    return (_kept if len(text) <= _KEPT_CHARS else PartedText)(text, title)
-
-
-def _counts(places: Iterable[frozenset[int]], count: int) -> list[int]:
-    """Return for each of so many parts how many of the sets have it."""
-    counts = [0] * count
-    for each in places:
-        for place in each:
-            counts[place] += 1
-    return counts
+def cited_part(parted: PartedText, text: str, place: int, features: Mapping[str, Sequence[float]]) -> Citation:
+    """Return a part of a text as it is cited, with what made its score."""
+    why = dict.fromkeys(WEIGHTS, 0.0)
+    for name, values in features.items():
+        why[_PART[name]] += _WEIGHT[name] * values[place]
+    return Citation(*parted.shown(text, place), why)
 
 
 def _view_feature(parted: PartedText, views: ScoredViews | None) -> Sequence[float]:
@@ -356,52 +281,7 @@ def _is_number(word: str) -> bool:
 
 
 def _name(words: Sequence[str]) -> float:
-    return min(sum(word[0].isupper() and word.lower() not in _COMMON for word in words), 3) / 3
+    return min(sum(word[0].isupper() and word.lower() not in COMMON for word in words), 3) / 3
 
 
 _CUES = {Sought.DATE: _date, Sought.NUMBER: _number, Sought.NAME: _name}
-
-
-@cache
-def _word_with_marks() -> Any:
-    """Return the pattern of words with marks, which are vowels in Hindi, and what is not seen, such as soft hyphens."""
-    import regex  # few texts need it
-
-    letters = r"[\p{L}\p{N}][\p{L}\p{N}\p{M}\p{Cf}]*"
-    return regex.compile(rf"{letters}(?:['’]{letters})?(?:[.,][0-9]+)*")
-
-
-def _terms_of(text: str) -> tuple[list[str], list[str]]:
-    """Return the words of a text, and the term of each; of scripts searched by pairs of letters both are these."""
-    if text.isascii() or not _SPECIAL.search(text):
-        words = _WORD.findall(text)
-    else:
-        words = [
-            part
-            for word in (_word_with_marks() if _MARKS.search(text) else _WORD).findall(text)
-            for part in (pairs_of(normal_form(word)) if PAIRED.search(word) else [word])
-        ]
-    # All at once, which is quicker than word by word.
-    forms = words if text.isascii() or not words else normal_form("\n".join(words)).split("\n")
-    return words, [_stem(form) for form in forms]
-
-
-@lru_cache(1 << 16)
-def _stem(word: str) -> str:
-    """Return a word in lower case without plural and common English suffixes."""
-    term = word.lower()
-    if term.endswith(("'s", "’s")):
-        term = term[:-2]
-    if len(term) > 3 and term.endswith("s") and not term.endswith(("ss", "us", "is")):
-        if term.endswith("ies") and len(term) > 4:
-            term = term[:-3] + "y"
-        else:
-            term = term[:-2] if term.endswith(("sses", "shes", "ches", "xes")) else term[:-1]
-    for suffix, least in _SUFFIXES:
-        if term.endswith(suffix) and len(term) - len(suffix) >= least:
-            term = term[: -len(suffix)]
-            return term[:-1] if len(term) > 3 and term[-1] == term[-2] and term[-1] not in "sl" else term
-    return term
-
-
-_COMMON_TERMS = frozenset(_stem(word) for word in _COMMON)

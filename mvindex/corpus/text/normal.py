@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from unicodedata import normalize
+from itertools import chain, groupby
+from typing import Literal
+from unicodedata import category, combining, normalize
 
 # Unicode's Default_Ignorable_Code_Point: soft hyphen, joiners, marks of direction, variation selectors, fillers.
 _IGNORABLE = re.compile(
@@ -43,8 +45,13 @@ _UNSET: dict[int, str | None] = {0x00AD: None, 0x2060: None, 0xFEFF: None, **dic
 # Thai, Lao, Burmese and Khmer separate words by it.
 _NO_SPACE = re.compile("\u200b(?![\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff])")
 _OTHERS = re.compile(f"[{_PLAIN}]?[^{_PLAIN}]+")
-_PLAIN_CHAR = re.compile(f"[{_PLAIN}]")
-_PIECE_CHARS = 1 << 16
+# More in a row of what may be marks than a text in Unicode's Stream-Safe Text Format (UAX 15) has. Marks are among
+# the characters that are no letters, and the half-width voice marks of Katakana become such.
+_LONG_RUN = re.compile("(?:\\W|[\uff9e\uff9f]){31,}")
+# Of so many characters the square is small.
+_FEW_CHARS = 64
+_PIECE_CHARS = 1 << 13
+_KEPT_CHARS = 64
 
 
 def unset(text: str) -> str:
@@ -65,21 +72,47 @@ def _pieces(text: str) -> Iterator[str]:
     """Yield the text in pieces whose forms together are that of the text: one substitution lets no other thread run."""
     begin = 0
     while len(text) - begin > _PIECE_CHARS:
-        found = _PLAIN_CHAR.search(text, begin + _PIECE_CHARS)
-        if found is None:
-            break
-        yield text[begin : found.start()]
-        begin = found.start()
+        end = next((at for at in range(begin + _PIECE_CHARS, len(text)) if _is_apart(text[at])), len(text))
+        yield text[begin:end]
+        begin = end
     yield text[begin:]
 
 
+def _is_apart(char: str) -> bool:
+    """Return whether a character has a normal form of its own after any other: no mark, nor the rest of a syllable."""
+    first = normalize("NFKD", char)[0]
+    return category(first)[0] not in "MC" and not "\u1160" <= first <= "\u11ff"
+
+
 def _normalise_match(part: re.Match[str]) -> str:
-    return normalise(part[0])
+    # Long ones are hardly met again, and would take the memory.
+    return (normalise if len(part[0]) <= _KEPT_CHARS else normalise.__wrapped__)(part[0])
 
 
 @lru_cache(1 << 14)
 def normalise(text: str) -> str:
     """Return what normal_form() does, in lower case, of a text that need not be read letter by letter."""
-    seen = _IGNORABLE.sub("", normalize("NFKD", _SIGN.sub(r" \g<0> ", text)))
-    folded = _DROPPED.sub("", normalize("NFKD", seen.casefold()))
-    return normalize("NFC", _LOOSE.sub("", normalize("NFC", folded)))
+    form_of = normalize if len(text) <= _FEW_CHARS else _normalised
+    seen = _IGNORABLE.sub("", form_of("NFKD", _SIGN.sub(r" \g<0> ", text)))
+    folded = _DROPPED.sub("", form_of("NFKD", seen.casefold()))
+    return form_of("NFC", _LOOSE.sub("", form_of("NFC", folded)))
+
+
+def _normalised(form: Literal["NFC", "NFKD"], text: str) -> str:
+    """Return what normalize() does, in time that does not grow with the square of the marks in a row.
+
+    normalize() sorts marks by insertion, and only reads those that are in order.
+    """
+    parts: Literal["NFD", "NFKD"] = "NFD" if form == "NFC" else "NFKD"
+    return normalize(form, _LONG_RUN.sub(lambda run: _in_order(run[0], parts), text))
+
+
+def _in_order(run: str, form: Literal["NFD", "NFKD"]) -> str:
+    """Return what is to be normalised decomposed, marks in a row sorted by combining class, equal ones as they were."""
+    decomposed = {char: normalize(form, char) for char in set(run)}
+    if not any(map(combining, "".join(decomposed.values()))):
+        return run
+    groups = groupby("".join(map(decomposed.__getitem__, run)), lambda char: combining(char) > 0)
+    return "".join(
+        chain.from_iterable(sorted(chars, key=combining) if are_marks else chars for are_marks, chars in groups)
+    )

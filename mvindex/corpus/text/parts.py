@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from enum import Enum
 
-from mvindex.corpus.text.snippets import SPLITTER_VERSION, split_sentences
-from mvindex.corpus.text.units import ends_line
+from mvindex.corpus.text.snippets import SPLITTER_VERSION, split_sentences, without_whitespace
+from mvindex.corpus.text.units import ends_line, lines_beside
 from mvindex.errors import ConfigError
 from mvindex.records import Span
 
@@ -20,6 +21,7 @@ LONGEST_ITEM_CHARS = 40
 # Tried at the first character of whitespace only: at each, long whitespace would take its square.
 _LINE_BREAK = re.compile(r"(?<!\s)\s*\n\s*")
 _SEPARATOR = re.compile(r"[,;]\s+|[、，；]\s*")
+_LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 _LAST_AND = re.compile(r"\s(?=(?:and|or|&)\s)")
 # Where a long part may be cut, the best first: lines, clauses, enumerations, words.
 _CUTS = tuple(
@@ -58,24 +60,23 @@ def split_parts(text: str) -> list[Span]:
     """
     parts: list[Span] = []
     for begin, end in split_sentences(text):
-        borders = [begin, *_line_starts(text, begin, end), end]
-        for first, last in zip(borders, borders[1:], strict=False):
-            for part in _split_line(text, *_strip(text, first, last)):
-                _append(text, parts, part)
+        for first, last in _lines(text, begin, end):
+            if last - first < LEAST_ITEMS:
+                _append(text, parts, (first, last))
+                continue
+            for item in _items(text, first, last) or [(first, last)]:
+                for part in _halves(text, *item):
+                    _append(text, parts, part)
     return parts
 
 
-def _line_starts(text: str, begin: int, end: int) -> Iterator[int]:
-    """Yield where a line of a list, table or other short lines begins."""
-    for gap in _LINE_BREAK.finditer(text, begin, end):
-        if ends_line(text, gap):
-            yield gap.end()
-
-
-def _split_line(text: str, begin: int, end: int) -> Iterator[Span]:
-    """Yield the items of a list, or the halves of what is long."""
-    for first, last in _items(text, begin, end) or [(begin, end)]:
-        yield from _halves(text, first, last)
+def _lines(text: str, begin: int, end: int) -> list[Span]:
+    """Return the lines of a list, of a table or otherwise short ones in a sentence, or the whole of it."""
+    if text.find("\n", begin, end) < 0:
+        return [(begin, end)]
+    gaps = _LINE_BREAK.finditer(text, begin, end)
+    borders = [begin, *(gap.end() for gap in gaps if ends_line(gap[0], *lines_beside(text, gap))), end]
+    return [_strip(text, first, last) for first, last in itertools.pairwise(borders)]
 
 
 def _items(text: str, begin: int, end: int) -> list[Span]:
@@ -113,17 +114,14 @@ def _middle_cut(text: str, begin: int, end: int) -> int:
 def _append(text: str, parts: list[Span], part: Span) -> None:
     """Append a part; one without letter or digit joins the part before it."""
     begin, end = part
-    if parts and not any(char.isalnum() for char in text[begin:end]):
+    if parts and not _LETTER_OR_DIGIT.search(text, begin, end):
         parts[-1] = (parts[-1][0], end)
     elif end > begin:
         parts.append(part)
 
 
 def _strip(text: str, begin: int, end: int) -> Span:
-    part = text[begin:end]
-    bare = part.strip()
-    first = begin + len(part) - len(part.lstrip())
-    return first, first + len(bare)
+    return without_whitespace(begin, text[begin:end])
 
 
 def parse_splitter(name: object) -> Splitter:

@@ -14,6 +14,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator
 
+from mvindex.corpus.text.blocks import Kind, Stretch, stretches
 from mvindex.records import Span
 
 # A longer part is cut into windows of at most so many characters.
@@ -28,11 +29,13 @@ _NAMED_CELL = re.compile(r"(?=\S)(?:[^:;()\n]|\([^()\n]{0,40}\)){1,80}: ")
 # or of whitespace is tried at its first character only: at each of its characters, a long one would take its square.
 # One class stands before all branches, so that what it does not hold is passed over ten times as fast.
 _CLOSING = r"[\"'”’)\]]*(?:\[[^\]\n]{1,30}\])*"
+# A sentence begins with a capital, digit or uncased letter, or with code and its role.
+_OPENING = r"(?:[\"'“‘(\[*]*[^\s\Wa-z_]|(?::[a-z:]{1,20})?`)"
 _END = re.compile(
     r"[.!?。！？\s](?:"
     r"(?<=[\s])(?:(?<!\s.)(?:(?<=\n)|\s*\n)\s*|(?P<gap>\s{6,}(?=\s)))"
     r"|(?<=[.!?])(?:"
-    rf"(?<![.!?].)(?P<more>[.!?]*){_CLOSING}(?=\s+[\"'“‘(\[]*[^\s\Wa-z_])"  # before a capital, digit or uncased letter
+    rf"(?<![.!?].)(?P<more>[.!?]*){_CLOSING}(?=\s+{_OPENING})"
     r"|[\"'”’)]*(?:\[[^\]\n]{1,30}\])+(?=\s|[A-Z])"  # a note stands for the space
     r"|(?P<marks>[.!?]*(?=[.!?])|))"
     r"|(?<=[。！？])[。！？]*[」』”’）]*)",
@@ -40,28 +43,116 @@ _END = re.compile(
 )
 # What ends nothing, of a run all but the last: a match, so that the search is beyond it, and other threads have a turn.
 _NO_END = ("gap", "marks")
+_LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 _VISIBLE = re.compile(r"\S")
-_MARKED_LINE = re.compile(r"(?:[-*•–|]|\(?\d{1,3}[.)]|\(?[a-z][.)])\s")
+_MARKED_LINE = re.compile(r"(?:[-*+•–|]|\(?(?:\d{1,3}|[a-z]|#)[.)])\s")
+# Stored views were split by these: another pattern would need another version of the splitter.
+_MARKED_VIEW = re.compile(r"(?:[-*•–|]|\(?\d{1,3}[.)]|\(?[a-z][.)])\s")
 # A shorter line was not wrapped: it ends by itself.
 _WRAPPED_CHARS = 50
+# A line whose next word would not have fitted into so many characters was wrapped, however short it is.
+_WIDTH = 72
+# What a sentence goes on with rather than begins: a link, code, a role, a bracket.
+_BEGINS_WHOLE = re.compile(r"(?::[a-z:]{1,20})?`{1,2}[^`\s]|\[[^\]\n]{0,200}\](?:[(\[]|$)|\(")
+_GOES_ON = (",", " and", " or")
+_ENDS_SENTENCE = (".", "!", "?", ":", ";", "。", "！", "？")
+_CODE_SPAN = re.compile(r"(?<!`)(`{1,3})(?!`)[^`\n]+\1")
+# Two columns of a table without rules: what stands between them is no space behind a sentence.
+_COLUMNS = re.compile(r"[^\s.!?:;,] {2,}\S")
+_SUBSTITUTION = re.compile(r"(?<!\S)\|[^\s|](?:[^|\n]*[^\s|])?\|_?(?![|\w])")
+# Code is cut between lines into parts of up to so many characters; the first goes with the sentence before it.
+_LONGEST_CODE_CHARS = 320
+# Shorter code is one piece.
+_WHOLE_CODE_CHARS = 450
 # A longer word is no abbreviation, with the brackets and quotes before it.
 _LONGEST_ABBREVIATION = 64
+# What may stand between a sentence and its code, beside lines that are marks.
+_BETWEEN = " \t\r\n`~:"
+_LONGEST_NUMBER = 3
 _MORE_ABBREVIATIONS = ("al", "approx", "e.g", "etc", "fig", "i.e", "no", "pp", "sec", "st", "vol")
 
 
-def split_units(text: str) -> list[Span]:
+def split_units(text: str, lines: Iterable[Stretch] | None = None) -> list[Span]:
     """Return the character ranges of a text's citable parts, in order, without outer whitespace.
 
-    They do not overlap, and together hold every letter and digit.
+    They do not overlap, and together hold every letter and digit. lines: stretches(text), where it is known.
     """
-    units: list[Span] = []
-    for begin, end in _row_parts(text) or _between(0, _borders(text), len(text)):
+    row = _row_parts(text)
+    if row:
+        return [unit for begin, end in row for unit in _bare_parts(text, begin, end)]
+    lines = stretches(text) if lines is None else lines
+    return _joined(text, ((each.kind, unit) for each in lines for unit in _units_of(text, each)))
+
+
+def _units_of(text: str, stretch: Stretch) -> Iterator[Span]:
+    """Yield the parts of lines of one kind: sentences, pieces of code, or a line as a whole."""
+    begin, end = stretch.begin, stretch.end
+    if stretch.kind is Kind.PROSE:
         part = text[begin:end]
-        bare = part.strip()
-        if bare and (bare[0].isalnum() or any(char.isalnum() for char in bare)):
-            first = begin + part.index(bare[0])
-            units += [(first, first + len(bare))] if len(bare) <= LONGEST_CHARS else _windows(text, first, len(bare))
-    return units
+        for first, last in _between(0, _borders(part), len(part)):
+            yield from _bare_parts(text, begin + first, begin + last)
+    elif stretch.kind is Kind.CODE:
+        for first, last in _code_parts(text, begin, end):
+            yield from _bare_parts(text, first, last)
+    else:
+        yield from _bare_parts(text, begin, end)
+
+
+def _bare_parts(text: str, begin: int, end: int) -> Iterator[Span]:
+    """Yield the range without outer whitespace, in windows where it is long; nothing without letter or digit."""
+    part = text[begin:end]
+    bare = part.strip()
+    if _LETTER_OR_DIGIT.search(bare):
+        first = begin + part.index(bare[0])
+        if len(bare) <= LONGEST_CHARS:
+            yield first, first + len(bare)
+        else:
+            yield from _windows(text, first, len(bare))
+
+
+def _code_parts(text: str, begin: int, end: int) -> Iterator[Span]:
+    """Yield code whole, or in pieces of whole lines, which end at blank lines where there are any."""
+    first = blank = begin
+    at = begin if end - begin > _WHOLE_CODE_CHARS else end
+    while at < end:
+        stop = text.find("\n", at, end) + 1 or end
+        if not text[at:stop].strip():
+            blank = stop
+        elif stop - first > _LONGEST_CODE_CHARS and at > first:
+            border = blank if blank > first else at
+            yield first, border
+            first = border
+        at = stop
+    yield first, end
+
+
+def _joined(text: str, units: Iterable[tuple[Kind, Span]]) -> list[Span]:
+    """Return the parts, a name joined with the part below it, and code with the sentence before it.
+
+    Marks between them are part of what is joined. Nothing is joined to more than LONGEST_CHARS.
+    """
+    joined: list[Span] = []
+    # Where the part that code may join is, and whether what follows joins it whatever it is; -1 for none.
+    opener, is_name, reach = -1, False, 0
+    for kind, (begin, end) in units:
+        if opener >= 0 and text[reach:begin].strip(_BETWEEN):
+            opener = -1
+        reach = end
+        fits = opener >= 0 and end - joined[opener][0] <= LONGEST_CHARS
+        if kind is Kind.MARK:
+            joined.append((begin, end))
+            continue
+        if fits and (kind is Kind.CODE or is_name) and kind is not Kind.HEADING:
+            first = joined[opener][0]
+            del joined[opener:]
+            joined.append((first, end))
+            is_name = kind is Kind.NAME
+            opener = -1 if kind is Kind.CODE else len(joined) - 1
+        else:
+            joined.append((begin, end))
+            is_name = kind is Kind.NAME
+            opener = len(joined) - 1 if kind in (Kind.NAME, Kind.PROSE) else -1
+    return joined
 
 
 def _between(begin: int, borders: Iterable[int], end: int) -> list[Span]:
@@ -104,38 +195,67 @@ def _borders(text: str) -> Iterator[int]:
         if end.lastgroup in _NO_END:
             continue
         if end[0].isspace():
-            if ends_line(text, end) or _is_in_table(text, end):
+            line, after = lines_beside(text, end)
+            is_end = _ends_clearly(end[0], line, after) or _is_in_table(line, after)
+            if is_end or (_is_short(line, after) and not _was_wrapped(end[0], line, after)):
                 yield end.end()
         elif end["more"] != "" or end[0][0] != "." or not _is_abbreviation(text, end.start()):
             yield end.end()
 
 
 def _is_abbreviation(text: str, dot: int) -> bool:
-    """Return whether the word before a full stop is an abbreviation or an initial."""
+    """Return whether the word before a full stop is an abbreviation, an initial or the number of a list's item."""
     least = max(0, dot - _LONGEST_ABBREVIATION)
-    begin = max(text.rfind(" ", least, dot), text.rfind("\n", least, dot), least - 1) + 1
+    line = text.rfind("\n", least, dot) + 1 or least
+    begin = max(text.rfind(" ", line, dot) + 1, line)
     word = text[begin:dot].lstrip("(\"'[“‘").lower()
+    if word.isdigit():
+        return len(word) <= _LONGEST_NUMBER and not text[line:begin].strip() and (line > least or not least)
     return word in _abbreviations() or (len(word) == 1 and word.isalpha())
 
 
-def ends_line(text: str, gap: re.Match[str]) -> bool:
-    """Return whether a line break ends a part, rather than wraps it."""
-    line, after = _lines_beside(text, gap)
-    if gap[0].count("\n") > 1 or "\t" in line or "\t" in after or _MARKED_LINE.match(after):
-        return True
+def ends_line(gap: str, line: str, after: str) -> bool:
+    """Return whether a line break, with the whitespace around it, ends a part rather than wraps it, for views."""
+    return _ends_clearly(gap, line, after, _MARKED_VIEW) or _is_short(line, after)
+
+
+def _ends_clearly(gap: str, line: str, after: str, marked: re.Pattern[str] = _MARKED_LINE) -> bool:
+    return gap.count("\n") > 1 or "\t" in line or "\t" in after or marked.match(after) is not None
+
+
+def _is_short(line: str, after: str) -> bool:
     return len(line) < _WRAPPED_CHARS and not after[:1].islower()
 
 
-def _is_in_table(text: str, gap: re.Match[str]) -> bool:
-    """Return whether a line break is between two rows of a table, or below the last."""
-    return "|" in _lines_beside(text, gap)[0]
+def _was_wrapped(gap: str, line: str, after: str) -> bool:
+    """Return whether a line ended since its next word was too long for it, or is a term with its definition below."""
+    bare = line.lstrip()
+    indent = len(gap) - gap.rindex("\n") - 1
+    if bare and indent > len(line) - len(bare) + 1 and not _MARKED_LINE.match(bare):
+        return True
+    if _BEGINS_WHOLE.match(after):
+        # Lines that begin so, one below the other, are a list.
+        return bare.endswith(_GOES_ON) or not (bare.endswith(_ENDS_SENTENCE) or _BEGINS_WHOLE.match(bare))
+    if len(line) + len(after) < _WIDTH:
+        return False
+    word = after.split(maxsplit=1)[0] if after else ""
+    return len(line) + 1 + len(word) > _WIDTH
 
 
-def _lines_beside(text: str, gap: re.Match[str]) -> tuple[str, str]:
+def _is_in_table(line: str, after: str) -> bool:
+    """Return whether a line break is between two rows of a table, below the last, or beside the rule of one."""
+    if "|" in line and "|" in _SUBSTITUTION.sub("", _CODE_SPAN.sub("", line)):
+        return True
+    if "  " in after and _COLUMNS.search(after) and _COLUMNS.search(line):
+        return True
+    return any(" " in each.strip() and not each.strip("= ") for each in (line, after) if " " in each)
+
+
+def lines_beside(text: str, gap: re.Match[str]) -> tuple[str, str]:
     """Return the lines before and after a line break."""
-    last, stop = gap.end(), text.find("\n", gap.end())
-    line = text[text.rfind("\n", 0, gap.start()) + 1 : gap.start()]
-    return line, text[last : len(text) if stop < 0 else stop]
+    first, last = gap.span()
+    stop = text.find("\n", last)
+    return text[text.rfind("\n", 0, first) + 1 : first], text[last : len(text) if stop < 0 else stop]
 
 
 def _windows(text: str, begin: int, length: int) -> Iterator[Span]:

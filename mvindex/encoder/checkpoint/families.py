@@ -1,7 +1,7 @@
 """The table of encoder families: how a document becomes views, and what a family needs.
 
 To add a family, write a function (TokenizedText, Frame) -> Arrangement (mvindex.encoder.families.windows) in a file of
-its own, and add a Family to BUILT_IN here: the command line, the trainer and the tests take it from there. Another
+`families/`, and add a Family to BUILT_IN here: the command line, the trainer and the tests take it from there. Another
 package registers its Family by an entry point of the group `mvindex.encoder_families`, whose name is the family's.
 """
 

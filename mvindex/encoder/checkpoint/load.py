@@ -15,6 +15,7 @@ from mvindex.encoder.checkpoint.adapter import merge_adapter
 from mvindex.encoder.checkpoint.dense import load_head
 from mvindex.encoder.checkpoint.families import POLY
 from mvindex.encoder.checkpoint.growth import check_normalizer, check_tokenizer_file
+from mvindex.encoder.checkpoint.hub import PACKAGED, check_packaged_weights
 from mvindex.encoder.checkpoint.reader import ENCODER_HALVES, QUERY_FOLDER, VIEW_WEIGHTS, Checkpoint
 from mvindex.encoder.checkpoint.settings import first_line, read_json_object
 from mvindex.encoder.checkpoint.sizes import check_all_used, check_sizes
@@ -33,11 +34,15 @@ QUERY_VIEWER = "[VIE]"
 DOCUMENT_VIEWER = "[VIE_{}]"
 
 
-def check_can_load(extra: str) -> None:
-    """Raise ExtraMissing naming the extra where a needed package is absent, without importing any: they are slow."""
+def check_can_load(checkpoint: Checkpoint) -> None:
+    """Raise ExtraMissing where a package that loads the checkpoint is absent, without importing any: they are slow."""
     for module in ("torch", "transformers", "safetensors"):
         if importlib.util.find_spec(module) is None:
-            raise ExtraMissing(f"encoding texts needs the package {module!r}: {install_command(extra)}")
+            raise ExtraMissing(
+                f"encoding texts by {checkpoint.source!r} needs the package {module!r}: {install_command('train')}"
+            )
+    if PACKAGED in (checkpoint.source, checkpoint.base and checkpoint.base.source):
+        check_packaged_weights()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +100,8 @@ def load_model(folder: Path) -> torch.nn.Module:
     """Return the transformer of a folder of full weights, as in Parts."""
     import torch
 
-    transformers = require("transformers", "encode", "encoding texts")
-    require("safetensors", "encode", "encoding texts")
+    transformers = require("transformers", "train", "encoding texts")
+    require("safetensors", "train", "encoding texts")
     try:
         # What the weights lack, such as an unused pooler, is drawn at random: not from the caller's random numbers.
         with quiet(), torch.random.fork_rng(devices=[]):
@@ -182,7 +187,7 @@ def load_tokenizer(checkpoint: Checkpoint) -> tokenizers.Tokenizer:
 
 def load_wrapped_tokenizer(checkpoint: Checkpoint) -> Any:
     """Return the tokenizer in its transformers wrapper, which can take new tokens and save itself."""
-    transformers = require("transformers", "encode", "encoding texts")
+    transformers = require("transformers", "train", "encoding texts")
     folder = checkpoint.tokenizer_folder
     # Without any of these transformers makes up a vocabulary of five tokens, and every word becomes [UNK].
     if not any((folder / name).is_file() for name in VOCABULARIES):
@@ -223,7 +228,7 @@ def _without_pooler(model: Any) -> Any:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Silence progress bars and warnings of transformers in the block."""
-    transformers = require("transformers", "encode", "encoding texts")
+    transformers = require("transformers", "train", "encoding texts")
     settings = transformers.utils.logging
     verbosity, had_progress_bar = settings.get_verbosity(), settings.is_progress_bar_enabled()
     settings.set_verbosity_error()

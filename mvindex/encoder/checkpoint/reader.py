@@ -191,6 +191,8 @@ def _read_base(folder: Path) -> Checkpoint:
 
 def _hash_weights(folder: Path, found: Source, base: Checkpoint | None, *, has_query: bool) -> dict[str, str]:
     """Return file name -> sha256 of all weights: model or adapter, separate query encoder, and codes."""
+    if not found.has_weights:
+        return {_WEIGHTS: str(found.sha256)}
     files = weight_files(folder) if base is None else [_existing_weights(folder, ADAPTER_WEIGHTS)]
     hashes = {path.name: sha256_of(path) for path in files}
     if found.sha256 is not None and hashes != {_WEIGHTS: found.sha256}:

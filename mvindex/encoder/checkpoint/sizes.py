@@ -29,7 +29,7 @@ def check_sizes(folder: Path) -> None:
     """
     import torch
 
-    transformers = require("transformers", "encode", "encoding texts")
+    transformers = require("transformers", "train", "encoding texts")
     sizes = list(_tensor_sizes(folder))
     for name, count in _whole_numbers(read_json_object(folder / "config.json")):
         if _MODULES.search(name) and count > len(sizes) + _SPARE_MODULES:
@@ -71,7 +71,7 @@ def check_all_used(folder: Path, unused: Iterable[str], *, is_half: bool = False
 
 def _tensor_sizes(folder: Path) -> Iterator[int]:
     """Yield how many numbers each tensor of the weights has."""
-    safetensors = require("safetensors", "encode", "encoding texts")
+    safetensors = require("safetensors", "train", "encoding texts")
     for path in weight_files(folder):
         with safetensors.safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118 - it is no dictionary

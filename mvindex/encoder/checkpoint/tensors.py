@@ -12,7 +12,7 @@ from mvindex.plugins import require
 
 def read_tensors(path: Path) -> dict[str, Any]:
     """Return name -> tensor of a safetensors file; raise CheckpointError where it is none."""
-    reader = require("safetensors.torch", "encode", "encoding texts")
+    reader = require("safetensors.torch", "train", "encoding texts")
     try:
         tensors: dict[str, Any] = reader.load_file(path)
     except Exception as err:  # noqa: BLE001 - a size or kind of number that is wrong raises what torch raises then

@@ -5,8 +5,6 @@ from __future__ import annotations
 import email.utils
 import http.client
 import json
-import logging
-import random
 import socket
 import time
 import urllib.error
@@ -16,15 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from mvindex.errors import EncoderError, EncoderUnavailable
-
-logger = logging.getLogger(__name__)
+from mvindex.retries import Again, Retries
 
 _REPEATED = frozenset((408, 409, 429, 500, 502, 503, 504, 529))
 _LONGEST_MESSAGE = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Retries:
+class Sending:
     """How often and how patiently a request is sent: a wait doubles from first_wait_s to longest_wait_s."""
 
     attempts: int = 6
@@ -43,9 +40,9 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 class JsonClient:
     """Sends JSON to one URL. `key` goes into the header of each request and into nothing else."""
 
-    def __init__(self, url: str, key: str | None, retries: Retries | None = None) -> None:
+    def __init__(self, url: str, key: str | None, sending: Sending | None = None) -> None:
         """Take the URL and the bearer token."""
-        self._url, self._key, self._retries = url, key, retries or Retries()
+        self._url, self._key, self._sending = url, key, sending or Sending()
         self._opener = urllib.request.build_opener(_NoRedirects())
 
     def post(self, body: Mapping[str, Any]) -> Any:
@@ -57,14 +54,12 @@ class JsonClient:
 
         """
         data = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
-        for attempt in range(1, self._retries.attempts + 1):
-            try:
-                return self._send(data)
-            except _Again as err:
-                if attempt == self._retries.attempts or (err.wait_s or 0) > self._retries.longest_wait_s:
-                    raise EncoderUnavailable(f"{err}; gave up after {attempt} attempts") from None
-                self._wait(attempt, err)
-        raise EncoderUnavailable(f"{self._url}: expected at least one attempt, got {self._retries.attempts}")
+        sending = self._sending
+        retries = Retries(Again, tries=sending.attempts, first_s=sending.first_wait_s, longest_s=sending.longest_wait_s)
+        try:
+            return retries.run(lambda: self._send(data))
+        except Again as err:
+            raise EncoderUnavailable(f"{err}; gave up after {retries.tried} attempts") from None
 
     def _send(self, data: bytes) -> Any:
         headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "mvindex"}
@@ -72,15 +67,15 @@ class JsonClient:
             headers["Authorization"] = f"Bearer {self._key}"
         request = urllib.request.Request(self._url, data, headers, method="POST")
         try:
-            with self._opener.open(request, timeout=self._retries.timeout_s) as response:
+            with self._opener.open(request, timeout=self._sending.timeout_s) as response:
                 content = response.read()
         except urllib.error.HTTPError as err:
             raise self._refusal(err) from None
         except (socket.timeout, TimeoutError):  # noqa: UP041 - two classes in Python 3.10's ssl
-            raise _Again(f"{self._url}: expected an answer within {self._retries.timeout_s:g} s, got none") from None
+            raise Again(f"{self._url}: expected an answer within {self._sending.timeout_s:g} s, got none") from None
         except (OSError, http.client.HTTPException) as err:
             reason = getattr(err, "reason", None) or err
-            raise _Again(f"{self._url}: expected an answer, got none: {self._hide(str(reason))}") from None
+            raise Again(f"{self._url}: expected an answer, got none: {self._hide(str(reason))}") from None
         try:
             return json.loads(content)
         except ValueError as err:
@@ -92,7 +87,7 @@ class JsonClient:
             said = self._hide(_message_of(err.read(100_000)))
         text = f"{self._url}: status {err.code}{f': {said}' if said else ''}"
         if err.code in _REPEATED:
-            return _Again(text, _retry_after(err.headers.get("Retry-After")))
+            return Again(text, _retry_after(err.headers.get("Retry-After")))
         if err.code in (401, 403):
             way = "check the key" if self._key else "no key was sent"
             return EncoderUnavailable(
@@ -102,23 +97,8 @@ class JsonClient:
             return EncoderUnavailable(f"{text}; a redirect is not followed, since it would carry the key along")
         return EncoderUnavailable(text) if err.code == 404 else EncoderError(text)
 
-    def _wait(self, attempt: int, err: _Again) -> None:
-        doubled = min(self._retries.first_wait_s * 2 ** (attempt - 1), self._retries.longest_wait_s)
-        # Spread, so that clients that failed together do not return together.
-        wait_s = err.wait_s if err.wait_s is not None else doubled * random.uniform(0.5, 1.0)  # noqa: S311, NPY002 - no secret and no result depends on it
-        logger.info("%s; again in %.1f s", err, wait_s)
-        time.sleep(wait_s)
-
     def _hide(self, text: str) -> str:
         return text.replace(self._key, "***") if self._key else text
-
-
-class _Again(Exception):
-    """A failure after which the request may be sent again, after wait_s where the server says so."""
-
-    def __init__(self, message: str, wait_s: float | None = None) -> None:
-        super().__init__(message)
-        self.wait_s = wait_s
 
 
 def _message_of(content: bytes) -> str:

@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 import numpy as np
 
 from mvindex.encoder.embedding.function import MAX_CHARS
-from mvindex.encoder.embedding.http import JsonClient, Retries
+from mvindex.encoder.embedding.http import JsonClient, Sending
 from mvindex.errors import ConfigError, EncoderError
 from mvindex.records import Floats
 
@@ -33,7 +33,7 @@ class OpenAIEmbedder:
     embeds_alike = True
     max_chars = MAX_CHARS
 
-    def __init__(self, source: str, retries: Retries | None = None) -> None:
+    def __init__(self, source: str, sending: Sending | None = None) -> None:
         """Take "openai:URL#model".
 
         Raises:
@@ -44,7 +44,7 @@ class OpenAIEmbedder:
         self.source = f"{PREFIX}{url.geturl()}#{self._model}"
         self.identity = f"{PREFIX}{url.hostname}#{self._model}"
         self._endpoint = f"{url.geturl()}/embeddings"
-        self._client = JsonClient(self._endpoint, _key_for(url), retries)
+        self._client = JsonClient(self._endpoint, _key_for(url), sending)
 
     def embed_documents(self, texts: list[str]) -> Floats:
         """Return the endpoint's vectors, in the order of the texts."""

@@ -82,7 +82,7 @@ def _name_of(model: Any) -> str:
 
 def _hash_of(model: Any) -> str:
     """Return a hash of what changes a vector: a sample of all weights (as bfloat16), prompts, length and modules."""
-    torch = require("torch", "encode", "SentenceTransformer")
+    torch = require("torch", "train", "SentenceTransformer")
     digest = xxhash.xxh3_128()
     facts = (sorted(model.prompts.items()), model.max_seq_length, model.truncate_dim, [type(m).__name__ for m in model])
     digest.update(repr(facts).encode())

@@ -20,7 +20,7 @@ from mvindex.io.sync.digest import Digest
 from mvindex.io.sync.options import SyncOptions
 
 # A file may change again within the resolution of its times (2 s on FAT): only an older state is remembered.
-_SETTLED_NS = 2_000_000_000
+SETTLED_NS = 2_000_000_000
 _PARSERS = ("mvindex", "pypdfium2", "markitdown", "charset-normalizer")
 
 
@@ -40,7 +40,7 @@ class FileCache:
                 options.max_file_bytes,
                 options.max_document_chars,
                 SPLIT_VERSION,
-                _versions(),
+                reader_versions(),
             ]
         )
         self._path = _folder() / f"{xxhash.xxh3_128_hexdigest(key.encode())}.jsonl"
@@ -50,19 +50,19 @@ class FileCache:
     def find(self, file: FolderFile) -> Digest | None:
         """Return the digest of a file; None where it is not known, or the file may have changed."""
         known = self._known.get(file.file)
-        if known is None or known[0] != _state(file):
+        if known is None or known[0] != state_of(file):
             return None
         self._kept[file.file] = known
         return known[1]
 
     def remember(self, file: FolderFile, state: list[int], read_at_ns: int, digest: Digest) -> None:
         """Remember the digest of a file whose state was `state` before it was read, at read_at_ns."""
-        if max(state[1:3]) + _SETTLED_NS < read_at_ns and state == _state(file):
+        if max(state[1:3]) + SETTLED_NS < read_at_ns and state == state_of(file):
             self._kept[file.file] = (state, digest)
 
     def state(self, file: FolderFile) -> tuple[list[int], int]:
         """Return the state of a file, to be taken before it is read, and the time now."""
-        return _state(file), time.time_ns()
+        return state_of(file), time.time_ns()
 
     def save(self) -> None:
         """Write what was found and remembered in this run; without a place to write it is left out."""
@@ -85,7 +85,7 @@ def _folder() -> Path:
         return Path(os.devnull)
 
 
-def _state(file: FolderFile) -> list[int]:
+def state_of(file: FolderFile) -> list[int]:
     """Return size, times and inode of a file; zeros where it is gone."""
     try:
         status = os.stat(file.path)
@@ -105,7 +105,8 @@ def _load(path: Path) -> dict[str, tuple[list[int], Digest]]:
         return {}
 
 
-def _versions() -> list[str]:
+def reader_versions() -> list[str]:
+    """Return the versions of the packages that read files; "" where one is missing."""
     found = []
     for package in _PARSERS:
         try:

@@ -56,7 +56,7 @@ class PlanRequest:
     machine: Machine
     scan: str
     top_k: int = 10
-    target_recall: float = 0.97
+    target_recall: float = 0.98
 
     def __post_init__(self) -> None:
         views, dim, documents = self.collection.views, self.collection.dim, self.collection.documents

@@ -1,6 +1,6 @@
 """Tuning by measurement: search parameters of an engine, and the fusion of hybrid search."""
 
-from mvindex.search.tuning.fusion import FusionPoint, FusionReport, checked_judgements, tune_fusion
+from mvindex.search.tuning.fusion import FusionPoint, FusionReport, checked_judgements, measure_fusion, tune_fusion
 from mvindex.search.tuning.search_params import (
     TuneGoal,
     TunePoint,
@@ -23,6 +23,7 @@ __all__ = [
     "check_time_limit",
     "checked_target",
     "choose",
+    "measure_fusion",
     "tune_fusion",
     "tune_search",
 ]

@@ -10,9 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from mvindex.errors import ConfigError
-from mvindex.records import Doubles, Ints
-from mvindex.search.fusion import Fusion, Method, fuse
-from mvindex.search.hybrid import JudgedQuestion
+from mvindex.records import Doubles, Ints, ProgressCallback
+from mvindex.search.fusion import Fusion, Method
+from mvindex.search.hybrid import JudgedQuestion, fuse
+from mvindex.search.plan import Plan
+from mvindex.search.request import Queries
 
 # Fewer questions say nothing about which of some hundred settings is the best.
 _LEAST = 20
@@ -134,6 +136,27 @@ def tune_fusion(
         error=float(gains.std(ddof=1) / len(gains) ** 0.5),
         chosen=points[order[0]] if gain > 0 else None,
     )
+
+
+def measure_fusion(
+    judged: Callable[..., Iterable[Sequence[JudgedQuestion]]],
+    questions: Queries,
+    relevant: Sequence[Mapping[str, float]],
+    plan: Plan,
+    on_progress: ProgressCallback,
+) -> FusionReport:
+    """Measure fusions on judged questions of an index; see IndexAdmin.tune_fusion().
+
+    judged: LocalSearch.judged(), or that of another engine.
+    """
+    checked_judgements(questions.texts or (), relevant)
+
+    def counted(fusions: Sequence[Fusion]) -> Iterable[Sequence[JudgedQuestion]]:
+        for number, each in enumerate(judged(questions, relevant, plan, fusions), start=1):
+            yield each
+            on_progress("measuring", number, len(questions))
+
+    return tune_fusion(counted, plan.top_k, plan.fusion)
 
 
 class _Lists(NamedTuple):

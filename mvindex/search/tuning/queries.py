@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mvindex.records import Floats
-from mvindex.search import Part
+from mvindex.search.parts import Parts
 from mvindex.store.snapshot import Snapshot
 
 # The number of queries that are measured at most.
@@ -15,10 +15,10 @@ _MAX_QUERIES = 256
 _SEED = 7
 
 
-def sample_queries(parts: Sequence[Part], queries: Floats | None) -> Floats:
+def sample_queries(parts: Parts, queries: Floats | None) -> Floats:
     """Return up to 256 of the queries, (q, d) float32, at random; of the parts' views for None."""
     if queries is None:
-        queries = sample_own_views([part.snapshot for part in parts], _MAX_QUERIES)
+        queries = sample_own_views([part.snapshot for part in parts.all], _MAX_QUERIES)
     return sample_rows(queries, _MAX_QUERIES)
 
 

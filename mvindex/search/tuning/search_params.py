@@ -13,8 +13,10 @@ from mvindex.engines.protocol import Search
 from mvindex.errors import ConfigError
 from mvindex.kernels import expect_work
 from mvindex.records import Bools, Floats, ProgressCallback, no_progress
-from mvindex.search import Part, Ranking, search_parts
+from mvindex.search.parts import Part, Parts
+from mvindex.search.ranking import Ranking
 from mvindex.search.tuning.queries import sample_queries
+from mvindex.search.views import rank_views
 
 # Queries that are timed one at a time, after all were searched in a batch, and the seconds after which no more are.
 _TIMED_QUERIES, _TIMED_S = 32, 10.0
@@ -84,26 +86,27 @@ class Tuning:
     The engines of several parts are one here: they are of the same kind, and searched with the same settings.
     """
 
-    def __init__(self, parts: Sequence[Part], queries: Floats) -> None:
+    def __init__(self, parts: Parts, queries: Floats) -> None:
         """Find the exact answers. parts: scan and ranking of each; queries: (q, d) float32, else ConfigError."""
-        rankings = [part.engines.ranking for part in parts if part.engines.ranking is not None]
+        rankings = [part.engines.ranking for part in parts.all if part.engines.ranking is not None]
         self._choices = list(rankings[0].choices()) if rankings else []
         if rankings and "top_k" in rankings[0].search_settings:
             # The engine scales its settings from the top_k that they were measured for.
-            self._choices = [{**search, "top_k": parts[0].request.top_k} for search in self._choices]
+            [top_k, *_] = [part.request.top_k for part in parts.all]
+            self._choices = [{**search, "top_k": top_k} for search in self._choices]
         if not self._choices:
             raise ConfigError("nothing to tune: build an approximate kind first (graph, hnsw, or one of ivf-*)")
         if not len(queries):
             raise ConfigError("tuning needs a query at least")
         self._parts, self._queries = parts, queries
-        exact = [part._replace(engines=replace(part.engines, ranking=None)) for part in parts]
+        exact = Parts([part._replace(engines=replace(part.engines, ranking=None)) for part in parts.all])
         self._exact, self.exact_ms_batch = self._batch(exact)
         is_long = self.exact_ms_batch * len(queries) > 1000 * _TIMED_S
         self.exact_ms = None if is_long else self._single_ms(exact)
 
     def measured(self, search: Search) -> TunePoint:
         """Measure these search parameters."""
-        parts = [_with_search(part, search) for part in self._parts]
+        parts = Parts([_with_search(part, search) for part in self._parts.all])
         found, ms_batch = self._batch(parts)
         shares = np.array([_share(one, other) for one, other in zip(found, self._exact, strict=True)])
         spread = float(shares.std(ddof=1)) / np.sqrt(len(shares)) if len(shares) > 1 else 0.0
@@ -146,20 +149,20 @@ class Tuning:
             return _SLOWER
         return None
 
-    def _batch(self, parts: Sequence[Part]) -> tuple[list[Ranking], float]:
+    def _batch(self, parts: Parts) -> tuple[list[Ranking], float]:
         """Return the rankings of all queries at once, and milliseconds a query."""
         started = time.perf_counter()
-        found = search_parts(parts, self._queries)
+        found = rank_views(parts, self._queries)
         return found, 1000 * (time.perf_counter() - started) / len(self._queries)
 
-    def _single_ms(self, parts: Sequence[Part]) -> float:
+    def _single_ms(self, parts: Parts) -> float:
         """Return the median milliseconds of single queries, of fewer where each takes long."""
         seconds: list[float] = []
         for query in self._queries[:_TIMED_QUERIES]:
             if sum(seconds) > _TIMED_S:
                 break
             started = time.perf_counter()
-            search_parts(parts, query[None])
+            rank_views(parts, query[None])
             seconds.append(time.perf_counter() - started)
         return 1000 * float(np.median(seconds))
 
@@ -172,9 +175,7 @@ def _with_search(part: Part, search: Search) -> Part:
     )
 
 
-def tune_search(
-    parts: Sequence[Part], queries: Floats | None, goal: TuneGoal, on_progress: ProgressCallback
-) -> TuneReport:
+def tune_search(parts: Parts, queries: Floats | None, goal: TuneGoal, on_progress: ProgressCallback) -> TuneReport:
     """Measure the parts' engine; nothing is changed. queries: (q, d) float32; None samples views of the index.
 
     ConfigError when there is nothing to tune.
@@ -185,7 +186,7 @@ def tune_search(
     tuning = Tuning(parts, sample)
     points, unmeasured = tuning.run(goal, on_progress)
     return TuneReport(
-        kind=next(part.snapshot.settings["engine"]["kind"] for part in parts if part.engines.ranking),
+        kind=next(part.snapshot.settings["engine"]["kind"] for part in parts.all if part.engines.ranking),
         top_k=goal.top_k,
         target_recall=goal.recall,
         queries=len(sample),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from secrets import randbits
 from typing import Any
 
@@ -19,6 +19,7 @@ _SEED = np.uint64(randbits(64))
 _FIRST_CHUNKS = 1 << 12
 # A counter that knows more is not used again: some 80 MB.
 _MOST_CHUNKS, _MOST_WORDS = 1 << 19, 1 << 22
+_STEP = 1 << 16
 
 
 class ChunkCounter:
@@ -86,7 +87,11 @@ class ChunkCounter:
         self._term_ends[begin + 1 : self._num_chunks + 1] = ends
         first, end = self._term_ends[[begin, self._num_chunks]].tolist()
         self._terms = _longer(self._terms, end)
-        self._terms[first:end] = np.fromiter(chain.from_iterable(terms), dtype=np.uint64, count=end - first)
+        flat = chain.from_iterable(terms)
+        # In steps, between which other threads run: one chunk may be a megabyte.
+        for at in range(first, end, _STEP):
+            size = min(_STEP, end - at)
+            self._terms[at : at + size] = np.fromiter(islice(flat, size), dtype=np.uint64, count=size)
         self._numbers = np.full(len(self._terms), -1, dtype=np.int32)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import pairwise
 from struct import Struct
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ import numpy.typing as npt
 
 from mvindex.errors import DamagedIndex
 from mvindex.records import Bools, Hashes, Ints
-from mvindex.store.lexical.loops import is_loaded
+from mvindex.store.lexical.loops import LOADING
 
 # Terms, postings, bytes of the first two streams of numbers.
 _HEADER = Struct("<IIII")
@@ -42,7 +43,7 @@ class Postings(NamedTuple):
 def encode(postings: Postings, num_blocks: int) -> list[bytes]:
     """Return a segment's blocks, a power of two of them, as PackedBlock reads them."""
     bounds = bounds_of(postings.hashes, num_blocks)
-    return encode_compiled(postings, bounds) if is_loaded() else encode_plainly(postings, bounds)
+    return encode_compiled(postings, bounds) if LOADING.has_loaded else encode_plainly(postings, bounds)
 
 
 def encode_plainly(postings: Postings, bounds: Ints) -> list[bytes]:
@@ -72,7 +73,7 @@ def merge(segments: Sequence[tuple[Sequence[bytes], int]], num_blocks: int) -> l
         DamagedIndex: Where a block is none.
 
     """
-    return merge_compiled(segments, num_blocks) if is_loaded() else merge_plainly(segments, num_blocks)
+    return merge_compiled(segments, num_blocks) if LOADING.has_loaded else merge_plainly(segments, num_blocks)
 
 
 def merge_plainly(segments: Sequence[tuple[Sequence[bytes], int]], num_blocks: int) -> list[bytes]:
@@ -169,16 +170,29 @@ class PackedBlock:
             return np.empty(0, np.int64), np.empty(0, np.uint8)
         end = int(self._ends[place])
         begin = end - int(self._sizes[place])
-        bounds = _bounds(self._codes)
+        bounds = self._code_bounds
         codes = _unpacked(self._codes[bounds[begin] : bounds[end]])
-        num_before = int(np.count_nonzero(self._codes[bounds[:begin]] & 1))
         rows, counts = (codes >> 1) + 1, np.ones(len(codes), np.uint8)
         is_more = codes & 1 == 1
         if is_more.any():
-            bounds = _bounds(self._more)
-            more = self._more[bounds[num_before] : bounds[num_before + int(np.count_nonzero(is_more))]]
+            first = int(self._num_more[begin])
+            bounds = self._more_bounds
+            more = self._more[bounds[first] : bounds[first + int(np.count_nonzero(is_more))]]
             counts = _counts(is_more, _unpacked(more))
         return np.cumsum(rows) - 1, counts
+
+    @cached_property
+    def _code_bounds(self) -> Ints:
+        return _bounds(self._codes)
+
+    @cached_property
+    def _more_bounds(self) -> Ints:
+        return _bounds(self._more)
+
+    @cached_property
+    def _num_more(self) -> Ints:
+        """How many of the postings before each one occur more than once."""
+        return np.append(0, np.cumsum(self._codes[self._code_bounds[:-1]] & 1, dtype=np.int64))
 
     def all(self) -> Postings:
         """Return all postings of the block."""

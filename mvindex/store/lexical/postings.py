@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +55,11 @@ class Segment(NamedTuple):
     def block_of(self, term: int) -> int:
         """Return the number of the block that holds a term's hash."""
         return term * self.num_blocks >> 64
+
+
+# The block of each segment that was read last, with its key.
+LastBlocks: TypeAlias = "dict[Segment, tuple[int, PackedBlock]]"
+_NO_BLOCK = (-1, None)
 
 
 def append_segment(connection: sqlite3.Connection, first_row: int, tokens: Tokens) -> None:
@@ -105,15 +110,23 @@ def _read_blob(connection: sqlite3.Connection, segment: Segment, block: int) -> 
 
 
 def read_blocks(
-    connection: sqlite3.Connection, segments: Sequence[Segment], term: int
+    connection: sqlite3.Connection, segments: Sequence[Segment], term: int, last: LastBlocks
 ) -> Iterator[tuple[Segment, PackedBlock]]:
-    """Yield each segment with the block that holds a term's hash; DamagedIndex as for read_block()."""
-    blocks = [segment.block_of(term) for segment in segments]
-    keys = [segment.first_row * _MAX_BLOCKS + block for segment, block in zip(segments, blocks, strict=True)]
-    query = "SELECT key, postings, checksum FROM lexical_blocks WHERE key IN (SELECT value FROM json_each(?))"
-    found = {key: (blob, checksum) for key, blob, checksum in connection.execute(query, (str(keys),))}
-    for segment, block, key in zip(segments, blocks, keys, strict=True):
-        yield segment, PackedBlock(_checked(segment, block, found.get(key)))
+    """Yield each segment with the block that holds a term's hash; DamagedIndex as for read_block().
+
+    last: what was read of these segments before, in the same transaction; updated. Terms by rising hash read each block
+    once.
+    """
+    blocks = {segment.first_row * _MAX_BLOCKS + segment.block_of(term): segment for segment in segments}
+    missing = [key for key, segment in blocks.items() if last.get(segment, _NO_BLOCK)[0] != key]
+    if missing:
+        query = "SELECT key, postings, checksum FROM lexical_blocks WHERE key IN (SELECT value FROM json_each(?))"
+        found = {key: (blob, checksum) for key, blob, checksum in connection.execute(query, (str(missing),))}
+        for key in missing:
+            blob = _checked(blocks[key], key % _MAX_BLOCKS, found.get(key))
+            last[blocks[key]] = (key, PackedBlock(blob))
+    for segment in blocks.values():
+        yield segment, last[segment][1]
 
 
 def _checked(segment: Segment, block: int, found: tuple[bytes, int] | None) -> bytes:

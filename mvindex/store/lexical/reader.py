@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from mvindex.errors import DamagedIndex, StaleReader, Unsupported
-from mvindex.store import catalog, schema
+from mvindex.errors import DamagedIndex, StaleReader
+from mvindex.store import schema
 from mvindex.store.lexical.cache import Lengths, TermPostings
-from mvindex.store.lexical.postings import Segment, read_block, read_blocks, read_lengths, read_segments
-from mvindex.store.lexical.tokenizer import StoredLexical
+from mvindex.store.lexical.postings import LastBlocks, Segment, read_block, read_blocks, read_lengths, read_segments
 
 if TYPE_CHECKING:
     from mvindex.store.snapshot import Snapshot
@@ -23,6 +23,18 @@ _FEW_DELETED = 1 / 16
 _MOST_COUNTS = 1 << 16
 
 
+class TermMatches(NamedTuple):
+    """The documents of a snapshot that have a term.
+
+    postings: of this snapshot and maybe later ones. size: how many of them are of its rows, live or not. num_live: how
+    many live documents have the term.
+    """
+
+    postings: TermPostings
+    size: int
+    num_live: int
+
+
 class LexicalReader:
     """The lexical index as one snapshot sees it: terms of its live documents, none of later ones.
 
@@ -30,8 +42,8 @@ class LexicalReader:
     later questions, see PostingsCache.
     """
 
-    def __init__(self, connection: sqlite3.Connection, snapshot: Snapshot) -> None:
-        """Open it.
+    def __init__(self, connection: sqlite3.Connection, snapshot: Snapshot, settings: Mapping[str, Any]) -> None:
+        """Open it; settings: the catalog's in the transaction.
 
         Raises:
             Unsupported: There is no lexical index.
@@ -39,19 +51,15 @@ class LexicalReader:
             StoreError: An older mvindex made its terms.
 
         """
-        setting = snapshot.settings.get(schema.LEXICAL_KEY)
-        if setting is None:
-            raise Unsupported(
-                f"{snapshot.directory.parent}: has no lexical index; `mvindex build --lexical unicode` makes one "
-                "(english: terms by their stems)"
-            )
-        if catalog.read_settings(connection).get(schema.LEXICAL_KEY) != setting:
+        self.kind = snapshot.lexical.kind
+        setting = snapshot.settings[schema.LEXICAL_KEY]
+        if settings.get(schema.LEXICAL_KEY) != setting:
             raise StaleReader(f"{snapshot.directory.parent}: its lexical index was rebuilt; refresh() or open it again")
-        stored = StoredLexical.parse(setting)
-        stored.check_version(snapshot.directory.parent)
-        self.kind = stored.kind
+        # Document rows, live or not, and live documents.
+        self.num_rows, self.num_documents = snapshot.num_rows, snapshot.num_documents
         self._connection, self._snapshot = connection, snapshot
-        self.cache = snapshot.source.postings_of(setting)
+        self.cache = snapshot.postings
+        self._last_blocks: LastBlocks = {}
 
     @cached_property
     def _segments(self) -> list[Segment]:
@@ -60,20 +68,10 @@ class LexicalReader:
             raise DamagedIndex(f"{self._snapshot.directory.parent}: its lexical index lacks documents")
         return segments
 
-    @property
+    @cached_property
     def lengths(self) -> Lengths:
         """Number of terms of each document row, (num_rows,): 4 bytes a document, kept with the generation."""
-        return self.cache.lengths_of(self._snapshot.num_rows, self._read_lengths)[: self._snapshot.num_rows]
-
-    @property
-    def num_rows(self) -> int:
-        """Number of document rows, live or not."""
-        return self._snapshot.num_rows
-
-    @property
-    def num_documents(self) -> int:
-        """Number of live documents."""
-        return self._snapshot.num_documents
+        return self.cache.lengths_of(self.num_rows, self._read_lengths)[: self.num_rows]
 
     @property
     def num_terms(self) -> int:
@@ -82,20 +80,19 @@ class LexicalReader:
             self._snapshot.num_terms = int(self.lengths.sum(where=self._snapshot.alive, dtype=np.int64))
         return self._snapshot.num_terms
 
-    def postings(self, term: int) -> TermPostings:
-        """Return the documents that have the term of this hash, live or not, of this snapshot and maybe later ones."""
+    def find(self, term: int) -> TermMatches:
+        """Return the documents that have the term of this hash."""
         found = self.cache.find(term)
-        if found is None or found.end < self._snapshot.num_rows:
+        if found is None or found.end < self.num_rows:
             found = self._read(term, found)
             self.cache.add(term, found)
-        return found
+        size = found.size_in(self.num_rows)
+        are_all_live = not size or self.num_documents == self.num_rows
+        return TermMatches(found, size, size if are_all_live else self._num_live(term, found, size))
 
-    def num_live(self, term: int, postings: TermPostings) -> int:
-        """Return how many live documents have the term."""
+    def _num_live(self, term: int, postings: TermPostings, size: int) -> int:
+        """Return how many of the first `size` documents that have the term are live."""
         snapshot = self._snapshot
-        size = postings.size_in(snapshot.num_rows)
-        if not size or snapshot.num_documents == snapshot.num_rows:
-            return size
         count = snapshot.term_counts.get(term)
         if count is None:
             rows = postings.rows[:size]
@@ -119,7 +116,7 @@ class LexicalReader:
         begin, end = 0 if before is None else before.end, len(self.lengths)
         rows, counts = ([], []) if before is None else ([before.rows], [before.counts])
         segments = [segment for segment in self._segments if begin < segment.end and segment.first_row < end]
-        for segment, block in read_blocks(self._connection, segments, term):
+        for segment, block in read_blocks(self._connection, segments, term, self._last_blocks):
             inside, times = block.find(term)
             own = inside.astype(np.uint32) + np.uint32(segment.first_row)
             # A later commit may have merged what it added with what was there.

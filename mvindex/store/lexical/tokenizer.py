@@ -56,6 +56,8 @@ _TOKENIZERS = {
 TERMS_VERSION = 2
 
 _MOST_CHARS = 1 << 24
+# Texts that are shorter together, such as queries, take no longer without compiled loops.
+_FEW_CHARS = 1 << 14
 # What FTS5 is given at a time: every other ASCII character separates terms, whatever stands beside it.
 _CHUNK = re.compile("[0-9A-Za-z\x80-\U0010ffff]+")
 # Chunks whose terms are remembered, of each kind: some 50 MB; and their longest.
@@ -113,6 +115,18 @@ class StoredLexical(NamedTuple):
             )
 
 
+def required_lexical(setting: str | None, where: object) -> StoredLexical:
+    """Return how terms are stored; Unsupported without a lexical index, StoreError for terms of an older one."""
+    if setting is None:
+        raise Unsupported(
+            f"{where}: has no lexical index; `mvindex build --lexical unicode` makes one (english: terms by their "
+            "stems)"
+        )
+    stored = StoredLexical.parse(setting)
+    stored.check_version(where)
+    return stored
+
+
 def tokenize_in_parts(texts: Sequence[str], lexical: Lexical) -> Iterator[Tokens]:
     """Yield the terms of the texts, in parts of a bounded number of characters."""
     begin = size = 0
@@ -128,7 +142,8 @@ def tokenize_in_parts(texts: Sequence[str], lexical: Lexical) -> Iterator[Tokens
 def tokenize(texts: Sequence[str], lexical: Lexical) -> Tokens:
     """Return the terms of the texts, a term by its 64-bit xxh3; Unsupported where SQLite was built without FTS5."""
     read = list(map(_indexed_form, texts)) if lexical is Lexical.BIGRAMS else texts
-    is_compiled = pays_to_compile(sum(map(len, read)), _load_loops)
+    num_chars = sum(map(len, read))
+    is_compiled = num_chars >= _FEW_CHARS and pays_to_compile(num_chars, _load_loops)
     return tokenize_compiled(read, lexical) if is_compiled else tokenize_plainly(read, lexical)
 
 
@@ -241,18 +256,21 @@ class _Vocabulary:
         self._older: dict[str, tuple[int, ...]] = {}
 
     def terms_of(self, chunks: Sequence[str]) -> list[tuple[int, ...]]:
-        """Return the hashes of each chunk's terms."""
-        recent, older = self._recent, self._older
-        terms = [recent.get(chunk) for chunk in chunks]
-        missing = [place for place, own in enumerate(terms) if own is None]
-        new = [place for place in missing if chunks[place] not in older]
-        split = dict(zip(new, self._split([chunks[place].encode() for place in new]), strict=True))
-        for place in missing:
-            terms[place] = split[place] if place in split else older[chunks[place]]
-        found = [own for own in terms if own is not None]
-        pairs = ((chunks[place], found[place]) for place in missing)
-        self._remember({chunk: own for chunk, own in pairs if len(chunk) <= _MOST_CHUNK_CHARS})
-        return found
+        """Return the hashes of each chunk's terms; chunks are distinct."""
+        recent = self._recent
+        terms = {chunk: recent[chunk] for chunk in chunks if chunk in recent}
+        if len(terms) < len(chunks):
+            terms |= self._split_others([chunk for chunk in chunks if chunk not in terms])
+        return list(map(terms.__getitem__, chunks))
+
+    def _split_others(self, chunks: Sequence[str]) -> dict[str, tuple[int, ...]]:
+        """Return the hashes of the terms of chunks that were not met lately, and remember them."""
+        older = self._older
+        new = [chunk for chunk in chunks if chunk not in older]
+        split = dict(zip(new, self._split([chunk.encode() for chunk in new]), strict=True))
+        terms = {chunk: split[chunk] if chunk in split else older[chunk] for chunk in chunks}
+        self._remember({chunk: own for chunk, own in terms.items() if len(chunk) <= _MOST_CHUNK_CHARS})
+        return terms
 
     def _remember(self, terms: dict[str, tuple[int, ...]]) -> None:
         """Keep the terms; when half of the room is taken, chunks that were not met since the last time give way."""

@@ -101,7 +101,7 @@ def wrong_uses(index, dim):
     for wrong in ({}, {"ids": ["a"], "filter": {}}, {"ids": ["a", "a\0"]}, {"filter": {"year": {"lt": None}}}):
         yield lambda wrong=wrong: index.delete(**wrong)
     yield lambda: index.update("a", metadata={"year": float("nan")})
-    yield lambda: index.build("unheard of")
+    yield lambda: index.admin.build("unheard of")
     for query in (good[1:], good * np.nan, good[None, None], object()):
         yield lambda query=query: index.search(query)
     wrongs = ({"top_k": 0}, {"scoring": "mean"}, {"candidates": 3}, {"temperature": 1.0}, {"filter": {"": 1}})

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import mvindex
-from mvindex.index import Index
+from mvindex.index.administration import IndexAdmin
 from mvindex.maintenance import dispatch
 from mvindex.maintenance.read import CatalogRow
 from mvindex.maintenance.repair import RepairReport
@@ -92,7 +92,7 @@ def verify_crashes() -> None:
 
 def snapshot_plain() -> None:
     """Make snapshots by copying files."""
-    Index.snapshot = lambda self, path: shutil.copytree(self.path, path)
+    IndexAdmin.snapshot = lambda self, path: shutil.copytree(self._store.where, path)
 
 
 class _Any:

@@ -24,9 +24,9 @@ WRITES: dict[str, Write] = {
     "add": lambda kit, index, folder: kit.add(index, [1, 7, 200], version=4),
     "delete": lambda kit, index, folder: index.delete(ids=[doc_id(6)]),
     "update": lambda kit, index, folder: index.update(doc_id(10), metadata={"group": 2, "late": True}),
-    "compact": lambda kit, index, folder: index.compact(),
-    "build": lambda kit, index, folder: index.build(kind="flat"),
-    "snapshot": lambda kit, index, folder: index.snapshot(folder / COPY),
+    "compact": lambda kit, index, folder: index.admin.compact(),
+    "build": lambda kit, index, folder: index.admin.build(kind="flat"),
+    "snapshot": lambda kit, index, folder: index.admin.snapshot(folder / COPY),
 }
 
 

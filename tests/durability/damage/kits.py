@@ -57,7 +57,7 @@ class Kit:
 
     def build(self, index: mvindex.Index) -> None:
         """Build the engine of the kit."""
-        index.build(kind=self.kind)
+        index.admin.build(kind=self.kind)
 
     def make(self, folder: Path) -> None:
         """Make all the indexes in the folder."""
@@ -66,7 +66,7 @@ class Kit:
         shutil.copytree(path, folder / GENERATION)
         if not self.has_log:
             with self.open(path) as index:
-                index.compact()
+                index.admin.compact()
         self._start(folder / OTHER, range(100, 100 + first), [103], [101], is_compacted=not self.has_log)
         self._empty(folder / EMPTIED)
         with self.open(path) as index:
@@ -83,7 +83,7 @@ class Kit:
             index.delete(ids=[doc_id(number) for number in deleted])
             self.build(index)
             if is_compacted:
-                index.compact()
+                index.admin.compact()
 
     def _empty(self, path: Path) -> None:
         """Make an index without documents, of the same generation, with many commits."""
@@ -91,9 +91,9 @@ class Kit:
             if not self.has_log:
                 self.add(index, [0])
                 index.delete(ids=[doc_id(0)])
-                index.compact()
+                index.admin.compact()
             for _ in range(20):
-                index.build(kind="exact")
+                index.admin.build(kind="exact")
 
     def _end(self, path: Path) -> None:
         with self.open(path) as index:
@@ -102,7 +102,7 @@ class Kit:
             index.delete(ids=[doc_id(9), doc_id(self.count + 1)])
             index.update(doc_id(11), metadata={"group": 0, "lang": "日本"})
             if self.is_fresh:
-                index.compact()
+                index.admin.compact()
 
     def _end_killed(self, path: Path) -> None:
         """Do the same in a process whose log a reader keeps from being checkpointed, and kill it at the end."""

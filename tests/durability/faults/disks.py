@@ -155,7 +155,7 @@ def _replaced(path: Path) -> int:
 
 def _compacted(path: Path) -> int:
     with mvindex.open(path) as index:
-        return index.compact().dropped
+        return index.admin.compact().dropped
 
 
 def _wide(path: Path) -> None:
@@ -168,7 +168,7 @@ def _wide(path: Path) -> None:
 def _built(path: Path, kind: str, limit: int | None) -> dict:
     def build() -> int:
         with mvindex.open(path) as index:
-            return index.build(kind).engine_bytes
+            return index.admin.build(kind).engine_bytes
 
     if limit is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
@@ -193,9 +193,9 @@ def _writes(path: Path) -> dict[str, Callable[[], Any]]:
         "add": on_index(lambda index: index.add(documents(24, 26))),
         "delete": on_index(lambda index: index.delete(ids=doc_id(1))),
         "update": on_index(lambda index: index.update(doc_id(1), metadata={})),
-        "build": on_index(lambda index: index.build("hnsw")),
-        "compact": on_index(lambda index: index.compact()),
-        "snapshot": on_index(lambda index: index.snapshot(path.parent / "s.mvx")),
+        "build": on_index(lambda index: index.admin.build("hnsw")),
+        "compact": on_index(lambda index: index.admin.compact()),
+        "snapshot": on_index(lambda index: index.admin.snapshot(path.parent / "s.mvx")),
         "salvage": lambda: mvindex.salvage(path, path.parent / "s.mvx"),
         "create": lambda: mvindex.create(path.parent / "new.mvx", dim=3),
         "create deep": lambda: mvindex.create(path.parent / "a" / "b" / "new.mvx", dim=3),
@@ -204,7 +204,7 @@ def _writes(path: Path) -> dict[str, Callable[[], Any]]:
 
 def _snapshot(path: Path, target: Path) -> int:
     with mvindex.open(path) as index:
-        return index.snapshot(target).documents
+        return index.admin.snapshot(target).documents
 
 
 def _created(path: Path) -> bool:

@@ -145,19 +145,19 @@ def _write(path: Path) -> int:
 
 def _build(path: Path) -> str:
     with open_with_encoder(path) as index:
-        return index.build("hnsw").kind
+        return index.admin.build("hnsw").kind
 
 
 def _compact(path: Path) -> int:
     with open_with_encoder(path) as index:
         index.delete(ids=doc_id(5))
-        return index.compact().dropped
+        return index.admin.compact().dropped
 
 
 def _snapshot(path: Path) -> list[str]:
     copy = path.with_name("copy.mvx")
     with open_with_encoder(path) as index:
-        index.snapshot(copy)
+        index.admin.snapshot(copy)
     return _look(copy)
 
 

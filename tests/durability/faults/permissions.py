@@ -147,8 +147,8 @@ def _with_a_log(path: Path) -> Path:
 
     def write() -> None:
         store = embedded_store_of(mvindex.open(path))
-        with store.writing():
-            store.set_metadata({0: '{"late": 1}'})
+        with store.writing() as writer:
+            writer.set_metadata({0: '{"late": 1}'})
             os.kill(os.getpid(), signal.SIGKILL)
 
     with Child(lambda parent: write()) as child:
@@ -179,7 +179,7 @@ def _all_reads(path: Path, own: Path) -> dict:
 
 def _snapshot(path: Path, target: Path) -> Path:
     with mvindex.open(path) as index:
-        return Path(index.snapshot(target).path)
+        return Path(index.admin.snapshot(target).path)
 
 
 def _writes(path: Path, folder: Path) -> dict[str, Callable[[], Any]]:
@@ -197,15 +197,15 @@ def _writes(path: Path, folder: Path) -> dict[str, Callable[[], Any]]:
         "replace": on_index(lambda index: index.add(documents(0, 2, version=3))),
         "delete": on_index(lambda index: index.delete(ids=doc_id(1))),
         "update": on_index(lambda index: index.update(doc_id(1), metadata={})),
-        "build": on_index(lambda index: index.build("hnsw")),
-        "compact": on_index(lambda index: index.compact()),
+        "build": on_index(lambda index: index.admin.build("hnsw")),
+        "compact": on_index(lambda index: index.admin.compact()),
         "repair": lambda: mvindex.repair(path),
         "create": lambda: mvindex.create(unlisted / "new.mvx", dim=3),
         "create deep": lambda: mvindex.create(unlisted / "a" / "new.mvx", dim=3),
         "create in a closed folder": lambda: mvindex.create(closed / "new.mvx", dim=3),
         "open in a closed folder": lambda: mvindex.open(closed / "new.mvx"),
-        "snapshot": on_index(lambda index: index.snapshot(unlisted / "s.mvx")),
-        "snapshot to a closed folder": on_index(lambda index: index.snapshot(closed / "s.mvx")),
+        "snapshot": on_index(lambda index: index.admin.snapshot(unlisted / "s.mvx")),
+        "snapshot to a closed folder": on_index(lambda index: index.admin.snapshot(closed / "s.mvx")),
         "restore": lambda: mvindex.restore(path, unlisted / "s.mvx"),
         "restore to a closed folder": lambda: mvindex.restore(path, closed / "s.mvx"),
         "salvage": lambda: mvindex.salvage(path, unlisted / "s.mvx"),
@@ -249,7 +249,7 @@ def _replace_for_ever(parent: Parent, path: Path) -> None:
         with mvindex.open(path, encoder=SentenceViews()) as index:
             index.add(documents(0, 24, version=version))
             if version % 20 == 0:
-                index.compact()
+                index.admin.compact()
         _close_last(path)
         if version == 4:
             parent.report(ready=True)

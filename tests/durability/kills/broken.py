@@ -8,15 +8,16 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from mvindex.records import Views
 from mvindex.store import writer
 from mvindex.store.embedded import EmbeddedStore
+from mvindex.store.embedded_writer import EmbeddedWriter
 from mvindex.store.segments import CommittedSegment
+from mvindex.store.views import PackedViews
 
 
 def commit_before_append():
     """Commit to the catalog before the bytes are written."""
-    later, commit, append = [], EmbeddedStore.commit, writer.append
+    later, commit, append = [], EmbeddedWriter.commit, writer.append
 
     def promised(directory, before, parts):
         parts = [np.ascontiguousarray(part) for part in parts]
@@ -26,44 +27,44 @@ def commit_before_append():
         later.append((directory, before, parts))
         return CommittedSegment(before.name, len(data), np.array([xxhash.xxh3_64_intdigest(data)], dtype=np.uint64))
 
-    def broken(store, batch):
-        commit(store, batch)
+    def broken(writer, batch, known):
+        commit(writer, batch, known)
         while later:
             append(*later.pop(0))
 
-    writer.append, EmbeddedStore.commit = promised, broken
+    writer.append, EmbeddedWriter.commit = promised, broken
 
 
 def two_commits():
     """Make a batch visible in two halves."""
-    commit = EmbeddedStore.commit
+    commit = EmbeddedWriter.commit
 
-    def broken(store, batch):
+    def broken(writer, batch, known):
         half = len(batch.documents) // 2
         for part in (range(half), range(half, len(batch.documents))):
             if part:
-                commit(store, _part(batch, part))
+                commit(writer, _part(batch, part), known)
 
-    EmbeddedStore.commit = broken
+    EmbeddedWriter.commit = broken
 
 
 def acknowledged_early():
     """Store a batch only when the next one comes, or at the end."""
-    waiting, commit, writing = [], EmbeddedStore.commit, EmbeddedStore.writing
+    waiting, commit, writing = [], EmbeddedWriter.commit, EmbeddedStore.writing
 
-    def broken(store, batch):
-        waiting.append(batch)
+    def broken(writer, *given):
+        waiting.append(given)
         if len(waiting) > 1:
-            commit(store, waiting.pop(0))
+            commit(writer, *waiting.pop(0))
 
     @contextmanager
     def to_the_end(store):
-        with writing(store):
-            yield
+        with writing(store) as writer:
+            yield writer
             while waiting:
-                commit(store, waiting.pop(0))
+                commit(writer, *waiting.pop(0))
 
-    EmbeddedStore.commit, EmbeddedStore.writing = broken, to_the_end
+    EmbeddedWriter.commit, EmbeddedStore.writing = broken, to_the_end
 
 
 def litter():
@@ -79,7 +80,7 @@ def litter():
 
 def build_forgotten():
     """Acknowledge a build without a setting that names its engine."""
-    EmbeddedStore.change_settings = lambda store, **settings: None
+    EmbeddedWriter.change_settings = lambda writer, **settings: None
 
 
 BROKEN = {
@@ -94,7 +95,7 @@ BROKEN = {
 def _part(batch, part):
     begin, end = batch.views.starts[part.start], batch.views.starts[part.stop]
     starts = batch.views.starts[part.start : part.stop + 1] - begin
-    views = Views(batch.views.rows[begin:end], starts, batch.views.spans[begin:end])
+    views = PackedViews(batch.views.rows[begin:end], starts, batch.views.spans[begin:end])
     return replace(
         batch,
         documents=batch.documents[part.start : part.stop],

@@ -200,7 +200,7 @@ def _add_to_all(path: Path) -> None:
 
 def _build(path: Path) -> None:
     with mvindex.open(path) as index:
-        index.build(KIND, nlist=LISTS)
+        index.admin.build(KIND, nlist=LISTS)
 
 
 def _operation(start: Any, run: Any, checks: type[Checks], has_reader: bool = False) -> Operation:

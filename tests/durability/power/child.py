@@ -19,7 +19,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from mvindex.durable import EVENT
-from mvindex.store.catalog import ReadConnection
+from mvindex.store.connections import ReadConnection
 from tests.durability.operations import small_chunks
 from tests.durability.power.operations import OPERATIONS
 

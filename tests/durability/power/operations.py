@@ -31,11 +31,11 @@ def updating(number: int) -> Stage:
 
 
 def building(kind: str) -> Stage:
-    return lambda index: index.build(kind), lambda state: state
+    return lambda index: index.admin.build(kind), lambda state: state
 
 
 def compacting() -> Stage:
-    return lambda index: index.compact(), lambda state: state
+    return lambda index: index.admin.compact(), lambda state: state
 
 
 def copying() -> Stage:
@@ -44,7 +44,7 @@ def copying() -> Stage:
     def call(index: mvindex.Index) -> None:
         target = index.path.with_name(COPY)
         if not target.exists():
-            index.snapshot(target)
+            index.admin.snapshot(target)
 
     return call, lambda state: state
 

@@ -16,10 +16,11 @@ BENCH = ROOT / "bench"
 PARTS = {"rounds.py", "tables.py", "tiny.py", "vectors.py"}
 # One of each sort; the others in the full run.
 DEFAULT = ["dpr.py", "fuzz.py", "lexical.py", "squad_splits.py", "studies.py"]
-NEEDS = {"milvus.py": "milvus-lite", "milvus_kills.py": "milvus-lite"}
+NEEDS = dict.fromkeys(["milvus.py", "milvus_hybrid.py", "milvus_kills.py"], "milvus-lite")
 # They take more than 20 seconds in their tiny form.
 LONG = [
     "folder.py",
+    "grep.py",
     "lexical_tantivy.py",
     "mcp_latency.py",
     "memory.py",
@@ -42,6 +43,7 @@ ENCODING = ["cold.py", "quality.py", "shards.py"]
 LONG_ENCODING = [
     "citations.py",
     "codes.py",
+    "docs.py",
     "drpq.py",
     "encoding.py",
     "full_count.py",

@@ -1,5 +1,8 @@
 """Conditions of --filter."""
 
+import gc
+import time
+
 import pytest
 
 from mvindex.cli.conditions import parse_conditions
@@ -78,3 +81,20 @@ def test_what_begins_with_a_brace_is_json():
     assert parse_filter("year = 1990") == {"year": {"eq": 1990}}
     with pytest.raises(QueryError, match="expected JSON"):
         parse_filter('{"year": ')
+
+
+def test_many_conditions_take_time_that_grows_with_their_number():
+    def cpu_s(count):
+        text = " and ".join(["a=1"] * count)
+        begin = time.process_time()
+        assert len(parse_conditions(text)["and"]) == count
+        return time.process_time() - begin
+
+    # A collection of garbage looks at all that other tests of this process keep, too.
+    gc.disable()
+    try:
+        short, long = (min(cpu_s(count) for _ in range(3)) for count in (5_000, 40_000))
+    finally:
+        gc.enable()
+    # What is copied for each condition grows with the square: 64 times as much.
+    assert long < 24 * short

@@ -8,6 +8,7 @@ import pytest
 
 from mvindex.corpus import CorpusOptions, FolderOptions, Reject, open_corpus
 from mvindex.corpus.ignore import IgnorePatterns
+from mvindex.corpus.reader import Corpus
 from mvindex.errors import ConfigError, CorpusError
 
 
@@ -21,6 +22,28 @@ def make(tmp_path):
         return str(tmp_path / "notes")
 
     return make
+
+
+@pytest.fixture
+def make_nested(tmp_path):
+    """Return a function that makes folders in each other by steps, the innermost with a file and an empty one."""
+
+    def make(folder, names):
+        at = os.open(folder, os.O_RDONLY)
+        for name in names:
+            os.mkdir(name, dir_fd=at)
+            below = os.open(name, os.O_RDONLY, dir_fd=at)
+            os.close(at)
+            at = below
+        for name, text in {"a.md": b"deep", "b.md": b""}.items():
+            file = os.open(name, os.O_WRONLY | os.O_CREAT, dir_fd=at)
+            os.write(file, text)
+            os.close(file)
+        os.close(at)
+
+    yield make
+    # Python's own function is recursive.
+    subprocess.run(["rm", "-rf", tmp_path / "notes"], check=True)
 
 
 def read(folder, **options):
@@ -103,7 +126,7 @@ def test_a_gitignore_of_many_stars_ends(make):
     assert files(read(folder)[0]) == [name]
 
 
-@pytest.mark.parametrize("kind", ["pipe", "link to a device", "large", "long line"])
+@pytest.mark.parametrize("kind", ["pipe", "link to a device", "large", "long line", "many patterns"])
 def test_a_gitignore_that_is_no_small_file_leaves_its_folder_out(make, tmp_path, kind):
     folder = make(**{"a.md": "a", "sub/b.md": "b"})
     ignore = tmp_path / "notes/sub/.gitignore"
@@ -112,7 +135,12 @@ def test_a_gitignore_that_is_no_small_file_leaves_its_folder_out(make, tmp_path,
     elif kind == "link to a device":
         ignore.symlink_to("/dev/zero")
     else:
-        ignore.write_text("*.log\n" * 30_000 if kind == "large" else "a" * 5_000)
+        texts = {
+            "large": "*.log\n" * 30_000,
+            "long line": "a" * 5_000,
+            "many patterns": "".join(f"a{n}\n" for n in range(4_001)),
+        }
+        ignore.write_text(texts[kind])
     rows, _ = read(folder)
     [left_out] = [row for row in rows if isinstance(row, Reject)]
     assert files(row for row in rows if row is not left_out) == ["a.md"]
@@ -120,6 +148,49 @@ def test_a_gitignore_that_is_no_small_file_leaves_its_folder_out(make, tmp_path,
     ignore.replace(tmp_path / "notes/.gitignore")
     with pytest.raises(CorpusError, match="cannot be read as .gitignore patterns"):
         read(folder)
+
+
+def numbered(pattern, size_bytes):
+    """Return different lines of such a pattern, of about so many bytes, 4,000 at most."""
+    num_lines = min(4_000, size_bytes // (len(pattern) + 5))
+    return "".join(f"{pattern}{number:04}\n" for number in range(num_lines))
+
+
+@pytest.mark.parametrize(
+    ("lines", "depth", "num_files"),
+    [
+        ("**/" + "a/" * 50 + "b\n", 100, 1),
+        ("**/" + "a/" * 50 + "b/**/a\n", 100, 1),
+        (numbered("**/" + "a/" * 40 + "b/**/a*", 60_000), 100, 1),
+        (numbered("**/a/**/a*", 60_000), 100, 1),
+        (numbered("*a*b*c", 60_000), 1, 100),
+        ("*a*b*c\n", 1, 100),
+        (numbered("*.x", 40_000), 20, 1),
+    ],
+    ids=["one end", "one middle", "middles", "short middles", "stars", "equal stars", "in each folder"],
+)
+def test_hostile_gitignore_files_cost_seconds_at_most(make, make_nested, lines, depth, num_files):
+    folder = make(**{f"{'abab' * 50}{n}.md": "x" for n in range(num_files)})
+    make_nested(folder, ["a"] * depth)
+    at = os.path.join(folder, "a")
+    for _ in range(depth if "x0" in lines else 1):
+        with open(os.path.join(at, ".gitignore"), "w") as file:
+            file.write((lines * (120_000 // len(lines)))[:120_000] if lines.count("\n") == 1 else lines)
+        at = os.path.join(at, "a")
+    if depth == 1:
+        os.replace(os.path.join(folder, "a/.gitignore"), os.path.join(folder, ".gitignore"))
+    begun = time.process_time()
+    rows, _ = read(folder)
+    assert time.process_time() - begun < 2
+    assert len([row for row in rows if not isinstance(row, Reject)]) >= num_files
+
+
+def test_gitignore_files_that_cost_too_much_together_leave_their_folder_out(make):
+    many = "".join(f"a{n}\n" for n in range(2_001))
+    folder = make(**{".gitignore": many, "sub/.gitignore": many.replace("a", "b"), "sub/a.md": "a", "b.md": "b"})
+    reject, good = read(folder)[0]
+    assert files([good]) == ["b.md"] and reject.location.path.endswith("notes/sub/")
+    assert "expected at most 4,000 patterns in the .gitignore files that hold here, got 4,002" in reject.reason
 
 
 GIT_PATTERNS = [
@@ -136,6 +207,13 @@ GIT_PATTERNS = [
     "*//",
     "/",
     "t/u",
+    "a/**/z/**/w",
+    "**/**/w",
+    "a/**/**",
+    "**",
+    "p/**/q/**/x",
+    "**/p/q/x",
+    "d*c/**/q/x",
 ]
 GIT_FILES = [
     "a.log",
@@ -181,6 +259,57 @@ def test_links_cannot_make_a_loop(make, tmp_path):
         "links within the folder",
         "no files (broken links, pipes, devices)",
     ] or sorted(counts) == ["links to folders", "links within the folder"]
+
+
+def test_a_link_to_itself_is_left_out_by_name(make):
+    folder = make(**{"a.md": "a"})
+    os.symlink("s.md", os.path.join(folder, "s.md"))
+    os.symlink("t", os.path.join(folder, "s"))
+    os.symlink("s", os.path.join(folder, "t"))
+    for follow_links in (False, True):
+        rows, counts = read(folder, follow_links=follow_links)
+        assert files(rows) == ["a.md"] and counts == {"links within the folder": 3}
+
+
+def test_a_link_out_of_the_folder_that_leads_to_itself_is_a_reject(make, tmp_path):
+    folder = make(**{"a.md": "a"})
+    (tmp_path / "loop.md").symlink_to("loop.md")
+    os.symlink("../loop.md", os.path.join(folder, "s.md"))
+    reject, good = read(folder, follow_links=True)[0]
+    assert reject.is_file and reject.location.path.endswith("notes/s.md") and files([good]) == ["a.md"]
+    assert reject.reason == "cannot be read: Too many levels of symbolic links"
+
+
+def test_folders_nested_deeper_than_calls_are_read(make, make_nested):
+    folder = make(**{"z.md": "a"})
+    make_nested(folder, ["d"] * 1_200)
+    rows, counts = read(folder)
+    assert files(rows) == ["d/" * 1_200 + "a.md", "z.md"] and counts == {"empty": 1}
+
+
+@pytest.mark.parametrize(
+    ("over", "reasons"),
+    [
+        (3, ["cannot be read: File name too long"] * 2),
+        (150, ["the folder cannot be read: File name too long"]),
+    ],
+)
+def test_a_path_longer_than_the_system_takes_is_a_reject(make, make_nested, over, reasons):
+    # 4,095 bytes at most: a folder's own path may fit where those of its files do not.
+    folder = make(**{"z.md": "a"})
+    steps, rest = divmod(4_095 - len(os.path.realpath(folder)) - len("/a.md"), 100)
+    make_nested(folder, [*["d" * 99] * steps, "e" * (rest - 1 + over)])
+    *rejects, good = read(folder)[0]
+    assert [row.reason for row in rejects] == reasons and files([good]) == ["z.md"]
+
+
+def test_a_file_that_is_removed_after_the_walk_is_a_reject(make):
+    folder = make(**{"a.md": "a", "b.md": "b"})
+    with open_corpus(folder) as corpus:
+        listed = corpus.files
+    os.unlink(os.path.join(folder, "a.md"))
+    reject, good = Corpus(listed, CorpusOptions())
+    assert reject.is_file and files([good]) == ["b.md"]
 
 
 def test_an_index_in_the_folder_and_rejects_are_no_input(make):
@@ -330,3 +459,13 @@ def test_two_folders_of_one_name_are_refused(make, tmp_path):
 def test_a_folder_without_readable_files_says_what_was_left_out(make):
     with pytest.raises(CorpusError, match=r"no file can be read; left out: 1 without a reader \(.png\) \(a.png\)"):
         open_corpus(make(**{"a.png": "x"}))
+
+
+def test_files_that_build_a_site_of_documentation_are_left_out(make):
+    site = {"docs/index.rst": "I", "docs/conf.py": "x = 1", "docs/_static/a.css": "p {}", "docs/a/b.js": "f()"}
+    folder = make(**site, **{"docs/a/c.py": "y = 2", "lib/conf.py": "z = 3", "lib/a.js": "g()"})
+    rows, counts = read(folder)
+    assert files(rows) == ["docs/a/c.py", "docs/index.rst", "lib/a.js", "lib/conf.py"]
+    assert counts == {"that build or style a site of documentation": 3}
+    rows, _ = read(folder, include=["*.css", "conf.py"])
+    assert files(rows) == ["docs/_static/a.css", "docs/conf.py", "lib/conf.py"]

@@ -6,10 +6,14 @@ import io
 import json
 import re
 import sys
+import time
+import tracemalloc
+from collections import Counter
 
 import pytest
 
 from mvindex.corpus import CorpusOptions, Reject, RejectsWriter, Row, open_corpus, read_documents
+from mvindex.corpus.tables import small_batches
 from mvindex.errors import CorpusError, ExtraMissing
 from mvindex.plugins import install_command
 from mvindex.records import Document
@@ -187,9 +191,40 @@ def test_changed_bytes_are_told_with_the_rows_before_them(tmp_path):
         position = file.read().index(b"text number 12000")
         file.seek(position)
         file.write(b"XXXX")
-    # Row 12,000 lies in the page of rows 10,000 to 15,000, which the tenth batch of 1024 rows begins to read.
-    with pytest.raises(CorpusError, match=r"corpus\.parquet: is damaged after row 9216: "):
+    # Row 12,000 lies in the page of rows 10,000 to 15,000, which the 157th batch of 64 rows begins to read.
+    with pytest.raises(CorpusError, match=r"corpus\.parquet: is damaged after row 9984: "):
         documents(path)
+
+
+@pytest.mark.parametrize(("num_chars", "most_docs"), [(1_000_000, 68), (2_000_000, 0)])
+def test_a_text_that_swells_in_its_rows_is_refused(tmp_path, num_chars, most_docs):
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 1_000, pa.int32()), ["a " * (num_chars // 2)])
+    pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet", compression="zstd")
+    assert (tmp_path / "a.parquet").stat().st_size < 1_000
+    (tmp_path / "z.md").write_text("It rose.")
+    tracemalloc.start()
+    begun = time.process_time()
+    with open_corpus(tmp_path) as corpus:
+        kinds = Counter(type(row).__name__ if isinstance(row, Reject) else row.document.text[:8] for row in corpus)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert kinds["a a a a "] <= most_docs and kinds["It rose."] == 1 and kinds["Reject"] < 50
+    assert time.process_time() - begun < 2 and peak_bytes < 2**28
+
+
+def test_a_million_rows_of_nothing_are_refused(tmp_path):
+    pq.write_table(pa.table({"text": ["a b"] + [None] * 999_999}), tmp_path / "a.parquet", compression="zstd")
+    with open_corpus(tmp_path) as corpus:
+        *rows, last = corpus
+    assert len(rows) < 200_000 and last.is_file
+    assert "take over 67,108,864 bytes, 1,000 times the size of the file or more; the rest is left out" in last.reason
+
+
+def test_arrow_rows_of_a_large_dictionary_are_read_a_few_at_once():
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 200, pa.int32()), ["a" * 2**20])
+    assert {part.num_rows for part in small_batches(pa.record_batch([texts], ["text"]))} <= set(range(1, 17))
+    plain = pa.record_batch([pa.array(["a"] * 200)], ["text"])
+    assert [part.num_rows for part in small_batches(plain)] == [64, 64, 64, 8]
 
 
 def test_a_given_format_must_be_the_one_of_the_file(tmp_path):
@@ -223,5 +258,5 @@ def test_an_id_that_begins_like_parquet_is_an_id(tmp_path):
 def test_without_pyarrow_the_command_to_install_it_is_told(tmp_path, monkeypatch):
     path = save(tmp_path, {"id": ["a"], "text": ["x"]})
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(ExtraMissing, match=re.escape(install_command("parquet"))):
+    with pytest.raises(ExtraMissing, match=re.escape(install_command("files"))):
         documents(path)

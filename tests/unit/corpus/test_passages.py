@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mvindex.corpus import CorpusOptions, read_documents
+from mvindex.corpus import CorpusOptions, Reject, open_corpus, read_documents
 from mvindex.corpus.passages.html import outline_html
 from mvindex.corpus.passages.markdown import outline_markdown, outline_markdown_file
 from mvindex.corpus.passages.outline import Block, Section
 from mvindex.corpus.passages.plain import outline_rst, outline_text
 from mvindex.corpus.passages.split import split_section
+from mvindex.corpus.text.citation import Citer
 from mvindex.errors import CorpusError
 
 
@@ -67,6 +68,9 @@ class TestMarkdown:
             ("## ", ""),
             ("# C#", "C#"),
             ("# [text](http://a/(b)) {#own}", "text"),
+            ("# text { #own .class }", "text"),
+            ("# text {: #own }", "text"),
+            ("# a set {1, 2}", "a set {1, 2}"),
             ("# [![Build](a.svg)](b) *x* `y`", "Build x y"),
             ("# {#a", "{#a"),
         ],
@@ -82,6 +86,13 @@ class TestMarkdown:
     def test_a_table_has_a_rule_below_its_header(self, rule, is_table):
         [section] = outline_markdown(f"a|b\n{rule}\n").sections
         assert section.blocks[0].is_lines == is_table
+
+    def test_includes_and_comments_are_no_text(self):
+        text = "# A\n\n{* a/b.py hl[1] *}\n\n<!-- c -->\n\n# B\n\n--8<-- 'd.md'\n\ntext {* e *} of it\n\n{! f.md !}\n"
+        assert headings_and_texts(outline_markdown(text)) == [
+            (("A",), "# A"),
+            (("B",), "# B\n\n--8<-- 'd.md'\n\ntext {* e *} of it"),
+        ]
 
     @pytest.mark.parametrize("fence", ["```", "~~~~", "- ```"[2:]])
     def test_a_comment_in_a_fence_is_no_heading(self, fence):
@@ -131,6 +142,11 @@ class TestMarkdown:
             ("a: b\n\tc: d", {"a": "b"}, [2]),
             ("a:\n  b: c: d\n  e", {"a": "b: c: d e"}, [2]),
             ('who: "x" y\r\nn: 1\r', {"who": '"x" y', "n": 1}, [2]),
+            ("\n".join(" " * depth + "a:" for depth in range(90)), {"a": " ".join(["a:"] * 89)}, [2]),
+            ("a: !!bool x\nn: 1", {"a": "!!bool x", "n": 1}, [2]),
+            ("n: 1\na: !!timestamp x", {"a": "!!timestamp x", "n": 1}, [3]),
+            ("a: !!int ''\nn: 1", {"a": "!!int ''", "n": 1}, [2]),
+            (f"a: 1{':1' * 300}.0\nn: 1", {"a": f"1{':1' * 300}.0", "n": 1}, [2]),
             ("[a: b]: c: d\nn: 1", {"[a": "b]: c: d", "n": 1}, [2]),
         ],
     )
@@ -141,6 +157,12 @@ class TestMarkdown:
         assert found == fields and [line for line, _ in warnings] == lines
         assert "front matter: expected YAML, got" in warnings[0][1]
         assert headings_and_texts(outline) == [((), "body")]
+
+    @pytest.mark.parametrize("front", ["? 0x" + "f" * 5_000 + "\n: 1", "a: {0x" + "f" * 5_000 + ": 1}"])
+    def test_front_matter_that_no_metadata_can_hold_is_text(self, tmp_path, front):
+        found = read(tmp_path, "a.md", f"---\n{front}\n---\n# Head\n\nbody\n")
+        assert "".join("".join(one.text for one in found).split()).startswith("".join(f"---{front}---#Head".split()))
+        assert not any("a" in one.metadata for one in found)
 
     def test_front_matter_that_does_not_fit_is_left_out_by_name_and_stays_text(self):
         warnings = []
@@ -202,6 +224,30 @@ class TestSplit:
         outline = outline_text("\n\n".join(f"a{n} b c d" for n in range(5)) + "\n\nlast")
         assert [len(found.split()) for _, found in headings_and_texts(outline, 20)] == [12, 9]
 
+    def test_passages_of_a_section_are_about_equally_long(self):
+        outline = outline_text("\n\n".join(["a b c d."] * 11))
+        # 44 words in passages of at most 20: three of about 15, in blocks of four.
+        assert [len(found.split()) for _, found in headings_and_texts(outline, 20)] == [16, 16, 12]
+
+    @pytest.mark.parametrize(
+        ("lead", "content"),
+        [
+            ("Run it so:", "```sh\n" + "b " * 12 + "\n```"),
+            ("Run it::", "    " + " ".join("b" * 12)),
+            (".. code-block:: sh\n    :caption: c", "    " + " ".join("b" * 12)),
+            ("!!! note", "    " + " ".join("b" * 12)),
+            ('=== "Tab"', "    " + " ".join("b" * 12)),
+        ],
+    )
+    def test_what_introduces_a_block_is_in_its_passage(self, lead, content):
+        text = f"{'a ' * 24}\n\n{lead}\n\n{content}"
+        found = [text for _, text in headings_and_texts(outline_text(text), 30)]
+        assert found == [" ".join("a" * 24), f"{lead}\n\n{content}"]
+
+    def test_sentences_that_introduce_each_other_are_a_passage_all_the_same(self):
+        found = headings_and_texts(outline_text("\n\n".join(["a a a:"] * 9)), 7)
+        assert " ".join(text for _, text in found).split() == ["a", "a", "a:"] * 9
+
     def test_letters_without_spaces_are_counted_in_pairs(self):
         assert [len(found) for _, found in headings_and_texts(outline_text("石油" * 30), 20)] == [40, 20]
 
@@ -228,6 +274,125 @@ class TestOtherFormats:
     def test_rst_headings_are_underlined_and_some_overlined(self):
         text = "=====\nTitle\n=====\n\nintro\n\nPart\n----\n\none\n\n::\n\n  code\n"
         assert [headings for headings, _ in headings_and_texts(outline_rst(text))] == [("Title",), ("Title", "Part")]
+
+    def test_rst_definitions_are_sections_with_their_names(self):
+        text = (
+            "Config\n======\n\nValues:\n\n.. py:data:: MAX_SIZE\n\n    The limit.\n\n    Default: 3\n\n"
+            ".. class:: App(name)\n    :noindex:\n\n    An app.\n\n    .. method:: run(port)\n\n        Runs.\n\n"
+            "    The end.\n\nTail.\n\n.. autoclass:: Other\n    :members:\n\n.. data:: empty\n"
+        )
+        assert headings_and_texts(outline_rst(text)) == [
+            (("Config",), "Config\n======\n\nValues:"),
+            (("Config", "MAX_SIZE"), ".. py:data:: MAX_SIZE\n\n    The limit.\n\n    Default: 3"),
+            (("Config", "App"), ".. class:: App(name)\n    :noindex:\n\n    An app."),
+            (("Config", "App", "run"), ".. method:: run(port)\n\n        Runs."),
+            (("Config", "App"), "The end."),
+            (("Config",), "Tail.\n\n.. autoclass:: Other\n    :members:\n\n.. data:: empty"),
+        ]
+
+    def test_rst_definitions_are_nested_three_deep_at_most(self):
+        text = "".join(" " * depth + f".. class:: A{depth}\n\n" + " " * depth + " text\n\n" for depth in range(9))
+        found = headings_and_texts(outline_rst(text))
+        assert [headings[-1] for headings, _ in found] == ["A0", "A1", "A2"]
+        assert "A8" in found[-1][1]
+
+    def test_rst_labels_and_settings_are_no_text(self, tmp_path):
+        text = ":orphan:\n\n.. highlight:: c\n\n.. _top:\n\nTop\n===\n\none\n\n.. _a b:\n.. _next:\n\nNext\n----\n\ntwo"
+        found = read(tmp_path, "a.rst", text)
+        assert [(one.text, one.metadata["line"]) for one in found] == [
+            ("Top\n===\n\none", 7),
+            ("Next\n----\n\ntwo", 15),
+        ]
+
+    @given(
+        st.lists(
+            st.sampled_from(
+                [
+                    ".. data:: A\n",
+                    "    ",
+                    "\n",
+                    "a b\n",
+                    "===\n",
+                    "A\n---\n",
+                    "    :o:\n",
+                    ".. note::\n",
+                    "a::\n",
+                    "- a\n",
+                ]
+                + ["== ==\n", "+-+-+\n", "**a?**\n", ".. code:: c\n", "::\n", "#. a\n", ".. list-table::\n", "* - a\n"]
+            ),
+            max_size=30,
+        )
+    )
+    def test_passages_of_rst_are_disjoint_slices_that_hold_every_visible_character(self, pieces):
+        text = "".join(pieces)
+        spans = [span for one in outline_rst(text).sections for span in split_section(text, one, 5)]
+        flat = [at for span in spans for at in span]
+        assert flat == sorted(flat)
+        assert "".join("".join(text[begin:end] for begin, end in spans).split()) == "".join(text.split())
+
+    def test_rst_is_cut_between_items_and_code_and_tables_stay_whole(self):
+        code = ".. code-block:: c\n\n    " + "\n\n    ".join(["a b c"] * 4)
+        table = "=== ===\na   b\n=== ===\n1   2\n3   4\n=== ==="
+        text = f"T\n=\n\n1. one two three\n   four five\n2. six seven\n\n{code}\n\n{table}\n"
+        assert [found for _, found in headings_and_texts(outline_rst(text), 16)] == [
+            "T\n=\n\n1. one two three\n   four five\n2. six seven",
+            code,
+            table,
+        ]
+
+    def test_the_names_of_rst_headings_have_no_marks(self):
+        assert (
+            outline_rst("The ``x`` of :meth:`y` \\-\\-z\n==============================\n\na").title == "The x of y --z"
+        )
+
+    @pytest.mark.parametrize(
+        ("name", "text"),
+        [
+            ("a.md", "# FAQ\n\n**Is it free?**\n\nYes.\n\n**Is it fast?**\n\nSo it is.\n"),
+            ("a.md", "# FAQ\n\n1. **Is it free?**\n\n   Yes.\n\n2. **Is it fast?**\n\n   So it is.\n"),
+            ("a.md", "# FAQ\n\n<details>\n<summary>Is it free?</summary>\n\nYes.\n\n</details>\n<details>\n"
+             "<summary>Is it fast?</summary>\n\nSo it is.\n\n</details>\n"),
+            ("a.md", '# FAQ\n\n??? question "Is it free?"\n\n    Yes.\n\n??? note "Is it fast?"\n\n    So it is.\n'),
+            ("a.rst", "FAQ\n===\n\n#. **Is it free?**\n\n   Yes.\n\n#. **Is it fast?**\n\n   So it is.\n"),
+        ],
+    )  # fmt: skip
+    def test_a_question_of_a_faq_begins_a_section(self, tmp_path, name, text):
+        found = read(tmp_path, name, text)
+        assert [one.title for one in found] == ["FAQ > Is it free?", "FAQ > Is it fast?"]
+        assert all(answer in one.text for one, answer in zip(found, ("Yes.", "So it is."), strict=True))
+        assert Citer("is it fast?").cite(found[1].text, found[1].title).text.endswith("So it is.")
+
+    def test_questions_and_answers_of_a_plain_text_are_sections(self, tmp_path):
+        found = read(tmp_path, "a.txt", "Intro.\n\nQ: Is it free?\nA: Yes.\n\nQ2: Is it fast?\nA2: So it is.\n")
+        assert [(one.title, one.metadata["line"]) for one in found] == [
+            ("a.txt", 1),
+            ("a.txt > Is it free?", 3),
+            ("a.txt > Is it fast?", 6),
+        ]
+
+    @pytest.mark.parametrize(
+        ("name", "head", "row"),
+        [
+            ("a.md", "# Top\n\n| part | stock |\n|---|---|\n", "| p{n} | {n} |\n"),
+            ("a.rst", "Top\n===\n\n=====  =====\npart   stock\n=====  =====\n", "p{n:<4}  {n}\n"),
+            ("a.rst", "Top\n===\n\n+-----+-----+\n|part |stock|\n+=====+=====+\n", "|p{n:<4}|{n:<5}|\n+-----+-----+\n"),
+            (
+                "a.rst",
+                "Top\n===\n\n.. list-table::\n   :header-rows: 1\n\n   * - part\n     - stock\n",
+                "   * - p{n}\n     - {n}\n",
+            ),
+            ("a.html", "<h1>Top</h1><table><tr><th>part<th>stock", "<tr><td>p{n}<td>{n}\n"),
+        ],
+    )
+    def test_a_passage_that_begins_inside_a_table_names_its_columns(self, tmp_path, name, head, row):
+        text = head + "".join(row.format(n=number) for number in range(40)) + ("</table>" if name == "a.html" else "")
+        found = read(tmp_path, name, text, passage_words=40)
+        assert len(found) > 1 and {one.title for one in found[1:]} == {"Top > part | stock"}
+        assert found[0].title == "Top"
+        for one in found[1:]:
+            number = re.search(r"p(\d+)", one.text)[1]
+            assert Citer(f"p{number}").cite(one.text, one.title).text == f"part: p{number}; stock: {number}"
 
     def test_html_becomes_text_with_headings_and_without_scripts(self):
         page = (
@@ -271,6 +436,45 @@ class TestOtherFormats:
     )
     def test_a_rule_tells_the_header_of_a_table_from_its_rows(self, table, expected):
         assert outline_html(f"<table>{table}</table>").text == expected
+
+    def test_a_term_of_html_stands_above_its_definition(self, tmp_path):
+        page = "<dl><dt>--jobs</dt><dd><p>Number of workers.</p><p>Or none.</p></dd><dt>-v<dd>Tells more.</dl><p>End."
+        [found] = read(tmp_path, "a.html", page)
+        assert found.text == "--jobs\n    Number of workers.\n\nOr none.\n\n-v\n    Tells more.\n\nEnd."
+        assert Citer("what is -v?").cite(found.text).text == "-v\n    Tells more."
+        assert [text for _, text in headings_and_texts(outline_html(page), 4)][0] == "--jobs\n    Number of workers."
+
+    def test_html_has_the_title_of_its_front_matter_or_first_h1(self, tmp_path):
+        [found] = read(tmp_path, "a.html", "---\ntitle: Own\ntags: [x]\n---\n<h2>Sub</h2><p>Text.")
+        assert (found.title, found.text, found.metadata["tags"]) == ("Own > Sub", "Sub\n\nText.", ["x"])
+        first, second = read(tmp_path, "b.html", "<h2>Sub</h2><p>Text.</p><h1>Top</h1><p>More.")
+        assert (first.title, second.title) == ("Top > Sub", "Top")
+        assert read(tmp_path, "c.html", "<h2>Sub</h2><p>Text.")[0].title == "c.html > Sub"
+
+    def test_passages_of_python_name_their_class_and_function(self, tmp_path):
+        body = "".join(f"        line_{number} = 1\n" for number in range(9))
+        text = (
+            f'"""Head."""\n\n# About A.\n@mark\nclass A:\n    """An A."""\n\n    def f(self):\n{body}\n'
+            "    def g(self):\n        pass\n\n\ntail = 1\n"
+        )
+        (tmp_path / "b").mkdir()
+        found = read(tmp_path, "b/app.py", text)
+        assert [(one.title, one.text.split("\n")[0], one.metadata["line"]) for one in found] == [
+            ("app.py", '"""Head."""', 1),
+            ("app.py > A", "# About A.", 3),
+            ("app.py > A > f", "def f(self):", 8),
+            ("app.py > A", "def g(self):", 19),
+            ("app.py", "tail = 1", 23),
+        ]
+        assert [one.title for one in read_documents(tmp_path) if "tail" in one.text] == ["b/app.py"]
+        assert len({one.id for one in found}) == 5
+
+    @pytest.mark.parametrize(
+        "text", ["def f(:\n    pass", "x = '\\d'\f\ny = 1", "(" * 5_000, "def f():\n\tx\n        y"]
+    )
+    def test_python_that_cannot_be_parsed_is_code(self, tmp_path, text):
+        found = read(tmp_path, "a.py", text)
+        assert "".join("".join(one.text for one in found).split()) == "".join(text.split())
 
     def test_code_keeps_its_lines(self, tmp_path):
         found = read(tmp_path, "a.py", "def f():\n    return 1\n\n\ndef g():\n    return 2\n", passage_words=4)
@@ -412,6 +616,12 @@ class TestNotebook:
         [found] = read(tmp_path, "a.ipynb", json.dumps({"worksheets": [{"cells": cells}], "nbformat": 3}))
         assert found.text == "## Oil\n\nx = 1"
 
+    @pytest.mark.parametrize(("level", "marks"), [(10**12, 6), (7, 6), (0, 1), (-5, 1)])
+    def test_a_heading_has_one_to_six_levels(self, tmp_path, level, marks):
+        cells = [{"cell_type": "heading", "level": level, "source": "Oil"}]
+        [found] = read(tmp_path, "a.ipynb", json.dumps({"worksheets": [{"cells": cells}], "nbformat": 3}))
+        assert (found.title, found.text) == ("Oil", "#" * marks + " Oil")
+
     @pytest.mark.parametrize(
         ("content", "told"),
         [
@@ -451,6 +661,8 @@ class TestMail:
             ("text/plain; charset=latin-1\nContent-Transfer-Encoding: quoted-printable", "caf=E9", "café"),
             ("text/plain; charset=base64\nContent-Transfer-Encoding: base64", "Y2Fmw6k=", "café"),
             ("text/plain; charset=nowhere", "cafe", "cafe"),
+            (f'text/plain; name="{"x" * 5_000}";\n CharSet = "latin-1"', "caf\u00e9", "cafÃ©"),
+            (f'multipart/mixed; name="{"x;" * 900}"; boundary="x y"', "--x y\n\nP\n--x y--", "P"),
             ("image/png\nContent-Transfer-Encoding: base64", "AAAA", "Café hours"),
             (
                 "multipart/alternative; boundary=x",
@@ -477,3 +689,79 @@ class TestMail:
     def test_what_is_no_mail_is_named(self, tmp_path, content):
         with pytest.raises(CorpusError, match="a.eml: expected an e-mail"):
             read(tmp_path, "a.eml", content)
+
+    @pytest.mark.parametrize(
+        "head",
+        [
+            "From: " + "a " * 60_000,
+            "To: x\nFrom: " + "a@b," * 60_000,
+            "Subject: x\nContent-Type: text/plain; " + "a=1; " * 25_000,
+            "Subject: x\nContent-Type: text/plain; " + "".join(f"a*{n}=1; " for n in range(14_000)),
+            "Subject: " + "=?utf-8?q?a?= " * 17_000,
+            "From: x\nContent-Type: multipart/mixed; boundary=b\n\n"
+            + "".join(f"--b\nContent-Type: text/plain; n={n}; {'a=1; ' * 14}\n\n" for n in range(1_200))
+            + "--b--",
+            "From: x\n"
+            + "".join(f'Content-Type: multipart/mixed; boundary="b{n}"\n\n--b{n}\n' for n in range(19))
+            + "\n" * 60_000,
+        ],
+    )
+    def test_hostile_mails_are_read_at_once(self, tmp_path, head):
+        begun = time.process_time()
+        (tmp_path / "a.eml").write_text(f"{head}\n\nbody b\n")
+        with open_corpus(tmp_path) as corpus:
+            assert not any(isinstance(row, Reject) for row in corpus)
+        assert time.process_time() - begun < 2
+
+    def test_a_long_header_is_cut_and_named(self, tmp_path, caplog):
+        people = ", ".join(["bob@example.org"] * 1_000)
+        [found] = read(tmp_path, "a.eml", f"From: a@b.c\nTo: {people}\nSubject: {'x ' * 9_000}\n\nbody\n")
+        assert found.title.startswith("x x") and {*found.metadata} == {"from", "file"}
+        assert "expected headers of at most 4,096 characters, got more; cut: subject, to" in caplog.text
+
+    @pytest.mark.parametrize(
+        ("head", "told"),
+        [
+            (
+                "From: x\n"
+                + "".join(f'Content-Type: multipart/mixed; boundary="b{n}"\n\n--b{n}\n' for n in range(250)),
+                "a.eml: expected parts nested at most 20 deep, got more",
+            ),
+            ("From: x\n" + "Content-Type: message/rfc822\n\n" * 250, "nested at most 20 deep"),
+            ("From: " + "(a " * 5_000, "a.eml: expected comments in headers that are not nested as deeply"),
+        ],
+    )
+    def test_a_mail_that_is_nested_too_deeply_is_named(self, tmp_path, head, told):
+        with pytest.raises(CorpusError, match=told):
+            read(tmp_path, "a.eml", f"{head}\n\nbody\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.md", "# " + "word " * 2_000 + "\n\nThe body.\n"),
+        ("a.rst", "word " * 2_000 + "\n" + "=" * 10_000 + "\n\nThe body.\n"),
+        ("a.md", "It is one line. " * 20_000),
+        ("a.md", "# A\n\n```sh\n" + "run it\n" * 3_000),
+        ("a.md", "```{note}\n" * 3_000 + "text\n"),
+        ("a.rst", ".. code-block:: c\n\n" + "   run it\n" * 3_000),
+        ("a.rst", ".. note::\n" * 3_000 + "text\n"),
+        ("a.rst", "ab\n~~~~\n\n" * 1_000),
+        ("a.rst", "==== ====\na    b\n" * 1_000),
+        ("a.rst", "+---+---+\n| a | b |\n" * 1_000),
+        ("a.md", "It is so:\n\n" * 3_000),
+        ("a.md", "**Is it?**\n\n" * 1_000),
+    ],
+)
+def test_of_odd_files_nothing_is_lost_or_doubled(tmp_path, name, text):
+    found = read(tmp_path, name, text)
+    assert "".join("".join(one.text.split()) for one in found) == "".join(text.split())
+    for one in found[:3]:
+        assert Citer("what is run").cite(one.text, one.title) is not None
+
+
+def test_a_title_that_is_empty_or_equal_to_the_text(tmp_path):
+    [found] = read(tmp_path, "a.md", '---\ntitle: ""\n---\n# \n\nThe text.\n')
+    assert (found.title, found.text) == ("a.md", "# \n\nThe text.")
+    assert Citer("text").cite("The text", "The text").text == "The text"
+    assert Citer("text").cite("The text", "").text == "The text"

@@ -182,12 +182,12 @@ class TestOther:
             raise ImportError("Please install gcsfs to access Google Storage")
 
         monkeypatch.setattr("fsspec.core.url_to_fs", fail)
-        with pytest.raises(ExtraMissing, match=re.escape(install_command("remote")) + ".*gcsfs"):
+        with pytest.raises(ExtraMissing, match=re.escape(install_command("files")) + ".*gcsfs"):
             open_corpus("gcs://bucket/a.csv")
 
     def test_fsspec_is_named_where_it_is_missing(self, monkeypatch):
         monkeypatch.setitem(__import__("sys").modules, "fsspec.core", None)
-        with pytest.raises(ExtraMissing, match=re.escape(install_command("remote"))):
+        with pytest.raises(ExtraMissing, match=re.escape(install_command("files"))):
             open_corpus("https://example.org/a.csv")
 
     def test_what_needs_a_local_file_says_so(self):
@@ -199,7 +199,7 @@ class TestOther:
         assert not is_remote(path) and shown_address(path) == path
 
     def test_reading_options_hold_for_addresses(self):
-        with fsspec.open("memory://rows/other.csv", "wb") as file:
+        with fsspec.open("memory://other/rows.csv", "wb") as file:
             file.write(CSV)
-        found = list(read_documents("memory://rows/other.csv", CorpusOptions(text_field="text,year")))
+        found = list(read_documents("memory://other/rows.csv", CorpusOptions(text_field="text,year")))
         assert found[0].text == "The crisis began.\n\n1973"

@@ -198,7 +198,7 @@ def test_create_leaves_a_form(folder, tmp_path):
 
 def test_without_torch_and_without_a_form_the_way_out_is_named(folder, cache, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    command = re.escape(install_command("encode"))
+    command = re.escape(install_command("train"))
     message = f"'torch': {command}; for queries alone, copy the ONNX form .* to {cache}/snippets-8-"
     with pytest.raises(ExtraMissing, match=message):
         load_encoder(folder)
@@ -369,7 +369,8 @@ def test_a_query_is_answered_where_torch_is_missing(folder, tmp_path):
     hits, refused = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     assert [hit[0] for hit in hits] == [hit.id for hit in expected]
     np.testing.assert_allclose([hit[1] for hit in hits], [hit.score for hit in expected], atol=ATOL)
-    assert refused == f"encoding texts needs the package 'torch': {install_command('encode')}"
+    expected = f"encoding texts by {str(folder)!r} needs the package 'torch': {install_command('train')}"
+    assert refused == expected
     command = [sys.executable, "-c", IMPORTED, "query", "was the cat on the mat?", "--mode", "dense", "-i"]
     command.append(str(tmp_path / "x.mvx"))
     done = subprocess.run(command, check=True, capture_output=True, text=True)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from mvindex.encoder.embedding import openai
-from mvindex.encoder.embedding.http import Retries, _retry_after
+from mvindex.encoder.embedding.http import Sending, _retry_after
 from mvindex.encoder.embedding.openai import OpenAIEmbedder
 from mvindex.errors import ConfigError, EncoderError, EncoderUnavailable
 
 KEY = "sk-secret-0123456789"
-FAST = Retries(attempts=3, timeout_s=5, first_wait_s=0.001, longest_wait_s=0.01)
+FAST = Sending(attempts=3, timeout_s=5, first_wait_s=0.001, longest_wait_s=0.01)
 
 
 @pytest.fixture(autouse=True)
@@ -166,7 +166,7 @@ def test_a_server_that_does_not_answer_in_time_is_named():
         release.wait(10)
         return 200, {}, b"{}"
 
-    quick = Retries(attempts=2, timeout_s=0.05, first_wait_s=0.001)
+    quick = Sending(attempts=2, timeout_s=0.05, first_wait_s=0.001)
     with serving(answer) as url:
         try:
             with pytest.raises(EncoderUnavailable, match=r"within 0\.05 s, got none; gave up after 2 attempts"):

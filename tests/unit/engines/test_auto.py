@@ -37,9 +37,9 @@ def test_what_fits_nowhere_is_refused_with_a_way_out():
 def test_a_build_that_is_not_told_says_what_it_chose(tmp_path):
     with mvindex.create(tmp_path / "x.mvx", dim=2) as index:
         index.add_views([mvindex.Document("1", "t")], np.ones((1, 1, 2)))
-        report = index.build()
+        report = index.admin.build()
         assert report.kind == "exact" and "1 views of 2 dimensions" in report.why
-        assert index.build("hnsw").why == "as given"
+        assert index.admin.build("hnsw").why == "as given"
 
 
 @pytest.mark.parametrize("kind", ["flat", "graph", "hnsw", "ivf-flat", "ivf-sq8", "ivf-pq", "ivf-rabitq"])
@@ -48,5 +48,5 @@ def test_the_bytes_of_codes_are_those_of_built_engines(tmp_path, kind):
     views = np.random.default_rng(1).standard_normal((num_views // 4, 4, dim))
     with mvindex.create(tmp_path / "x.mvx", dim=dim) as index:
         index.add_views([mvindex.Document(str(n), "t") for n in range(len(views))], views)
-        report = index.build(kind, nlist=nlist if kind.startswith("ivf") else None)
+        report = index.admin.build(kind, nlist=nlist if kind.startswith("ivf") else None)
     assert report.engine_bytes == pytest.approx(num_views * code_bytes(kind, dim), rel=0.05)

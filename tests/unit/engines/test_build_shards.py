@@ -65,7 +65,7 @@ def centroids(file):
 @pytest.mark.parametrize("kind", ["ivf-flat", "ivf-sq8", "ivf-pq", "ivf-rabitq"])
 def test_all_shards_share_one_quantiser_for_the_views_of_all(path, queries, kind):
     with mvindex.open(path) as index:
-        report = index.build(kind)
+        report = index.admin.build(kind)
         assert (report.kind, report.documents, report.views) == (kind, COUNT, 3 * COUNT)
         first, *others = [centroids(file) for file in engine_files(index).values()]
         # 4,500 views, 400 a list: the nearest power of two.
@@ -89,16 +89,16 @@ def test_a_build_that_was_killed_goes_on_with_what_was_learnt(path, monkeypatch)
     with mvindex.open(path) as index:
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(shard_building, "build_engine", fail_at_the_second)
-            index.build("ivf-pq", nlist=16)
+            index.admin.build("ivf-pq", nlist=16)
         learnt = json.loads((path / "trained.json").read_text())["checksum"]
         version = store_of(index).sharding.stores[0].snapshot.settings["version"]
-        index.build("ivf-pq", nlist=16)
+        index.admin.build("ivf-pq", nlist=16)
         assert store_of(index).sharding.stores[0].snapshot.settings["version"] == version
         for shard in store_of(index).sharding.stores.values():
             assert shard.snapshot.settings["engine"]["settings"]["trained"] == learnt
         assert not (path / "trained.json").exists()
         assert [file.name for file in path.glob("trained-*")] == [f"trained-{learnt}.faiss"]
-        index.build("ivf-sq8", nlist=16)
+        index.admin.build("ivf-sq8", nlist=16)
         (file,) = path.glob("trained-*")
         assert file_checksum(file) != learnt
 
@@ -106,7 +106,7 @@ def test_a_build_that_was_killed_goes_on_with_what_was_learnt(path, monkeypatch)
 def test_shards_built_one_by_one_are_those_built_together(path, queries):
     shutil.copytree(path, path.with_name("y.mvx"))
     with mvindex.open(path) as together, mvindex.open(path.with_name("y.mvx")) as apart:
-        together.build("ivf-pq", nlist=16)
+        together.admin.build("ivf-pq", nlist=16)
         store, choice = store_of(apart), engine_choice("ivf-pq", 16, None)
         with pytest.raises(ConfigError, match="--train-only comes first"):
             build_one_shard(store, 1, choice, no_progress)
@@ -134,9 +134,9 @@ def test_what_was_learnt_for_another_kind_is_refused(path):
 def test_tuning_measures_all_shards_together_and_each_is_searched_so(path, queries):
     with mvindex.open(path) as index:
         with pytest.raises(ConfigError, match="nothing to tune"):
-            index.tune(queries)
-        index.build("ivf-pq", nlist=64)
-        report = index.tune(queries, top_k=10, target_recall=0.8)
+            index.admin.tune(queries)
+        index.admin.build("ivf-pq", nlist=64)
+        report = index.admin.tune(queries, top_k=10, target_recall=0.8)
         assert report.chosen is not None and report.queries == 40
         assert index.info().search == report.chosen.search
         assert {str(shard.info().search) for shard in store_of(index).sharding.stores.values()} == {
@@ -146,30 +146,30 @@ def test_tuning_measures_all_shards_together_and_each_is_searched_so(path, queri
         true = [{hit.id for hit in result.hits} for result in index.search(queries, top_k=10, exact=True)]
         recall = np.mean([len(one & two) / 10 for one, two in zip(found, true, strict=True)])
         assert recall == pytest.approx(report.chosen.recall, abs=1e-9)
-        assert index.tune(target_recall=0.5).are_own_views
+        assert index.admin.tune(target_recall=0.5).are_own_views
 
 
 def test_shards_without_documents_need_no_engine(tmp_path, queries):
     views = unit(np.random.default_rng(4).standard_normal((5, 2, DIM)))
     with mvindex.create(tmp_path / "few.mvx", dim=DIM, shards=8) as index:
         with pytest.raises(ConfigError, match="the index is empty"):
-            index.build("ivf-flat")
+            index.admin.build("ivf-flat")
         index.add_views([mvindex.Document(f"d{n}", f"text {n}") for n in range(5)], views)
         wanted = answers(index, queries, top_k=3)
         for kind in ("ivf-flat", "flat", "exact"):
-            assert index.build(kind).documents == 5
+            assert index.admin.build(kind).documents == 5
             assert [found[0] for found in answers(index, queries, top_k=3)] == [found[0] for found in wanted]
             assert index.info().kind == kind
-        assert index.build().kind == "exact"
+        assert index.admin.build().kind == "exact"
 
 
 def test_compacting_keeps_documents_and_what_was_learnt(path, queries):
     with mvindex.open(path) as index:
-        index.build("ivf-sq8", nlist=16)
+        index.admin.build("ivf-sq8", nlist=16)
         learnt = store_of(index).sharding.stores[0].snapshot.settings["engine"]["settings"]["trained"]
         index.delete(ids=[f"d{n}" for n in range(0, COUNT, 3)])
         wanted, exact = stored(index), answers(index, queries, exact=True)
-        report = index.compact()
+        report = index.admin.compact()
         assert (report.documents, report.dropped) == (COUNT - 500, 500)
         assert stored(index) == wanted and answers(index, queries, exact=True) == exact
         for shard in store_of(index).sharding.stores.values():
@@ -180,12 +180,12 @@ def test_compacting_keeps_documents_and_what_was_learnt(path, queries):
 
 def test_a_snapshot_is_the_whole_index(path, queries):
     with mvindex.open(path) as index:
-        index.build("ivf-pq", nlist=16)
-        report = index.snapshot(path.with_name("copy.mvx"))
+        index.admin.build("ivf-pq", nlist=16)
+        report = index.admin.snapshot(path.with_name("copy.mvx"))
         assert report.documents == COUNT
         wanted = answers(index, queries)
         with pytest.raises(ConfigError, match="lies inside the index"):
-            index.snapshot(path / "copy.mvx")
+            index.admin.snapshot(path / "copy.mvx")
     with mvindex.open(path.with_name("copy.mvx")) as copy:
         assert answers(copy, queries) == wanted
     assert verify(path.with_name("copy.mvx")).is_sound
@@ -245,7 +245,7 @@ def test_shards_filled_and_built_apart_answer_as_one_index(tmp_path, kind):
     questions = rng.standard_normal((500, DIM)).astype(np.float32)
     with mvindex.open(tmp_path / "apart.mvx") as apart, mvindex.create(tmp_path / "one.mvx", dim=DIM) as one:
         one.add_views(documents, views)
-        one.build(kind)
+        one.admin.build(kind)
         truth = one.search(questions, exact=True)
         assert apart.search(questions, exact=True) == truth
         found = [index.search(questions) for index in (apart, one)]

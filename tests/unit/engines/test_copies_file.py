@@ -51,7 +51,7 @@ def stop(event, found):
         os.kill(os.getpid(), 9)
 sys.addaudithook(stop)
 with mvindex.open(sys.argv[1]) as index:
-    index.build("exact")
+    index.admin.build("exact")
 """
 
 
@@ -72,7 +72,7 @@ def make(path, seed=1):
     """Make an index with a file of copies."""
     with mvindex.create(path, dim=DIM) as index:
         index.add_views(*documents(0, DOCUMENTS, seed))
-        index.build("exact")
+        index.admin.build("exact")
     return path
 
 
@@ -149,7 +149,7 @@ def test_what_the_file_does_not_cover_is_copied_in_memory(path):
         assert 0.5 * mapped < still_mapped < mapped  # the last block has grown
         assert copied > 300 * VIEWS * DIM
         index.delete(ids=["0"])
-        index.build("exact")
+        index.admin.build("exact")
         views = by_id(first, more)
         del views["0"]
         check(index, views)
@@ -167,7 +167,7 @@ def test_a_reader_moves_on_to_a_newer_file(path):
         reader.refresh()
         reader.search(QUERIES, 5)
         assert cache._latest.file is older
-        writer.build("exact")
+        writer.admin.build("exact")
         reader.refresh()
         check(reader, by_id(documents(0, DOCUMENTS), more))
         assert sizes(reader)[0] == 0
@@ -237,9 +237,9 @@ def test_a_damaged_file_is_named_and_not_used(path, harm, still_used, named):
     assert named is None or any(named in problem.what for problem in problems)
     if named is not None:
         with opened(path) as index, pytest.raises((DamagedIndex, StoreError), match=r"copies-000001\.bin"):
-            index.snapshot(path.with_name("copy.mvx"))
+            index.admin.snapshot(path.with_name("copy.mvx"))
     with opened(path) as index:
-        index.build("exact")
+        index.admin.build("exact")
         check(index, views)
         assert sizes(index) == (0, whole)
     assert mvindex.verify(path).is_sound
@@ -257,7 +257,7 @@ def test_a_damaged_file_is_removed_where_it_is_not_made_again(path, other):
 
 def build(path, kind):
     with mvindex.open(path) as index:
-        index.build(kind)
+        index.admin.build(kind)
 
 
 @pytest.mark.parametrize(("moment", "step"), [("after", "write"), ("before", "rename"), ("after", "rename")])
@@ -272,7 +272,7 @@ def test_a_build_that_is_killed_does_no_harm(path, moment, step):
         check(index, views)
         assert sizes(index)[1] > 0
         assert mvindex.verify(path).is_sound
-        index.build("exact")
+        index.admin.build("exact")
         check(index, views)
         assert sizes(index)[0] == 0
     assert [file.name for file in file_of(path).parent.glob("copies-*")] == ["copies-000001.bin"]
@@ -286,7 +286,7 @@ def test_a_file_that_cannot_be_written_leaves_the_one_that_is_there(path, monkey
 
     monkeypatch.setattr(copies_file, "rename", fail)
     with opened(path) as index, pytest.raises(StoreError, match="copies-000001.bin: cannot be written: No space"):
-        index.build("exact")
+        index.admin.build("exact")
     assert file_of(path).read_bytes() == before
     assert not file_of(path).with_name("copies-000001.bin.new").exists()
 
@@ -296,14 +296,14 @@ def test_compaction_and_snapshot_take_the_file_along(path):
     with opened(path) as index:
         index.delete(ids=["5"])
         del views["5"]
-        index.compact()
+        index.admin.compact()
         check(index, views)
         assert sizes(index)[0] == 0
-        index.snapshot(path.with_name("copy.mvx"))
+        index.admin.snapshot(path.with_name("copy.mvx"))
     with opened(path.with_name("copy.mvx")) as copy:
         check(copy, views)
         assert sizes(copy)[0] == 0
-        assert copy.verify().is_sound
+        assert copy.admin.verify().is_sound
 
 
 def test_short_memory_drops_what_is_copied_and_keeps_what_is_mapped(path):
@@ -335,7 +335,7 @@ def test_files_of_any_dimensions_and_types_hold_what_would_be_copied(tmp_path, d
     given = [unit(rng.standard_normal((count, dim))) for count in counts]
     with mvindex.create(tmp_path / "x.mvx", dim=dim, dtype=dtype) as index:
         index.add_views([mvindex.Document(str(n), "t") for n in range(200)], given)
-        index.build("exact")
+        index.admin.build("exact")
         snapshot = embedded_store_of(index).snapshot
         file = CopiesFile(copies_path(snapshot.directory, 1))
         assert file.layout == copy_blocks.copies_layout(dim)
@@ -353,8 +353,8 @@ def test_without_the_instructions_nothing_is_written_and_results_are_the_same(pa
         search_engine_of(index).use_scan(NumpyScan)
         check(index, views)
         before = file_of(path).stat().st_mtime_ns
-        assert index.build("exact").engine_bytes == file_of(path).stat().st_size
+        assert index.admin.build("exact").engine_bytes == file_of(path).stat().st_size
         assert file_of(path).stat().st_mtime_ns == before
         file_of(path).unlink()
-        assert index.build("exact").engine_bytes == 0
+        assert index.admin.build("exact").engine_bytes == 0
         assert not file_of(path).exists()

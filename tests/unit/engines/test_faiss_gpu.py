@@ -17,7 +17,7 @@ def path(request, tmp_path_factory):
     with mvindex.create(path, dim=DIM) as index:
         documents = [mvindex.Document(str(n), "t", metadata={"even": n % 2 == 0}) for n in range(COUNT)]
         index.add_views(documents, views)
-        index.build(request.param, nlist=64)
+        index.admin.build(request.param, nlist=64)
     return path
 
 

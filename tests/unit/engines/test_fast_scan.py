@@ -33,7 +33,7 @@ def path(tmp_path_factory):
     path = tmp_path_factory.mktemp("scan") / "x.mvx"
     with mvindex.create(path, dim=DIM) as index:
         index.add_views([mvindex.Document(str(n), "t") for n in range(DOCUMENTS)], unit(views))
-        index.build("ivf-pq", nlist=NLIST)
+        index.admin.build("ivf-pq", nlist=NLIST)
     return path
 
 
@@ -120,7 +120,7 @@ def test_views_alike_come_in_one_order_for_any_number_of_threads(tmp_path, monke
     views = np.repeat(unit(np.random.default_rng(1).standard_normal((3, DIM))), 1000, axis=0)[:, None]
     with mvindex.create(tmp_path / "x.mvx", dim=DIM) as index:
         index.add_views([mvindex.Document(str(n), "t") for n in range(len(views))], views)
-        index.build("ivf-pq", nlist=4)
+        index.admin.build("ivf-pq", nlist=4)
     engine = opened(tmp_path / "x.mvx").with_search({"nprobe": 4, "k_factor": 15})
     # Far fewer than the views that tie: what is kept of them is cut down again and again.
     expected = engine.search(views[0], 20, None)
@@ -148,7 +148,7 @@ def test_a_query_of_zeros_and_a_large_one_are_answered(engine):
 
 def test_deleted_documents_are_not_found_and_results_are_those_of_a_batch(path, tmp_path, monkeypatch):
     with mvindex.open(path) as index:
-        index.snapshot(tmp_path / "y.mvx")
+        index.admin.snapshot(tmp_path / "y.mvx")
     with mvindex.open(tmp_path / "y.mvx") as index:
         before = index.search(QUERIES, top_k=5)
         gone = {hit.id for result in before for hit in result.hits}
@@ -165,7 +165,7 @@ def test_lists_in_groups_are_those_that_faiss_finds(tmp_path, monkeypatch):
     views = unit(np.random.default_rng(3).standard_normal((GROUPED_NLIST * 40, 1, 16))).astype(np.float32)
     with mvindex.create(tmp_path / "x.mvx", dim=16) as index:
         index.add_views([mvindex.Document(str(n), "t") for n in range(len(views))], views)
-        index.build("ivf-pq", nlist=GROUPED_NLIST)
+        index.admin.build("ivf-pq", nlist=GROUPED_NLIST)
     engine = opened(tmp_path / "x.mvx").with_search({"nprobe": 500, "k_factor": 15})
     assert has_groups(faiss, engine._index)
     scores, rows = engine.search(views[:5, 0], LIMIT, None)

@@ -10,11 +10,12 @@ import pytest
 
 import mvindex
 from mvindex.engines import graph_build
-from mvindex.engines.build import EngineCache
+from mvindex.engines.build import EngineCache, save_measured, save_search_params
 from mvindex.engines.graph import GRAPH, GraphEngine, beam_of
 from mvindex.errors import ConfigError, DamagedIndex, EngineError, EngineUnavailable, StoreError
 from mvindex.index import embedded_store_of
 from mvindex.kernels.walk import new_steps
+from mvindex.search.costs import is_scan_faster
 from mvindex.testing import unit
 
 DIM, COUNT, VIEWS = 24, 3000, 4
@@ -37,8 +38,84 @@ def make(path, views):
 def path(tmp_path_factory):
     path = make(tmp_path_factory.mktemp("graph") / "x.mvx", clustered(np.random.default_rng(8)))
     with mvindex.open(path) as index:
-        index.build("graph")
+        index.admin.build("graph")
+        # Of so few documents the scan may be as fast: who sets the beam decides that the graph answers.
+        save_search_params(embedded_store_of(index), {"beam": 250, "top_k": 10})
     return path
+
+
+def test_a_build_measures_itself_and_keeps_what_follows(tmp_path):
+    with mvindex.open(make(tmp_path / "x.mvx", clustered(np.random.default_rng(8)))) as index:
+        report = index.admin.build("graph", target_recall=0.9)
+        measured, search = report.measured, index.info().search
+        assert measured["recall_10"] >= 0.9 and measured["recall_100"] >= 0.9 and measured["documents"] == COUNT
+        assert all(0 < measured[name] < 20 for name in ("ms_10", "ms_100", "exact_ms_10", "exact_ms_100"))
+        assert search["measured"] == measured and search["top_k"] == 10 and search["beam"] <= search["beam_100"]
+        assert recall(index, top_k=10) > 0.75
+        wider = index.admin.build("graph", target_recall=0.999)
+        assert wider.measured["recall_10"] > measured["recall_10"]
+        assert index.info().search["beam_100"] > search["beam_100"]
+
+
+# What a build may have measured: for the best 10 the graph is faster, for the best 100 the scan.
+MEASURED = {"documents": COUNT, "ms_10": 0.5, "ms_100": 2.5, "exact_ms_10": 0.8, "exact_ms_100": 1.4}
+
+
+@pytest.mark.parametrize(("top_k", "is_exact"), [(10, False), (100, True)])
+def test_the_scan_answers_where_it_was_measured_to_be_faster(path, tmp_path, top_k, is_exact):
+    shutil.copytree(path, tmp_path / "x.mvx")
+    with mvindex.open(tmp_path / "x.mvx") as index:
+        save_measured(embedded_store_of(index), {"beam": 200, "top_k": 10}, MEASURED)
+        index.refresh()
+        together = index.search(QUERIES, top_k)
+        assert {result.exact for result in together} == {is_exact}
+        alone = [index.search(query, top_k) for query in QUERIES]
+        assert [[hit.id for hit in result] for result in alone] == [[hit.id for hit in result] for result in together]
+        # Whoever tunes decides that the graph answers.
+        save_search_params(embedded_store_of(index), {"beam": 100, "top_k": 10})
+        index.refresh()
+        assert not index.search(QUERIES[0], top_k).exact
+
+
+@pytest.mark.parametrize(
+    ("scan_ms", "share", "is_faster"), [(0.8, 1, False), (0.4, 1, True), (0.8, 0.1, True), (8, 0.1, False)]
+)
+def test_what_a_filter_leaves_counts(scan_ms, share, is_faster):
+    assert is_scan_faster({**MEASURED, "exact_ms_10": scan_ms}, 10, share, COUNT) is is_faster
+
+
+def test_graphs_of_shards_answer_where_they_were_measured_together_to_be_faster(tmp_path):
+    views = clustered(np.random.default_rng(8))
+    with mvindex.create(tmp_path / "x.mvx", dim=DIM, shards=3) as index:
+        index.add_views([mvindex.Document(str(number), "t") for number in range(COUNT)], views)
+        index.admin.build("graph")
+        for store in index._store.sharding.stores.values():
+            save_measured(store, {"beam": 200, "top_k": 10}, MEASURED)
+        index.refresh()
+        assert [index.search(QUERIES[0], top_k).exact for top_k in (10, 100)] == [False, True]
+
+
+def test_what_a_graph_has_taken_in_since_it_was_measured_counts():
+    measured = {**MEASURED, "exact_ms_10": 0.4}
+    assert [is_scan_faster(measured, 10, 1, count) for count in (COUNT, 2 * COUNT)] == [True, False]
+
+
+def test_a_graph_is_not_walked_under_a_tight_filter_whatever_was_measured(path, tmp_path):
+    shutil.copytree(path, tmp_path / "x.mvx")
+    with mvindex.open(tmp_path / "x.mvx") as index:
+        measured = {**MEASURED, "ms_10": 1e-6, "ms_100": 1e-6}
+        save_measured(embedded_store_of(index), {"beam": 200, "top_k": 10}, measured)
+        index.refresh()
+        assert not index.search(QUERIES[0], 10).exact
+        assert index.search(QUERIES[0], 10, filter={"n": 3}).exact
+
+
+def test_an_engine_that_has_measured_itself_does_so_again_when_compaction_builds_it_anew(tmp_path):
+    with mvindex.open(make(tmp_path / "x.mvx", clustered(np.random.default_rng(8), 600))) as index:
+        index.admin.build("graph")
+        index.delete(ids=[str(number) for number in range(300)])
+        index.admin.compact()
+        assert index.info().search["measured"]["documents"] == 300
 
 
 QUERIES = unit(np.random.default_rng(9).standard_normal((40, DIM))).astype(np.float32)
@@ -97,7 +174,7 @@ def test_one_query_is_answered_as_in_a_batch_and_by_any_number_of_threads(path, 
 def test_what_is_deleted_added_or_replaced_after_the_build_counts(tmp_path):
     views = clustered(np.random.default_rng(3), 600)
     with mvindex.open(make(tmp_path / "x.mvx", views)) as index:
-        index.build("graph")
+        index.admin.build("graph")
         best = ids(index.search(QUERIES[0], 3))
         index.delete(ids=best[:1])
         index.add_views(
@@ -122,7 +199,9 @@ def test_what_is_deleted_added_or_replaced_after_the_build_counts(tmp_path):
 def test_odd_views_are_found_too(tmp_path, views):
     queries = np.random.default_rng(2).standard_normal((10, views.shape[2])).astype(np.float32)
     with mvindex.open(make(tmp_path / "x.mvx", views)) as index:
-        index.build("graph")
+        index.admin.build("graph")
+        save_search_params(embedded_store_of(index), {"beam": 400, "top_k": 10})
+        index.refresh()
         for found, exact in zip(index.search(queries, 5), index.search(queries, 5, exact=True), strict=True):
             assert [hit.score for hit in found.hits] == pytest.approx([hit.score for hit in exact.hits])
         assert len(index.search(queries[0] * 0, 5).hits) == min(5, len(views))
@@ -134,13 +213,13 @@ def test_documents_of_very_many_views_are_walked_through(tmp_path):
     with mvindex.create(tmp_path / "x.mvx", dim=8) as index:
         for number, count in enumerate(counts):
             index.add_views([mvindex.Document(str(number), "t")], [rng.standard_normal((count, 8))])
-        index.build("graph")
+        index.admin.build("graph")
         queries = rng.standard_normal((10, 8)).astype(np.float32)
         assert recall(index, queries, top_k=10) > 0.95
 
 
 def test_memory_holds_steps_among_documents_of_very_many_views():
-    graph = SimpleNamespace(links=np.empty((0, 32), np.int32), codes=np.empty((0, 64), np.uint8), bits=8)
+    graph = SimpleNamespace(links=np.empty((0, 32), np.int32), codes=np.empty((0, 32), np.uint8))
     held = len(new_steps(graph, 1 << 14, 20_000).reached)
     assert held > 2 * 32 * 20_000 and held & held - 1 == 0
     assert len(new_steps(graph, 1 << 14, 8).reached) == 1 << 14
@@ -149,7 +228,7 @@ def test_memory_holds_steps_among_documents_of_very_many_views():
 def built_files(path, folder):
     """Return the bytes of the files of a graph built over the index."""
     with mvindex.open(path) as index:
-        index.build("graph")
+        index.admin.build("graph")
         directory = embedded_store_of(index).snapshot.settings["engine"]["directory"]
         return {file.name: file.read_bytes() for file in (folder / "generation-000001" / directory).iterdir()}
 
@@ -160,7 +239,7 @@ def test_the_graph_is_the_same_for_any_number_of_threads(tmp_path, monkeypatch):
     for threads in ("1", "3"):
         monkeypatch.setenv("OMP_NUM_THREADS", threads)
         files.append(built_files(path, path))
-    assert files[0] == files[1] and len(files[0]) == 6
+    assert files[0] == files[1] and len(files[0]) == 7
 
 
 @pytest.mark.parametrize("name", ["codes.npy", "factors.npy", "links.npy"])
@@ -168,12 +247,12 @@ def test_a_full_disk_is_an_error_and_leaves_the_index_as_it_was(tmp_path, name):
     path = make(tmp_path / "x.mvx", clustered(np.random.default_rng(5), 2000))
     size = len(built_files(path, path)[name])
     with mvindex.open(path) as index:
-        index.build("exact")
+        index.admin.build("exact")
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1, hard))
         try:
             with pytest.raises(StoreError, match="cannot build"):
-                index.build("graph")
+                index.admin.build("graph")
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         assert index.info().kind == "exact" and index.search(QUERIES[0], 3).exact
@@ -194,14 +273,14 @@ def test_a_build_that_was_stopped_goes_on_to_the_same_graph(tmp_path, monkeypatc
                 raise KeyboardInterrupt
 
     with mvindex.open(path) as index, pytest.raises(KeyboardInterrupt):
-        index.build("graph", on_progress=stop)
+        index.admin.build("graph", on_progress=stop)
     work = path / "generation-000001" / "building-graph"
     stopped_at = json.loads((work / "state.json").read_text())["done"]
     if harm is not None:
         (work / harm).write_bytes((work / harm).read_bytes()[:-3])
     seen.clear()
     with mvindex.open(path) as index:
-        index.build(
+        index.admin.build(
             "graph", on_progress=lambda step, done, total: seen.append(done) if step == "linking documents" else None
         )
     assert (min(seen) > stopped_at) == (harm is None)
@@ -211,8 +290,8 @@ def test_a_build_that_was_stopped_goes_on_to_the_same_graph(tmp_path, monkeypatc
 
 def test_a_tuned_beam_is_kept_and_grows_with_top_k(tmp_path):
     with mvindex.open(make(tmp_path / "x.mvx", clustered(np.random.default_rng(6)))) as index:
-        index.build("graph")
-        report = index.tune(QUERIES, top_k=10, target_recall=0.9)
+        index.admin.build("graph")
+        report = index.admin.tune(QUERIES, top_k=10, target_recall=0.9)
         assert report.chosen is not None and report.chosen.recall >= 0.9
         snapshot = embedded_store_of(index).snapshot
         engine = EngineCache().open(snapshot)
@@ -230,6 +309,11 @@ def test_a_tuned_beam_is_kept_and_grows_with_top_k(tmp_path):
         ({"beam": 30, "top_k": 10}, 4000, 8000),
         ({"beam": 1600, "top_k": 10}, 40, 3200),
         ({"beam": 16, "top_k": 100}, 100, 100),
+        ({"beam": 40, "top_k": 10, "beam_100": 400}, 1, 40),
+        ({"beam": 40, "top_k": 10, "beam_100": 400}, 10, 40),
+        ({"beam": 40, "top_k": 10, "beam_100": 400}, 30, 120),
+        ({"beam": 40, "top_k": 10, "beam_100": 400}, 100, 400),
+        ({"beam": 40, "top_k": 10, "beam_100": 400}, 400, 800),
     ],
 )
 def test_the_beam_grows_with_the_documents_asked_for(search, top_k, beam):
@@ -240,7 +324,7 @@ def test_a_fixed_depth_is_scanned(tmp_path):
     with mvindex.open(make(tmp_path / "x.mvx", clustered(np.random.default_rng(4), 500))) as index:
         options = {"top_k": 5, "scoring": "drpq", "candidates": 200}
         scanned = index.search(QUERIES, **options)
-        index.build("graph")
+        index.admin.build("graph")
         assert index.search(QUERIES, **options) == scanned
 
 
@@ -254,12 +338,12 @@ def test_a_fixed_depth_is_scanned(tmp_path):
 )
 def test_wrong_parameters_are_refused(path, parameters, message):
     with mvindex.open(path) as index, pytest.raises(ConfigError, match=message):
-        index.build("graph", parameters=parameters)
+        index.admin.build("graph", parameters=parameters)
 
 
 def test_arrays_that_do_not_fit_each_other_are_refused(tmp_path):
     with mvindex.open(make(tmp_path / "x.mvx", clustered(np.random.default_rng(7), 50))) as index:
-        index.build("graph")
+        index.admin.build("graph")
         snapshot = embedded_store_of(index).snapshot
         record = snapshot.settings["engine"]
         np.save(snapshot.directory / record["directory"] / "owners.npy", np.zeros(3, dtype=np.int32))
@@ -275,8 +359,8 @@ def change_record(path, parameters, **settings):
         store = embedded_store_of(index)
         record = store.settings["engine"]
         changed = {"parameters": record["settings"]["parameters"] | parameters, **settings}
-        with store.writing():
-            store.change_settings(engine=record | {"settings": record["settings"] | changed})
+        with store.writing() as writer:
+            writer.change_settings(engine=record | {"settings": record["settings"] | changed})
 
 
 @pytest.mark.parametrize("bits", [2, 8])
@@ -287,7 +371,7 @@ def test_a_graph_of_other_bits_is_refused_until_it_is_built_again(path, tmp_path
         message = f"kind graph: expected codes of 4 bits a dimension, got {bits}; `mvindex build` makes it again"
         with pytest.raises(EngineUnavailable, match=message):
             index.search(QUERIES[0], 3)
-        index.build("graph")
+        index.admin.build("graph")
         assert len(index.search(QUERIES[0], 3).hits) == 3
 
 
@@ -296,5 +380,5 @@ def test_a_graph_whose_bits_were_chosen_is_compacted(path, tmp_path):
     change_record(tmp_path / "x.mvx", {}, requested={"bits": 2}, search={"beam": 300, "top_k": 10})
     with mvindex.open(tmp_path / "x.mvx") as index:
         index.delete(ids=ids(index.search(QUERIES[0], 3))[:1])
-        index.compact()
+        index.admin.compact()
         assert index.info().kind == "graph" and recall(index, top_k=10) > 0.95

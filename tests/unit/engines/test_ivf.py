@@ -15,7 +15,7 @@ from mvindex.engines.build import EngineCache
 from mvindex.engines.params import GROUPED_NLIST, default_search, groups_for, nprobe_for_hits, num_groups
 from mvindex.errors import ConfigError
 from mvindex.index import embedded_store_of
-from mvindex.search.rescore import Best
+from mvindex.search.exact import Best
 from mvindex.testing import unit
 from mvindex_connectors.engines import faiss_ivf, faiss_lists
 from mvindex_connectors.engines.faiss_fast_scan import FastScan
@@ -44,7 +44,7 @@ def answers(index, top_k=20):
 def test_recall_does_not_fall_as_more_lists_are_looked_at(path, kind):
     queries = np.random.default_rng(9).standard_normal((50, DIM)).astype(np.float32)
     with mvindex.open(path) as index:
-        index.build(kind, nlist=64)
+        index.admin.build(kind, nlist=64)
         engine = EngineCache().open(embedded_store_of(index).snapshot)
         exact = best_view_rows(index, queries)
         recalls = []
@@ -82,7 +82,7 @@ def test_the_lists_of_one_query_in_several_threads_hold_what_they_hold_in_one(pa
     allowed = np.random.default_rng(4).random(COUNT * VIEWS) < 0.7
     monkeypatch.setattr(FastScan, "fits", False)
     with mvindex.open(path) as index:
-        index.build("ivf-pq", nlist=64)
+        index.admin.build("ivf-pq", nlist=64)
         engine = EngineCache().open(embedded_store_of(index).snapshot)
         engine = engine.with_search({"nprobe": 24, "k_factor": 15})
         for mask in (None, allowed):
@@ -102,7 +102,7 @@ def test_several_threads_are_taken_where_each_has_enough_codes(path, monkeypatch
     monkeypatch.setattr("mvindex_connectors.engines.faiss.default_threads", lambda: 4)
     monkeypatch.setattr("mvindex_connectors.engines.faiss.CODES_PER_THREAD", COUNT * VIEWS // 8)
     with mvindex.open(path) as index:
-        index.build("ivf-pq", nlist=64)
+        index.admin.build("ivf-pq", nlist=64)
         engine = EngineCache().open(embedded_store_of(index).snapshot)
         assert [engine._threads_for(nprobe) for nprobe in (1, 16, 24, 64)] == [1, 2, 3, 4]
 
@@ -110,6 +110,8 @@ def test_several_threads_are_taken_where_each_has_enough_codes(path, monkeypatch
 @pytest.mark.parametrize(
     ("search", "nlist", "limit", "nprobe"),
     [
+        ({"nprobe": 100}, 1000, 30_000, 120),
+        ({"nprobe": 100}, 1000, 10**9, 1000),
         ({"nprobe": 100, "k_factor": 15}, 1000, 15, 100),
         ({"nprobe": 100, "k_factor": 15, "top_k": 10}, 1000, 150, 100),
         ({"nprobe": 100, "k_factor": 15, "top_k": 10}, 1000, 15 * 320, 200),
@@ -121,14 +123,14 @@ def test_several_threads_are_taken_where_each_has_enough_codes(path, monkeypatch
     ],
 )
 def test_lists_looked_at_grow_with_the_documents_asked_for(search, nlist, limit, nprobe):
-    assert nprobe_for_hits(search, nlist, limit) == nprobe
+    assert nprobe_for_hits(search, nlist, 1_000_000, limit) == nprobe
 
 
 def test_what_an_approximate_kind_finds_is_scored_in_one_round(path, monkeypatch):
     calls, add = [], Best.add
     monkeypatch.setattr(Best, "add", lambda self, pairs: (calls.append(len(pairs.which)), add(self, pairs)))
     with mvindex.open(path) as index:
-        index.build("ivf-pq", nlist=64)
+        index.admin.build("ivf-pq", nlist=64)
         queries = np.random.default_rng(9).standard_normal((5, DIM)).astype(np.float32)
         assert [result.rounds for result in index.search(queries, top_k=10)] == [1] * 5
     assert len(calls) == 1 and calls[0] > 5 * 10
@@ -154,13 +156,13 @@ def test_a_build_that_was_stopped_goes_on_and_gives_the_same_engine(path, kind, 
             raise Stopped
 
     with mvindex.open(path) as index:
-        index.build(kind)
+        index.admin.build(kind)
         whole = answers(index)
-        index.build("exact")
+        index.admin.build("exact")
         with pytest.raises(Stopped):
-            index.build(kind, on_progress=stop_at_half)
+            index.admin.build(kind, on_progress=stop_at_half)
         assert index.info().kind == "exact"
-        index.build(kind, on_progress=lambda what, done, total: told.append((what, done)))
+        index.admin.build(kind, on_progress=lambda what, done, total: told.append((what, done)))
         assert answers(index) == whole
         assert not any("training" in what for what, _ in told)
         assert min(done for what, done in told if what == "adding views") > 2048 * 2
@@ -178,10 +180,10 @@ def test_documents_that_came_while_a_build_was_stopped_are_in_it(tmp_path, monke
     with mvindex.create(tmp_path / "x.mvx", dim=DIM) as index:
         index.add_views([mvindex.Document(str(n), "t") for n in range(1000)], rng.standard_normal((1000, 3, DIM)))
         with pytest.raises(Stopped):
-            index.build("ivf-flat", on_progress=stop)
+            index.admin.build("ivf-flat", on_progress=stop)
         index.add_views([mvindex.Document(f"new{n}", "t") for n in range(500)], rng.standard_normal((500, 3, DIM)))
         index.delete(ids=["3"])
-        report = index.build("ivf-flat")
+        report = index.admin.build("ivf-flat")
         assert report.views == 4500
         found = {hit.id for hit in index.search(rng.standard_normal(DIM), top_k=1499).hits}
     assert len(found) == 1499 and "new499" in found and "3" not in found
@@ -194,26 +196,26 @@ def test_a_killed_build_leaves_an_index_that_answers_and_builds(path):
         "faiss_lists.KEPT_EVERY = 2048\n"
         "def told(what, done, total):\n"
         "    if what == 'adding views' and done > 6000: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "mvindex.open(sys.argv[1]).build('ivf-flat', on_progress=told)\n"
+        "mvindex.open(sys.argv[1]).admin.build('ivf-flat', on_progress=told)\n"
     )
     done = subprocess.run([sys.executable, "-c", code, str(path)], check=False, env={**os.environ})
     assert done.returncode == -signal.SIGKILL
     assert mvindex.verify(path).is_sound
     with mvindex.open(path) as index:
         assert len(answers(index)[0]) == 20
-        assert index.build("ivf-flat").views == COUNT * VIEWS
+        assert index.admin.build("ivf-flat").views == COUNT * VIEWS
         assert not list(embedded_store_of(index).snapshot.directory.glob("building-*"))
 
 
 @pytest.mark.parametrize("nlist", [0, -1, 1 << 18, True])
 def test_a_number_of_lists_that_cannot_be_is_refused(path, nlist):
     with mvindex.open(path) as index, pytest.raises(ConfigError, match="nlist: expected a whole number"):
-        index.build("ivf-flat", nlist=nlist)
+        index.admin.build("ivf-flat", nlist=nlist)
 
 
 def test_kinds_without_lists_refuse_them(path):
     with mvindex.open(path) as index, pytest.raises(ConfigError, match="has no parameter 'nlist'"):
-        index.build("hnsw", nlist=10)
+        index.admin.build("hnsw", nlist=10)
 
 
 @pytest.fixture(scope="module")
@@ -231,7 +233,7 @@ def test_lists_in_groups_find_what_a_view_is_near_to(many, kind):
     path, views = many
     queries = unit(np.random.default_rng(11).standard_normal((50, 15))).astype(np.float32)
     with mvindex.open(path) as index:
-        index.build(kind, nlist=GROUPED_NLIST)
+        index.admin.build(kind, nlist=GROUPED_NLIST)
         engine = EngineCache().open(embedded_store_of(index).snapshot)
         ivf = faiss_ivf.ivf_of(faiss, engine._index)
         assert faiss_ivf.has_groups(faiss, engine._index) and ivf.quantizer.ntotal == ivf.nlist == GROUPED_NLIST
@@ -292,7 +294,7 @@ def test_a_handful_of_views_is_enough(tmp_path, kind, count):
     views = np.random.default_rng(count).standard_normal((count, 1, 5))
     with mvindex.create(tmp_path / "x.mvx", dim=5) as index:
         index.add_views([mvindex.Document(str(n), "t") for n in range(count)], views)
-        index.build(kind)
+        index.admin.build(kind)
         exact = [hit.id for hit in index.search(views[0, 0], top_k=count, exact=True).hits]
         assert [hit.id for hit in index.search(views[0, 0], top_k=count).hits] == exact
 

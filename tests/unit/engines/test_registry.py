@@ -103,7 +103,7 @@ class TestToyEngine(EngineContract):
 
 def test_a_registered_kind_is_built_searched_saved_and_opened_again(toy, filled):
     index, views = filled
-    report = index.build("toy", parameters={"size": 7})
+    report = index.admin.build("toy", parameters={"size": 7})
     assert (report.kind, report.views) == ("toy", 150) and report.engine_bytes > 150 * 32
     query = np.random.default_rng(2).standard_normal(8).astype(np.float32)
     fresh = {"new": unit(np.ones((1, 8)))}
@@ -150,19 +150,19 @@ def test_a_kind_is_found_by_its_entry_point(monkeypatch, filled, no_cached_kinds
         "ivf-sq8",
         "toy",
     ]
-    index.build("toy")
+    index.admin.build("toy")
     query = views["d7"][1]
     assert_same(index.search(query, 3), brute_force(views, query, 3))
 
 
 def test_the_engine_of_a_kind_that_is_gone_is_named(toy, filled, monkeypatch):
     index, views = filled
-    index.build("toy")
+    index.admin.build("toy")
     monkeypatch.setattr(engines, "_REGISTERED", {})
     with mvindex.open(index.path) as again:
         with pytest.raises(EngineMissing, match="toy"):
             again.search(views["d0"][0])
-        again.build("exact")
+        again.admin.build("exact")
         assert again.search(views["d0"][0]).exact
 
 
@@ -180,7 +180,7 @@ def test_the_engine_of_a_kind_that_is_gone_is_named(toy, filled, monkeypatch):
 def test_parameters_that_a_kind_does_not_have_are_refused(toy, filled, kind, parameters, message):
     index, _ = filled
     with pytest.raises(ConfigError, match=message):
-        index.build(kind, parameters=parameters)
+        index.admin.build(kind, parameters=parameters)
     assert index.info().kind == "exact"
 
 

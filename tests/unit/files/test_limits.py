@@ -85,6 +85,29 @@ class TestBombs:
         )
         assert "unpacks to 19," in reject_of(folder)
 
+    @pytest.mark.parametrize("name", ["a.docx", "a.epub", "a.xlsx"])
+    def test_what_swells_to_less_takes_two_seconds_at_most_with_the_start_of_the_worker(self, folder, name):
+        if name == "a.docx":
+            write_tables(folder / name, 15 * 2**20)
+        elif name == "a.epub":
+            write_epub(folder / name, "Oil", ["<p>one</p>"])
+            put(folder / name, "c0.xhtml", "<p>one</p>" * 1_500_000)
+        else:
+            write_xlsx(folder / name, {"S": [["x"]]})
+            rows = '<row r="1"><c r="A1"><v>1</v></c></row>' * 400_000
+            sheet = f'<worksheet xmlns="{SHEET}"><sheetData>{rows}</sheetData></worksheet>'
+            put(folder / name, "xl/worksheets/sheet1.xml", sheet)
+        parsing._WORKERS.close()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        with open_corpus(folder) as corpus:
+            *_, found, row = list(corpus)
+        parsing._WORKERS.close()
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        # A fast machine reads all of it within the limit.
+        assert not isinstance(found, Reject) or "CPU seconds" in found.reason
+        assert row.document.text == "It rose."
+        assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 2.2
+
     def test_a_directory_that_gives_too_small_a_size_hides_nothing(self, folder):
         path = folder / "a.docx"
         write_tables(path, 18 * 2**20)
@@ -97,7 +120,7 @@ class TestBombs:
         assert "is damaged" in reject_of(folder)
 
     def test_too_much_memory_is_the_reason(self, folder, limits):
-        limits(memory_bytes=2**26)
+        limits(memory_bytes=2**26, cpu_s=10)
         write_tables(folder / "a.docx", 2**21)
         assert "needs more than 0.0625 GiB of memory" in reject_of(folder)
 
@@ -121,6 +144,19 @@ class TestBombs:
             *rows, reject, last = corpus
         assert len(rows) < 16 * 2**20 / 30_000
         assert "gives over 16,777,216 bytes of text" in reject.reason and last.document.text == "It rose."
+
+    def test_a_long_title_of_a_sheet_is_shortened_in_its_rows(self, tmp_path):
+        path = tmp_path / "a.xlsx"
+        write_xlsx(path, {"S": [["It began."]] * 3})
+        rewrite(path, "xl/workbook.xml", {'name="S"': f'name="{"x" * 400_000}"'})
+        found = list(read_documents(path))
+        assert len(found) == 3
+        assert {(one.title, one.metadata["headings"]) for one in found} == {(f"a.xlsx > {'x' * 199}…", f"{'x' * 199}…")}
+
+    def test_long_bookmarks_are_shortened_in_the_pages_of_a_pdf(self, tmp_path):
+        write_pdf(tmp_path / "a.pdf", [["It began."]] * 3, bookmarks=[(1, 0, "x" * 30_000)])
+        found = list(read_documents(tmp_path / "a.pdf"))
+        assert [one.metadata["headings"] for one in found] == [f"{'x' * 199}…"] * 3
 
     def test_a_cell_far_from_all_others_takes_two_seconds_at_most(self, tmp_path):
         path = tmp_path / "a.xlsx"

@@ -31,6 +31,10 @@ class TestPdf:
             ("#page=3", "Oil", "Oil rose.", {"page": 3}),
         ]
 
+    def test_a_title_has_no_control_characters(self, tmp_path):
+        write_pdf(tmp_path / "a.pdf", [["one"]], title="Oil\0 & gas\x07")
+        assert [title for _, title, *_ in read(tmp_path / "a.pdf")] == ["Oil & gas"]
+
     def test_bookmarks_are_headings_of_the_pages_that_they_reach(self, tmp_path):
         marks = [(2, 0, "Prices"), (3, 1, "After"), (4, 0, "End")]
         write_pdf(tmp_path / "a.pdf", [["one"], ["two"], ["three"], ["four"], ["five"]], bookmarks=marks)

@@ -34,7 +34,7 @@ def large(tmp_path_factory):
             index.add_views(documents, views)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(params, "LEAST_SAMPLE", 64 * params.POINTS)
-            index.build("ivf-pq", nlist=64)
+            index.admin.build("ivf-pq", nlist=64)
     assert views_bytes(path) == FULL_SIZE
     return path, said(path, queries=2)
 

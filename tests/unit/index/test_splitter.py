@@ -25,8 +25,8 @@ def old(tmp_path, model):
     with mvindex.create(tmp_path / "old.mvx", encoder=load_encoder(model, splitter="sentences-1")) as index:
         index.add([mvindex.Document("old", TEXT)])
         spec = {name: value for name, value in index.info().encoder.items() if name != "splitter"}
-        with index._store.writing():
-            index._store.change_settings(encoder=spec)
+        with index._store.writing() as writer:
+            writer.change_settings(encoder=spec)
     return tmp_path / "old.mvx"
 
 

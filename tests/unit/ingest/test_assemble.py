@@ -88,17 +88,17 @@ def test_a_shard_whose_run_has_not_ended_is_named(path):
 
 def put(path, number, doc_id, ordinal):
     """A document stands in a shard, whether it belongs there or not."""
-    from mvindex.records import Views
     from mvindex.store.batch import content_hash
     from mvindex.store.embedded import EmbeddedStore
+    from mvindex.store.views import PackedViews
 
     store = EmbeddedStore(path / ShardPlace(number, COUNT).directory)
     document, row = mvindex.Document(doc_id, "text"), np.ones((1, DIM), np.float32)
-    views = Views(row, np.array([0, 1]), np.full((1, 2), -1))
-    with store.writing():
+    views = PackedViews(row, np.array([0, 1]), np.full((1, 2), -1))
+    with store.writing() as writer:
         hashes = [content_hash(document, row)]
-        store.commit(
-            Batch(documents=[document], views=views, content_hashes=hashes, ordinals=np.array([ordinal]), settings={})
+        writer.commit(
+            Batch(documents=[document], views=views, content_hashes=hashes, ordinals=np.array([ordinal])), known={}
         )
     store.close()
 

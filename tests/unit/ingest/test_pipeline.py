@@ -51,6 +51,25 @@ def test_a_stopped_run_ends_at_a_batch_and_can_go_on(tmp_path, monkeypatch):
         assert index.add(documents(40)).added == 24
 
 
+def test_documents_that_did_not_change_are_encoded_again_where_a_run_says_so(tmp_path):
+    factor = 1.0
+    encoder = mvindex.CallableEncoder(
+        lambda texts: [[factor * len(text), 1.0] for text in texts], query_function=one_vector, name="scaled"
+    )
+    with mvindex.create(tmp_path / "y.mvx", encoder=encoder) as index:
+        index.add(documents(3))
+        factor = 2.0
+        ids = [one.id for one in documents(3)]
+        before = {doc_id: found.vectors[0][0] for doc_id, found in index.views(ids).items()}
+        assert index.add(documents(3)).unchanged == 3
+        report = index.add(documents(3), hooks=IngestHooks(encode_again=True))
+        assert (report.replaced, report.unchanged, len(index)) == (3, 0, 3)
+        after = {doc_id: found.vectors[0][0] for doc_id, found in index.views(ids).items()}
+        assert after == {doc_id: 2 * value for doc_id, value in before.items()}
+        # The next run finds nothing new.
+        assert index.add(documents(3)).unchanged == 3
+
+
 def test_an_interrupted_run_resumed_equals_an_uninterrupted_one(tmp_path, monkeypatch):
     monkeypatch.setattr("mvindex.ingest.pipeline.CHUNK_DOCUMENTS", 8)
     calls = []

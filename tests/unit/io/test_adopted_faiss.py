@@ -165,7 +165,7 @@ def test_an_adopted_index_is_read_only_and_says_what_it_has(tmp_path):
             lambda: index.add_views([mvindex.Document("new", "text")], VECTORS[:1]),
             lambda: index.delete(ids="d1"),
             lambda: index.update("d1", metadata={}),
-            lambda: index.build("flat"),
+            lambda: index.admin.build("flat"),
             lambda: index.search(VECTORS[0], filter={"n": 1}),
             lambda: index.search("text", mode="lexical"),
             lambda: index.search(mvindex.QueryGroup(QUERIES)),

@@ -17,13 +17,13 @@ from mvindex.kernels import SUM_LANES
 from mvindex.kernels.score import view_sums
 from mvindex.testing import unit
 
-pytest.importorskip("numba", reason="NOT RUN: needs numba (the extra native)")
+pytest.importorskip("numba", reason="NOT RUN: needs numba (the extra fast)")
 
 from mvindex.kernels import walk  # noqa: E402 - needs numba
 from mvindex.kernels.aligned import aligned_bytes  # noqa: E402 - needs numba
 from mvindex.kernels.compiled import compiled, compiled_strict  # noqa: E402 - needs numba
 from mvindex.kernels.numbers import decoded  # noqa: E402 - needs numba
-from mvindex.kernels.packed import encode_packed  # noqa: E402 - needs numba
+from mvindex.kernels.packed import decode_packed, encode_packed  # noqa: E402 - needs numba
 from mvindex.kernels.quantize import round_block  # noqa: E402 - needs numba
 from mvindex.kernels.scan import _best, _soft  # noqa: E402 - needs numba
 from mvindex.kernels.sums import sums_of_documents  # noqa: E402 - needs numba
@@ -452,18 +452,16 @@ def levels_of(codes):
 
 
 @pytest.mark.needs("vnni")
-@pytest.mark.parametrize("bits", [4, 8])
-def test_products_of_codes_are_the_same_without_vnni(bits):
+def test_products_of_codes_are_the_same_without_vnni():
     rng = np.random.default_rng(6)
     codes = aligned_bytes(40 * 192).reshape(40, 192)
     codes[:] = rng.integers(1, 256, codes.shape)
-    query = aligned_bytes(192 * 8 // bits).view(np.int8)
+    query = aligned_bytes(192 * 2).view(np.int8)
     query[:] = rng.integers(-127, 128, len(query))
-    values = codes.astype(np.int64) if bits == 8 else 2 * levels_of(codes)
-    graph = walk.Graph(codes, *[np.empty(0)] * 5, bits)
+    graph = walk.Graph(codes, *[np.empty(0)] * 5)
     products = [compiled_strict(each) for each in (walk.vnni_product, walk.plain_product)]
     found = [[int(product(graph, view, query)) for view in range(40)] for product in products]
-    assert found[0] == found[1] == (values @ query).tolist()
+    assert found[0] == found[1] == (2 * levels_of(codes) @ query).tolist()
 
 
 def test_packed_codes_keep_the_direction_and_a_views_own_product():
@@ -472,12 +470,18 @@ def test_packed_codes_keep_the_direction_and_a_views_own_product():
     mean = rng.standard_normal(70).astype(np.float32)
     rest = rng.standard_normal((60, 70)).astype(np.float32) * np.logspace(-3, 3, 60, dtype=np.float32)[:, None]
     rest[0] = 0
-    codes, factors = np.empty((60, code_bytes_of(70, 4)), np.uint8), np.empty(60, np.float32)
+    codes, factors = np.empty((60, code_bytes_of(70)), np.uint8), np.empty((60, 2), np.float32)
     encode_packed(mean + rest, mean, codes, factors)
     rest = ((mean + rest) - mean).astype(np.float64)
-    values = factors[:, None] * (2 * levels_of(codes)[:, :70] - 15)
+    integers = np.full((60, 128), 99, np.int8)
+    for row in range(60):
+        decode_packed(codes, row, integers[row], 70)
+    assert not integers[:, 70:].any()
+    assert np.array_equal(integers[:, :70], 2 * levels_of(codes)[:, :70] - 15)
+    values = factors[:, :1] * integers[:, :70].astype(np.float64)
     own, square = np.einsum("ij,ij->i", values, rest), np.einsum("ij,ij->i", rest, rest)
     assert own == pytest.approx(square, rel=1e-5)
+    assert factors[:, 1] == pytest.approx(square, rel=1e-5)
     assert not values[0].any()
     cosines = np.sqrt(square[1:] / np.einsum("ij,ij->i", values, values)[1:])
     assert cosines.mean() == pytest.approx(np.sqrt(1 - error), abs=error / 10)

@@ -116,7 +116,7 @@ print(json.dumps([is_loaded, before, *after]))
 """
 
 
-@pytest.mark.parametrize("loops", ["sums", pytest.param("all", marks=pytest.mark.full)])
+@pytest.mark.parametrize("loops", ["sums", pytest.param("all", marks=[pytest.mark.full, pytest.mark.long])])
 def test_searches_have_the_same_results_before_and_after_loops_are_compiled(tmp_path, loops):
     pytest.importorskip("numba")
     rng = np.random.default_rng(4)

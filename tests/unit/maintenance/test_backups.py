@@ -23,7 +23,7 @@ def index(request, tmp_path):
     chosen = {} if request.param is None else {"shards": request.param}
     with mvindex.create(tmp_path / "corpus.mvx", dim=DIM, lexical="english", **chosen) as made:
         add(made, 0, 40)
-        made.build("flat")
+        made.admin.build("flat")
         yield made
 
 
@@ -61,7 +61,7 @@ def assert_equal(path, index):
 
 
 def test_a_snapshot_is_restored_from_where_it_was_written(index, place, tmp_path):
-    written = index.snapshot(place)
+    written = index.admin.snapshot(place)
     report = restore(place, tmp_path / "again.mvx")
     assert (report.documents, report.version) == (written.documents, written.version) == (40, written.version)
     assert_equal(tmp_path / "again.mvx", index)
@@ -69,14 +69,14 @@ def test_a_snapshot_is_restored_from_where_it_was_written(index, place, tmp_path
         add(again, 100, 101)  # an index like any other
         assert len(again) == 41
     with pytest.raises(ConfigError, match="exists already"):
-        index.snapshot(place)
+        index.admin.snapshot(place)
 
 
 def test_the_newest_are_kept_and_the_newest_is_restored(index, place, tmp_path):
     names = []
     for turn in range(4):
         add(index, 100 + turn, 101 + turn)
-        report = take_backup(index.snapshot, place, keep=2)
+        report = take_backup(index.admin.snapshot, place, keep=2)
         assert list(report.removed) == ([] if turn < 2 else names[turn - 2 : turn - 1])
         names.append(backup_names(place)[-1])
     assert backup_names(place) == names[2:] == sorted(names[2:])
@@ -86,7 +86,7 @@ def test_the_newest_are_kept_and_the_newest_is_restored(index, place, tmp_path):
 
 def test_names_rise_even_if_the_clock_goes_back(index, tmp_path, monkeypatch):
     place = tmp_path / "backups"
-    take_backup(index.snapshot, place)
+    take_backup(index.admin.snapshot, place)
 
     class Clock(datetime):
         @classmethod
@@ -94,7 +94,7 @@ def test_names_rise_even_if_the_clock_goes_back(index, tmp_path, monkeypatch):
             return datetime.now(tz) - timedelta(days=400)
 
     monkeypatch.setattr(backups, "datetime", Clock)
-    take_backup(index.snapshot, place)
+    take_backup(index.admin.snapshot, place)
     first, second = backup_names(place)
     assert first < second and Clock.now(timezone.utc).strftime("%Y") not in (first[:4], second[:4])
 
@@ -106,7 +106,7 @@ def test_an_upload_that_was_cut_is_not_restored(tmp_path, name, monkeypatch):
     place = f"memory://cut-{name}"
     with mvindex.create(tmp_path / "corpus.mvx", dim=DIM) as index:
         add(index, 0, 40)
-        whole = take_backup(index.snapshot, place)
+        whole = take_backup(index.admin.snapshot, place)
         add(index, 40, 50)
         put, pipe = type(system).put_file, type(system).pipe_file
 
@@ -123,12 +123,12 @@ def test_an_upload_that_was_cut_is_not_restored(tmp_path, name, monkeypatch):
         monkeypatch.setattr(type(system), "put_file", cut)
         monkeypatch.setattr(type(system), "pipe_file", cut_pipe)
         with pytest.raises(StoreError, match="cannot be written"):
-            take_backup(index.snapshot, place, keep=1)
+            take_backup(index.admin.snapshot, place, keep=1)
     monkeypatch.undo()
     assert len(backup_names(place)) == 1
     assert restore(place, tmp_path / "again.mvx").documents == whole.documents == 40
     with mvindex.open(tmp_path / "corpus.mvx") as index:
-        take_backup(index.snapshot, place, keep=2)
+        take_backup(index.admin.snapshot, place, keep=2)
     assert len(system.ls(f"/cut-{name}")) == len(backup_names(place)) == 2
 
 
@@ -137,14 +137,14 @@ def test_a_bucket_that_does_not_exist_is_not_made(tmp_path, bucket):
     with mvindex.create(tmp_path / "corpus.mvx", dim=DIM) as index:
         add(index, 0, 4)
         with pytest.raises(StoreError, match="cannot be written"):
-            index.snapshot("s3://a-bucket-of-nobody/wiki")
+            index.admin.snapshot("s3://a-bucket-of-nobody/wiki")
     assert "a-bucket-of-nobody" not in fsspec.filesystem("s3").ls("")
 
 
 def test_what_a_killed_process_left_is_removed_by_the_next(index, tmp_path):
     left = tmp_path / "backups" / ".20260101T000000Z.123.abcd.new"
     (left / "generation-000001").mkdir(parents=True)
-    take_backup(index.snapshot, tmp_path / "backups")
+    take_backup(index.admin.snapshot, tmp_path / "backups")
     assert not left.exists() and len(backup_names(tmp_path / "backups")) == 1
 
 
@@ -154,7 +154,7 @@ def remote(tmp_path):
     address = f"memory://{tmp_path.name}/one"
     with mvindex.create(tmp_path / "corpus.mvx", dim=DIM) as index:
         add(index, 0, 40)
-        index.snapshot(address)
+        index.admin.snapshot(address)
     return address
 
 
@@ -229,7 +229,7 @@ def test_a_manifest_of_others_is_refused(remote, tmp_path, change):
 def test_damage_before_the_upload_is_found_by_the_index_itself(tmp_path):
     with mvindex.create(tmp_path / "corpus.mvx", dim=DIM) as index:
         add(index, 0, 40)
-        index.snapshot(tmp_path / "copy")
+        index.admin.snapshot(tmp_path / "copy")
     views = next((tmp_path / "copy").rglob("views-*"))
     views.write_bytes(b"\1" + views.read_bytes()[1:])
 
@@ -246,7 +246,7 @@ def test_damage_before_the_upload_is_found_by_the_index_itself(tmp_path):
 
 
 def test_secrets_of_an_address_are_in_no_message(tmp_path):
-    pytest.importorskip("aiohttp", reason="NOT RUN: needs aiohttp (the extra remote)")
+    pytest.importorskip("aiohttp", reason="NOT RUN: needs aiohttp (the extra files)")
     with pytest.raises(StoreError) as told:
         restore("http://someone:hidden@127.0.0.1:1/one", tmp_path / "again.mvx")
     assert "hidden" not in str(told.value) and "http://127.0.0.1:1/one" in str(told.value)
@@ -255,10 +255,10 @@ def test_secrets_of_an_address_are_in_no_message(tmp_path):
 def test_a_file_address_is_a_directory_of_this_machine(tmp_path):
     with mvindex.create(tmp_path / "corpus.mvx", dim=DIM) as index:
         add(index, 0, 4)
-        index.snapshot(f"file://{tmp_path}/a%20b")
+        index.admin.snapshot(f"file://{tmp_path}/a%20b")
         assert mvindex.verify(tmp_path / "a b").is_sound
         with pytest.raises(ConfigError, match="got host 'other'"):
-            index.snapshot("file://other/x")
+            index.admin.snapshot("file://other/x")
     assert restore(f"file://localhost{tmp_path}/a%20b", tmp_path / "again.mvx").documents == 4
 
 
@@ -267,7 +267,7 @@ def test_what_a_killed_upload_left_among_temporary_files_is_removed(remote, tmp_
     (scratch / ".mvindex-snapshot.123.abcd.new" / "index.mvx").mkdir(parents=True)
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
     with mvindex.open(tmp_path / "corpus.mvx") as index:
-        index.snapshot(f"{remote}-again")
+        index.admin.snapshot(f"{remote}-again")
     assert os.listdir(scratch) == []
 
 

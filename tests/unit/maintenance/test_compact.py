@@ -44,9 +44,9 @@ def worn(index):
 
 @pytest.mark.parametrize("kind", ["exact", "flat", "hnsw"])
 def test_a_compacted_index_holds_and_answers_the_same_in_fewer_rows(worn, kind):
-    worn.build(kind=kind)
+    worn.admin.build(kind=kind)
     before, answers = held(worn), worn.search(vectors(1)[0], top_k=20, exact=True)
-    report = worn.compact()
+    report = worn.admin.compact()
     assert (report.documents, report.dropped, report.generation) == (9, 3, 2)
     assert held(worn) == before
     assert worn.search(vectors(1)[0], top_k=20, exact=True) == answers
@@ -58,7 +58,7 @@ def test_a_compacted_index_holds_and_answers_the_same_in_fewer_rows(worn, kind):
 
 
 def test_nothing_is_written_where_nothing_was_retired(index):
-    report = index.compact()
+    report = index.admin.compact()
     assert (report.dropped, report.generation) == (0, 1)
     assert index.info().size_bytes == report.bytes_after
 
@@ -68,7 +68,7 @@ def test_an_old_reader_keeps_its_generation_until_it_refreshes(worn):
     with mvindex.open(worn.path) as reader:
         worn.add_views([mvindex.Document("4", "newer 4")], vectors(1, seed=9))
         before = held(reader)
-        assert worn.compact().is_old_in_use
+        assert worn.admin.compact().is_old_in_use
         assert held(reader) == before and reader.get("4").text == "text 4"
         assert len(reader.search(vectors(1)[0, 0], top_k=50).hits) == 8
         assert sorted(entry.name for entry in worn.path.glob("generation-*")) == [
@@ -82,7 +82,7 @@ def test_an_old_reader_keeps_its_generation_until_it_refreshes(worn):
 
 def test_a_closed_reader_gives_its_generation_up(worn):
     with mvindex.open(worn.path):
-        assert worn.compact().is_old_in_use
+        assert worn.admin.compact().is_old_in_use
     worn.delete(ids="1")
     assert [entry.name for entry in worn.path.glob("generation-*")] == ["generation-000002"]
 
@@ -91,7 +91,7 @@ def test_a_torch_scan_gives_the_room_of_an_old_generation_back(worn):
     scan = TorchScan(ScanConfig(cache_bytes=1 << 20))
     search_engine_of(worn).use_scan(lambda: scan)
     worn.search(vectors(1)[0], top_k=3)
-    worn.compact()
+    worn.admin.compact()
     worn.search(vectors(1)[0], top_k=3)
     assert {generation for generation, _, _ in [*scan._blocks, scan._tail[0]]} == {2}
 
@@ -99,7 +99,7 @@ def test_a_torch_scan_gives_the_room_of_an_old_generation_back(worn):
 def test_compacting_refuses_beside_another_writer(worn):
     with mvindex.open(worn.path) as other, embedded_store_of(worn).writing():
         with pytest.raises(IndexLocked):
-            other.compact()
+            other.admin.compact()
 
 
 def test_damage_stops_a_compaction_and_leaves_all_as_it_was(worn):
@@ -108,15 +108,15 @@ def test_damage_stops_a_compaction_and_leaves_all_as_it_was(worn):
     content[2 * 2 * 4 * 5] ^= 1  # a view of document 5, two views of 4 dims in fp16 each
     views.write_bytes(content)
     with pytest.raises(DamagedIndex, match="document row 5"):
-        worn.compact()
+        worn.admin.compact()
     assert sorted(os.listdir(worn.path)) == ["current.json", "generation-000001", "writer.lock"]
     assert worn.get("4").text == "text 4"
 
 
 @pytest.mark.parametrize("kind", ["exact", "flat"])
 def test_a_snapshot_is_the_index_as_it_was(worn, tmp_path, kind):
-    worn.build(kind=kind)
-    report = worn.snapshot(tmp_path / "s.mvx")
+    worn.admin.build(kind=kind)
+    report = worn.admin.snapshot(tmp_path / "s.mvx")
     before, answers = held(worn), worn.search(vectors(1)[0], top_k=20)
     worn.delete(ids="10")
     with mvindex.open(tmp_path / "s.mvx") as copy:
@@ -131,19 +131,19 @@ def test_a_snapshot_is_refused_where_something_is_or_inside_the_index(worn, tmp_
     (tmp_path / "there").mkdir()
     for target in (tmp_path / "there", worn.path / "inside"):
         with pytest.raises(ConfigError, match=str(target)):
-            worn.snapshot(target)
+            worn.admin.snapshot(target)
     assert not (worn.path / "inside").exists()
 
 
 def test_a_snapshot_never_copies_damage(worn, tmp_path):
-    worn.build(kind="flat")
+    worn.admin.build(kind="flat")
     for pattern in ("views-*", "engine-*/index.faiss"):
         file = next(worn.path.glob(f"generation-000001/{pattern}"))
         content = bytearray(file.read_bytes())
         content[-1] ^= 1
         file.write_bytes(content)
         with mvindex.open(worn.path) as damaged, pytest.raises(DamagedIndex, match=file.name):
-            damaged.snapshot(tmp_path / "s.mvx")
+            damaged.admin.snapshot(tmp_path / "s.mvx")
         assert not (tmp_path / "s.mvx").exists() and not list(tmp_path.glob(".*"))
         content[-1] ^= 1
         file.write_bytes(content)
@@ -202,9 +202,9 @@ def test_a_snapshot_is_one_state_whatever_is_written_meanwhile(worn, tmp_path, m
             new = [mvindex.Document(doc_id, f"of step {number}") for doc_id in ("3", f"n{number}")]
             writer.add_views(new, vectors(2, seed=number))
             if number % 5 == 4:
-                writer.compact()
+                writer.admin.compact()
 
-        report = worn.snapshot(tmp_path / "s.mvx", write)
+        report = worn.admin.snapshot(tmp_path / "s.mvx", write)
     assert len(steps) > 8 and report.documents == len(before)
     with mvindex.open(tmp_path / "s.mvx") as copy:
         assert held(copy) == before

@@ -22,7 +22,7 @@ def sound(index):
     """A closed index of ten documents, of which one was replaced and one deleted, with a flat engine."""
     index.add_views([mvindex.Document("3", "new 3", metadata={"lang": "de"})], vectors(1, seed=5))
     index.delete(ids="7")
-    index.build(kind="flat")
+    index.admin.build(kind="flat")
     index.close()
     return index.path
 
@@ -344,7 +344,7 @@ def test_a_catalog_of_another_index_is_never_answered_from(tmp_path):
     with mvindex.create(tmp_path / "x.mvx", dim=4) as index, mvindex.create(tmp_path / "y.mvx", dim=4) as other:
         index.add_views(documents(3), vectors(3))
         for _ in range(3):
-            other.build("exact")
+            other.admin.build("exact")
     shutil.copytree(tmp_path / "x.mvx", tmp_path / "z.mvx")
     foreign = generation(tmp_path / "y.mvx") / "catalog.sqlite"
     shutil.copy(foreign, generation(tmp_path / "x.mvx") / "catalog.sqlite")
@@ -370,7 +370,7 @@ def test_ids_are_checked_again_after_every_kind_of_change(index):
     """Check that the checksum after adding, replacing and deleting is that of all ids."""
     index.add_views([mvindex.Document("3", "new"), mvindex.Document("ü", "t")], vectors(2, seed=5))
     index.delete(ids=["5", "3"])
-    for look in (lambda reader: reader.get("nowhere"), lambda reader: reader.compact()):
+    for look in (lambda reader: reader.get("nowhere"), lambda reader: reader.admin.compact()):
         with mvindex.open(index.path) as reader:
             look(reader)
             assert reader.get("nowhere") is None and reader.get("ü").text == "t"

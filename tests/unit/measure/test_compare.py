@@ -106,5 +106,5 @@ def test_misuse_is_named():
     with pytest.raises(ConfigError, match="two runs"):
         compare_runs({"a": {}}, {"q": {"d": 1}})
     for measure in ("goodness@10", "nDCG@ten", ""):
-        with pytest.raises(ConfigError, match="expected a name of ir-measures"):
+        with pytest.raises(ConfigError, match="measure: expected nDCG"):
             compare_runs({"a": {}, "b": {}}, {"q": {"d": 1}}, [measure])

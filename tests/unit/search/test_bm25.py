@@ -7,7 +7,7 @@ import pytest
 import xxhash
 
 import mvindex
-from mvindex.errors import MvindexError, QueryError
+from mvindex.errors import ConfigError, QueryError
 from mvindex.search.bm25 import LexicalSearch
 from mvindex.store.lexical.tokenizer import Lexical, tokenize
 from tests.helpers import lexical_reference as slow
@@ -41,7 +41,7 @@ def test_equal_scores_come_by_ordinal_and_documents_without_a_word_not_at_all(tm
 def way(request, monkeypatch):
     """Indexes of these tests are searched with NumPy, and by compiled loops."""
     if request.param == "compiled":
-        pytest.importorskip("numba", reason="NOT RUN: needs numba (the extra native)")
+        pytest.importorskip("numba", reason="NOT RUN: needs numba (the extra fast)")
     monkeypatch.setattr("mvindex.search.bm25.is_compiled", lambda num_postings: request.param == "compiled")
 
 
@@ -112,7 +112,7 @@ def test_words_are_counted_in_living_documents_alone_whatever_was_written(way, t
             if step > 1:
                 index.delete(ids=gone)
             if step == 4:
-                index.compact()
+                index.admin.compact()
         for question in questions:
             check_against_slow(stores[0], question)
             # To the last bit, and in the same order.
@@ -126,9 +126,9 @@ def test_words_are_counted_in_living_documents_alone_whatever_was_written(way, t
         index.close()
         with mvindex.open(index.path) as again:
             assert [hits(again, question, top_k=500) for question in questions] == before
-            assert again.verify().is_sound
+            assert again.admin.verify().is_sound
             # Made anew from the texts, it says the same.
-            again.enable_lexical("unicode")
+            again.admin.enable_lexical("unicode")
             assert [hits(again, question, top_k=500) for question in questions] == before
 
 
@@ -275,14 +275,14 @@ def test_texts_too_long_to_be_split_at_once_are_split_one_after_the_other(tmp_pa
     with mvindex.create(tmp_path / "a.mvx", dim=4, lexical="unicode") as index:
         index.add_views(documents, views)
         check_against_slow(index, "oil river")
-        index.enable_lexical("unicode")
+        index.admin.enable_lexical("unicode")
         check_against_slow(index, "oil river")
-        assert index.verify().is_sound
+        assert index.admin.verify().is_sound
 
 
-def test_an_address_has_no_lexical_side(tmp_path):
-    with pytest.raises(MvindexError, match="lexical"):
-        mvindex.create(f"milvus-lite://{tmp_path}/a.db/name", dim=2, lexical="unicode")
+def test_an_index_behind_a_server_is_not_made_with_a_lexical_side():
+    with pytest.raises(ConfigError, match="lexical= belongs to an index in a directory or in Milvus"):
+        mvindex.create("grpc://127.0.0.1:1/name", dim=2, lexical="unicode")
 
 
 def test_words_of_texts_are_counted_as_by_hand():

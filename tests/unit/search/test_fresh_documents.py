@@ -19,7 +19,7 @@ def index(tmp_path_factory):
     documents = [mvindex.Document(f"d{n}", "text", metadata={"third": n % 3}) for n in range(BUILT + FRESH)]
     with mvindex.create(tmp_path_factory.mktemp("fresh") / "a.mvx", dim=DIM) as index:
         index.add_views(documents[:BUILT], views[:BUILT])
-        index.build("ivf-flat")
+        index.admin.build("ivf-flat")
         index.add_views(documents[BUILT:], views[BUILT:])
         index.delete(ids=[f"d{n}" for n in range(0, BUILT + FRESH, 7)])
         yield index

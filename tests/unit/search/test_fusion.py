@@ -5,7 +5,8 @@ import pytest
 
 import mvindex
 from mvindex.errors import QueryError
-from mvindex.search.fusion import Fusion, Method, RankedList, fuse, parse_fusion
+from mvindex.search.fusion import Fusion, Method, parse_fusion
+from mvindex.search.hybrid import RankedList, fuse
 from tests.helpers import lexical_reference as slow
 from tests.helpers.shard_examples import order
 

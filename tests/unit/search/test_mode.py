@@ -5,7 +5,7 @@ import pytest
 
 import mvindex
 from mvindex.errors import QueryError
-from mvindex.search.options import SearchOptions
+from mvindex.search.request import parse_options
 
 VECTOR = np.array([0.2, 0.9], dtype=np.float32)
 
@@ -48,6 +48,6 @@ def test_reranked_hits_name_the_mode_that_was_used(tmp_path):
 
 @pytest.mark.parametrize("mode", ["dense", "lexical"])
 def test_a_fusion_belongs_to_hybrid_search(mode):
-    assert SearchOptions.parse(fusion="rrf").mode.value == "hybrid"
+    assert parse_options(fusion="rrf").mode.value == "hybrid"
     with pytest.raises(QueryError, match="expected mode='hybrid'"):
-        SearchOptions.parse(mode=mode, fusion="rrf")
+        parse_options(mode=mode, fusion="rrf")

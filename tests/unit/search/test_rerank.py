@@ -8,6 +8,7 @@ from mvindex import Document
 from mvindex.encoder.cross_encoder import CrossEncoder
 from mvindex.errors import CheckpointError, EncoderError, QueryError
 from mvindex.records import Component, SearchResult
+from mvindex.search.request import SearchRequest
 from mvindex.search.rerank import parse_rerank
 from tests.helpers.tiny_classifiers import WORDS, save_classifiers
 
@@ -71,8 +72,8 @@ def test_what_was_missing_before_is_missing_after():
     hit = mvindex.Hit("d0", 0.5, 0, None, None, "", "", {})
     found = SearchResult((hit,) * 5, False, 3, 1)
     for top_k, short_by in ((6, 1), (4, 0), (8, 3)):
-        again = parse_rerank(lambda query, hits: [0] * len(hits), None, None, top_k)
-        assert again.reranked("x", found).short_by == short_by
+        again = parse_rerank(lambda query, hits: [0] * len(hits), None, None, SearchRequest(top_k=top_k))
+        assert again.reranked(["x"], [found])[0].short_by == short_by
 
 
 def test_several_questions_are_each_reranked_by_their_own(index):
@@ -161,8 +162,8 @@ def test_a_cross_encoder_orders_by_its_scores_of_snippets_or_texts(tmp_path, che
     shown = whole if read == "text" else snippets
     scores = model.score([("what is it", Document("x", text)) for text in shown])
     assert len(set(scores)) == 5
-    again = parse_rerank(str(checkpoint), read, None, 5)
-    found = again.reranked("what is it", SearchResult(tuple(hits), True, 0, 1))
+    again = parse_rerank(str(checkpoint), read, None, SearchRequest(top_k=5))
+    found = again.reranked(["what is it"], [SearchResult(tuple(hits), True, 0, 1)])[0]
     wanted = sorted(zip(scores, (hit.id for hit in hits), strict=True), reverse=True)
     assert [(hit.score, hit.id) for hit in found.hits] == [(pytest.approx(score, abs=2e-5), i) for score, i in wanted]
 
@@ -183,14 +184,14 @@ def test_a_cross_encoder_reranks_an_index_and_is_loaded_once(index, checkpoint, 
 def test_what_is_no_cross_encoder_is_refused_before_the_search(checkpoint, tmp_path):
     for folder in (tmp_path, checkpoint.parent / "3"):
         with pytest.raises(CheckpointError, match=str(folder)):
-            parse_rerank(folder, None, None, 10)
+            parse_rerank(folder, None, None, SearchRequest())
 
 
 def test_any_sequence_of_numbers_will_do():
     for kind in (tuple, list, np.array):
-        again = parse_rerank(lambda query, hits, kind=kind: kind([1, 3, 2]), None, None, 3)
+        again = parse_rerank(lambda query, hits, kind=kind: kind([1, 3, 2]), None, None, SearchRequest(top_k=3))
         made = tuple(mvindex.Hit(f"d{n}", 0.5, 0, None, None, "", "", {}) for n in range(3))
-        assert [hit.id for hit in again.reranked("x", SearchResult(made, True, 0, 1)).hits] == [
+        assert [hit.id for hit in again.reranked(["x"], [SearchResult(made, True, 0, 1)])[0].hits] == [
             "d1",
             "d2",
             "d0",

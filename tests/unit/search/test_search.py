@@ -18,8 +18,10 @@ from mvindex.engines.scan_vnni import VnniScan
 from mvindex.index import embedded_store_of, search_engine_of
 from mvindex.kernels import has_int8_products
 from mvindex.kernels.score import Aggregate, Scoring
-from mvindex.search import Engines, Request, rescore, search_documents
 from mvindex.search import ann as ranked
+from mvindex.search import rescore
+from mvindex.search.ranking import Engines, Request
+from mvindex.search.views import search_documents
 from mvindex.testing import assert_same, brute_force, true_scores, unit
 from tests.helpers.scan_vectors import random_case
 
@@ -78,7 +80,7 @@ def build(case, path):
     index = mvindex.create(path, dim=case.stored.shape[1], dtype=dtype)
     views = np.split(case.stored.astype(np.float32), case.starts[1:-1])
     index.add_views([mvindex.Document(f"d{n}", "t") for n in range(len(views))], views)
-    index.build(kind="flat")
+    index.admin.build(kind="flat")
     return index
 
 
@@ -101,7 +103,9 @@ def check_case(seed, case, path, names):
                 depth = None if name == "flat" else int(rng.choice([1, 2, 10, 50, 100_000]))
                 scan = NumpyScan() if "flat" in name else SCANS[name.split()[-1]]()
                 engines = Engines(scan=scan, ranking=ranking if "flat" in name else None)
-                request = Request(top_k=top_k, allowed=allowed, scoring=scoring, depth=depth)
+                request = Request(
+                    top_k=top_k, allowed=allowed, num_allowed=int(allowed.sum()), scoring=scoring, depth=depth
+                )
                 results = search_documents(snapshot, engines, case.queries, request)
                 number += len(results)
                 try:
@@ -181,7 +185,13 @@ class Corpus:
 
     def search(self, queries, top_k, scoring, **options):
         engines = Engines(scan=NumpyScan(), ranking=self.ranking)
-        request = Request(top_k=top_k, allowed=self.snapshot.alive, scoring=scoring, **options)
+        request = Request(
+            top_k=top_k,
+            allowed=self.snapshot.alive,
+            num_allowed=self.snapshot.num_documents,
+            scoring=scoring,
+            **options,
+        )
         return search_documents(self.snapshot, engines, queries, request)
 
     def check(self, queries, top_k, scoring):
@@ -191,7 +201,9 @@ class Corpus:
         results = self.search(queries, top_k, scoring)
         for result, true in zip(results, truth, strict=True):
             assert result.exact
-            assert_true(result, true, Request(top_k=top_k, allowed=self.snapshot.alive))
+            assert_true(
+                result, true, Request(top_k=top_k, allowed=self.snapshot.alive, num_allowed=self.snapshot.num_documents)
+            )
         return results
 
 
@@ -283,7 +295,9 @@ def test_scores_taken_in_small_portions_are_the_same(clusters, module, name, val
     for scoring in (Scoring(), Scoring(Aggregate.DRPQ, 0.1)):
         temperature = scoring.temperature if scoring.aggregate is Aggregate.DRPQ else None
         truth = true_scores(clusters.stored, clusters.starts, queries, temperature)
-        request = Request(top_k=20, allowed=clusters.snapshot.alive, scoring=scoring)
+        request = Request(
+            top_k=20, allowed=clusters.snapshot.alive, num_allowed=clusters.snapshot.num_documents, scoring=scoring
+        )
         results = search_documents(clusters.snapshot, Engines(scan=NumpyScan()), queries, request)
         for result, true in zip(results, truth, strict=True):
             assert_true(result, true, request)
@@ -348,7 +362,7 @@ def test_a_fixed_depth_finds_what_the_plain_procedure_finds(clusters):
 @pytest.mark.parametrize("name", SCANS)
 def test_a_fixed_depth_looks_on_until_there_are_top_k_documents(name, tmp_path):
     if name == "native" and not has_int8_products():
-        pytest.skip("NOT RUN: needs a CPU with AVX-512 VNNI, and numba (the extra native)")
+        pytest.skip("NOT RUN: needs a CPU with AVX-512 VNNI, and numba (the extra fast)")
     rng = np.random.default_rng(6)
     query = unit(rng.standard_normal(8))
     starts = np.array([0, 30, 31, 32, 34])
@@ -358,7 +372,7 @@ def test_a_fixed_depth_looks_on_until_there_are_top_k_documents(name, tmp_path):
     with corpus.index as index:
         search_engine_of(index).use_scan(SCANS[name])
         for kind in sorted({KIND, "exact"}, reverse=True):
-            index.build(kind=kind)
+            index.admin.build(kind=kind)
             for top_k in (1, 2, 3, 4, 9):
                 for depth in (1, 2, 30, 31, 33, 34, 10**20):
                     result = index.search(query, top_k, scoring="drpq", candidates=depth)
@@ -380,7 +394,7 @@ def test_a_fixed_depth_claims_no_more_than_it_has_proven(kind, compiled, monkeyp
     views = {f"d{n}": row[None] for n, row in enumerate(rows)}
     with mvindex.create(tmp_path / "x.mvx", dim=3, dtype="fp32") as index:
         index.add_views([mvindex.Document(doc_id, "t") for doc_id in views], list(views.values()))
-        index.build(kind=kind)
+        index.admin.build(kind=kind)
         query = np.ones(3, dtype=np.float32)
         for depth in (1, 2, 3, 4):
             result = index.search(query, 1, scoring="drpq", candidates=depth)

@@ -9,10 +9,11 @@ import mvindex
 from mvindex.engines.build import EngineChoice, build_engine, save_search_params
 from mvindex.index import embedded_store_of, search_engine_of, store_of
 from mvindex.kernels.score import Aggregate, Scoring
-from mvindex.search.local import rankings
-from mvindex.search.options import SearchOptions
-from mvindex.search.request import Share, ViewHits
+from mvindex.search.plan import make_plan
+from mvindex.search.ranking import Share, ViewHits
+from mvindex.search.request import parse_options
 from mvindex.search.shard_merge import is_cut_short
+from mvindex.search.views import rank_views
 from mvindex.store.shard_layout import shard_of
 from mvindex.testing import unit
 
@@ -40,7 +41,7 @@ def built(folder, ids, views):
     shards = mvindex.create(folder / "shards.mvx", dim=DIM, shards=SHARDS)
     for index in (one, shards):
         index.add_views(documents, views)
-    shards.build("ivf-pq")
+    shards.admin.build("ivf-pq")
     (trained,) = (folder / "shards.mvx").glob("trained-*.faiss")
     build_engine(embedded_store_of(one), EngineChoice(kind="ivf-pq", trained=trained))
     for store in [embedded_store_of(one), *store_of(shards).sharding.stores.values()]:
@@ -71,9 +72,9 @@ def queries():
 
 def found_by(index, queries, **options):
     """Return the rankings of all queries, with the work that they took."""
-    parsed = SearchOptions.parse(**options).with_defaults(0.3, None)
-    with search_engine_of(index).opened(parsed) as parts:
-        return rankings(parts, queries)
+    plan = make_plan(parse_options(**options), index._state(), has_text=False)
+    with search_engine_of(index).opened(plan) as parts:
+        return rank_views(parts, queries)
 
 
 def recall(index, queries, **options):
@@ -166,8 +167,8 @@ def test_documents_that_were_deleted_or_added_since_the_build_count_as_in_one_in
 def test_tuned_settings_find_what_tune_has_measured(both, queries, tmp_path):
     with mvindex.create(tmp_path / "x.mvx", dim=DIM, shards=SHARDS) as index:
         index.add_views([mvindex.Document(f"d{n}", "text") for n in range(COUNT)], random_views(COUNT))
-        index.build("ivf-pq")
-        report = index.tune(queries, target_recall=0.9)
+        index.admin.build("ivf-pq")
+        report = index.admin.tune(queries, target_recall=0.9)
         assert report.chosen is not None
         settings = [store.snapshot.settings["engine"]["settings"] for store in store_of(index).sharding.stores.values()]
         assert all(each["search"] == report.chosen.search for each in settings)

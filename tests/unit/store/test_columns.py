@@ -14,7 +14,7 @@ from mvindex.errors import ConfigError, DamagedIndex, QueryError, Unsupported
 from mvindex.store import columns
 from tests.helpers.cli import mvindex as run
 from tests.helpers.filter_oracle import holds
-from tests.unit.store.test_filters import DATES, OPERANDS, VALUES, conditions
+from tests.helpers.filter_strategies import DATES, OPERANDS, VALUES, conditions
 
 KINDS = ["int", "float", "text", "date"]
 _NUMBERS = [each for each in OPERANDS if each is None or type(each) in (int, float)]
@@ -115,7 +115,7 @@ def test_lists_are_found_by_their_members_through_every_change_of_them(tmp_path)
         assert ids(index, {"tags": {"contains_any": ["blue", "red"]}}) == {"3"}
         assert ids(index, {"tags": {"contains_all": []}}) == {"0", "2", "3"}
         assert ids(index, {"not": {"tags": {"contains": "green"}}}) == {"1", "2", "3", "4"}
-        assert index.verify().is_sound
+        assert index.admin.verify().is_sound
 
 
 def test_columns_that_have_no_members_yet_are_answered_from_the_metadata(tmp_path):
@@ -129,9 +129,9 @@ def test_columns_that_have_no_members_yet_are_answered_from_the_metadata(tmp_pat
         index.add_views([mvindex.Document("2", "", metadata={"tags": ["red"], "k.d": 1})], [[[1.0, 0.0]]])
         index.update("1", metadata={"tags": ["red", "green"], "k": {"d": 1}})
         assert ids(index, {"tags": {"contains": "red"}, "k.d": 1}) == {"0", "1", "2"}
-        index.set_filter_fields(index.info().filter_fields)
+        index.admin.set_filter_fields(index.info().filter_fields)
         assert ids(index, {"tags": {"contains": "red"}, "k.d": 1}) == {"0", "1", "2"}
-        assert index.verify().is_sound
+        assert index.admin.verify().is_sound
 
 
 def test_columns_follow_every_change_and_stay_through_compaction_and_snapshot(changed, tmp_path):
@@ -140,12 +140,12 @@ def test_columns_follow_every_change_and_stay_through_compaction_and_snapshot(ch
         "or": [{"a": {"exists": True}}, {"b": {"contains": OPERANDS_OF[kind][1]}}, {"b": OPERANDS_OF[kind][2]}]
     }
     expected = ids(index, condition)
-    index.snapshot(tmp_path / "copy.mvx")
+    index.admin.snapshot(tmp_path / "copy.mvx")
     with mvindex.open(tmp_path / "copy.mvx") as copy:
         assert copy.info().filter_fields == index.info().filter_fields
-        copy.compact()
+        copy.admin.compact()
         assert ids(copy, condition) == expected
-        assert copy.verify().is_sound
+        assert copy.admin.verify().is_sound
     assert len(rows) == len(index)
 
 
@@ -164,13 +164,13 @@ def test_fields_are_declared_changed_and_removed_later(tmp_path):
     with made(tmp_path / "l.mvx", None, rows) as index:
         assert index.info().filter_fields == {}
         for fields in ({"n": "text", "day": "date"}, {"n": "int"}, {}):
-            index.set_filter_fields(fields)
+            index.admin.set_filter_fields(fields)
             assert index.info().filter_fields == fields
             assert ids(index, {"day": {"gte": datetime.date(2024, 6, 1)}}) == {"1"}
             one = "1" if fields.get("n") == "text" else 1
             assert ids(index, {"n": one, "day": {"exists": True}}) == {str(int(one == "1"))}
-            assert index.verify().is_sound
-        index.build("exact")
+            assert index.admin.verify().is_sound
+        index.admin.build("exact")
 
 
 def test_shards_have_columns_and_milvus_refuses_them(tmp_path):
@@ -187,7 +187,7 @@ def test_milvus_refuses_columns(tmp_path):
     with pytest.raises(ConfigError, match="filter_fields"):
         mvindex.create(address, dim=2, filter_fields={"n": "int"})
     with mvindex.create(address, dim=2) as index, pytest.raises(Unsupported, match="columns"):
-        index.set_filter_fields({"n": "int"})
+        index.admin.set_filter_fields({"n": "int"})
 
 
 @pytest.mark.parametrize(
@@ -223,10 +223,10 @@ def test_a_damaged_column_is_named_and_rebuilt_from_the_metadata(tmp_path, state
     with mvindex.open(path) as index:
         with pytest.raises(DamagedIndex, match="column of filter field 'n'"):
             index.search([1.0, 0.0], filter={"n": {"gt": 4}})
-        report = index.verify()
+        report = index.admin.verify()
         assert not report.is_sound and all(problem.is_derived for problem in report.problems)
-        assert index.rebuild_columns_if_damaged()
-        assert ids(index, {"n": {"gt": 6}}) == {"7", "8"} and index.verify().is_sound
+        assert index.admin.rebuild_columns_if_damaged()
+        assert ids(index, {"n": {"gt": 6}}) == {"7", "8"} and index.admin.verify().is_sound
 
 
 def test_a_damaged_row_that_a_column_points_to_is_named(tmp_path):

@@ -35,7 +35,7 @@ def test_damaged_views_are_named_never_answered_from(index, tmp_path):
 
 @pytest.mark.needs("faiss")
 def test_building_is_swapped_in_and_damage_of_an_engine_is_named(index, tmp_path):
-    index.build(kind="flat")
+    index.admin.build(kind="flat")
     assert index.info().kind == "flat"
     (engine,) = (tmp_path / "x.mvx" / "generation-000001").glob("engine-*")
     with open(engine / "index.faiss", "r+b") as file:
@@ -45,11 +45,11 @@ def test_building_is_swapped_in_and_damage_of_an_engine_is_named(index, tmp_path
         with pytest.raises(DamagedIndex, match="mvindex build"):
             again.search(np.ones(4))
         assert again.search(np.ones(4), exact=True).exact
-        again.build(kind="hnsw")
+        again.admin.build(kind="hnsw")
         assert len(again.search(np.ones(4)).hits) == 10
     assert [path.name[:11] for path in (tmp_path / "x.mvx" / "generation-000001").glob("engine-*")] == ["engine-hnsw"]
     with pytest.raises(ConfigError, match="got 'ivf'"):
-        index.build(kind="ivf")
+        index.admin.build(kind="ivf")
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_damaged_catalog_row_is_named(index, tmp_path, table, change):
 def test_what_stands_in_the_place_of_an_engine_to_be_removed_stops_no_build(index, tmp_path, make):
     place = tmp_path / "x.mvx" / "generation-000001" / "gone-engine-flat-000001"
     make(place)
-    assert index.build(kind="flat").kind == "flat"
+    assert index.admin.build(kind="flat").kind == "flat"
     assert not os.path.lexists(place) and os.path.exists("/dev/null")
 
 

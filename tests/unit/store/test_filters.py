@@ -15,53 +15,7 @@ from mvindex.store.filter_match import FilterMatcher
 from mvindex.store.filter_sql import to_sql
 from mvindex.store.filters import matches_everything, parse_filter
 from tests.helpers.filter_oracle import holds
-
-DATES = ["2024-05-01", "2024-05-01T12:30:00Z", "2024-05-01T00:30:00+02:00", "2024-05-02T00:00:00", "2024-02-30"]
-SCALARS = [None, True, False, 0, 1, -3, 2.5, 1.0, "a", "b", "1", "", "é", "'; DROP", 2**60, 2**60 + 1]
-LISTS = [[], [1], ["a", 1.0], [True, "é"], [[1], {"x": 1}, None], ["2024-05-01", "b", "a"], [2**60 + 1, 10**30, 2.5]]
-VALUES = [*SCALARS, *LISTS, {"x": 1}, {"x": ["a"]}]
-OPERANDS = [*SCALARS, *DATES, *({"$date": date} for date in DATES[:4])]
-FIELDS = ["a", "b", "a.x", "id"]
-
-
-def conditions(operands=OPERANDS):
-    """Draw a filter that compares fields of metadata with some of these operands."""
-    texts = [each for each in OPERANDS if isinstance(each, str | dict)]
-    leaf = st.one_of(
-        _tests(texts if name == "id" else operands, has_lists=name != "id").map(lambda test, name=name: {name: test})
-        for name in FIELDS
-    )
-    return st.recursive(
-        leaf,
-        lambda inner: st.one_of(
-            st.builds(lambda parts: {"and": parts}, st.lists(inner, max_size=3)),
-            st.builds(lambda parts: {"or": parts}, st.lists(inner, max_size=3)),
-            st.builds(lambda part: {"not": part}, inner),
-        ),
-        max_leaves=6,
-    )
-
-
-def _tests(operands, has_lists):
-    """Draw what a filter says of a field."""
-    scalars = st.sampled_from(operands)
-    members = st.sampled_from([each for each in operands if each is not None])
-    in_order = st.sampled_from([each for each in operands if not isinstance(each, bool | None)])
-    of_lists = {"contains": members} | dict.fromkeys(["contains_any", "contains_all"], st.lists(members, max_size=3))
-    by_operator = {"eq": scalars, "ne": scalars, "exists": st.booleans()} | (of_lists if has_lists else {})
-    by_operator |= dict.fromkeys(["lt", "lte", "gt", "gte"], in_order)
-    by_operator |= dict.fromkeys(["in", "nin"], st.lists(scalars, max_size=4))
-    return st.one_of(
-        scalars,
-        *(
-            operand.map(lambda each, name=prefix + operator: {name: each})
-            for operator, operand in by_operator.items()
-            for prefix in ("", "$")
-        ),
-    )
-
-
-rows = st.dictionaries(st.sampled_from(["a", "b", "a.x"]), st.sampled_from(VALUES + DATES))
+from tests.helpers.filter_strategies import conditions, rows
 
 
 @settings(max_examples=600)
@@ -120,8 +74,8 @@ def test_a_deep_filter_is_refused_and_a_long_one_taken():
     with pytest.raises(QueryError, match="nested"):
         parse_filter(deep)
     connection = sqlite3.connect(":memory:")
-    sql = to_sql(parse_filter({"or": [{"a": number} for number in range(5000)]}))
-    query = f"SELECT count(*) FROM (SELECT 'x' AS id) AS d, (SELECT '{{\"a\": 4999}}' AS json) AS m WHERE {sql.text}"
+    sql = to_sql(parse_filter({"or": [{"a": number} for number in range(4000)]}))
+    query = f"SELECT count(*) FROM (SELECT 'x' AS id) AS d, (SELECT '{{\"a\": 3999}}' AS json) AS m WHERE {sql.text}"
     assert connection.execute(query, sql.parameters).fetchone() == (1,)
     connection.close()
 
@@ -144,12 +98,39 @@ class Endless(Sequence):
 
 
 @pytest.mark.parametrize(
-    "condition", [{"or": [{"n": 1}] * 5_001}, {"or": Endless()}, {"not": {"and": [{"a": 1, "b": 2}] * 2_501}}]
+    "condition", [{"or": [{"n": 1}] * 4_001}, {"or": Endless()}, {"not": {"and": [{"a": 1, "b": 2}] * 2_001}}]
 )
 def test_more_conditions_than_sqlite_takes_are_refused_before_all_are_read(condition):
-    with pytest.raises(QueryError, match="at most 5,000 conditions"):
+    with pytest.raises(QueryError, match="at most 4,000 conditions, got more"):
         parse_filter(condition)
-    assert len(parse_filter({"or": [{"n": 1}] * 5_000}).parts) == 5_000
+    assert len(parse_filter({"or": [{"n": 1}] * 4_000}).parts) == 4_000
+
+
+@pytest.mark.parametrize(
+    ("condition_of", "most"),
+    [
+        (lambda count: {"and": [{"d": {"lte": "2025-05-01"}}] * count}, 1_000),
+        (lambda count: {"d": {"nin": [{"$date": "2025-05-01"}] * count}}, 1_000),
+        (lambda count: {"d": {"contains_any": [{"$date": "2025"}] * count}}, 1_000),
+        (lambda count: {"d": {"contains_all": ["red"] * count}}, 4_000),
+        (lambda count: {"or": [{"a.b.c.d.e.f.g": "x"}] * count}, 62),
+        (lambda count: {"and": [{"a.b.c": {"contains": "x"}}] * count}, 1_000),
+        (lambda count: {"and": [{"not": {"a.b.c": {"gt": "2025-05-01"}}}] * count}, 250),
+        (lambda count: {"a.b.c.d.e.f.g": {"in": [{"$date": "2025"}] * count}}, 15),
+    ],
+)
+def test_conditions_count_by_what_sqlite_does_for_them(tmp_path, condition_of, most):
+    with mvindex.create(tmp_path / "a.mvx", dim=2) as index:
+        index.add_views([mvindex.Document("1", "t")], np.ones((1, 1, 2)))
+        # Within the parameters that SQLite takes.
+        index.search(np.ones(2), filter=condition_of(most))
+        with pytest.raises(QueryError, match="at most 4,000 conditions, got more"):
+            index.search(np.ones(2), filter=condition_of(most + 1))
+
+
+def test_a_list_of_other_values_than_dates_is_one_condition():
+    values = [str(number) for number in range(10_000)]
+    assert parse_filter({"a.b.c": {"in": values}, "id": {"nin": values}, "n": {"in": list(range(10_000))}})
 
 
 @settings(max_examples=600)

@@ -37,7 +37,7 @@ def stored(request, tmp_path_factory):
 @pytest.fixture(params=["compiled", "threads", "plain"])
 def kernels(request, monkeypatch):
     if request.param != "plain" and not has_numba():
-        pytest.skip("NOT RUN: needs numba (the extra native)")
+        pytest.skip("NOT RUN: needs numba (the extra fast)")
     if request.param == "plain":
         monkeypatch.setattr(rescore, "has_numba", lambda: False)
     if request.param == "threads":
@@ -145,7 +145,7 @@ def test_a_later_snapshot_checks_what_was_added_and_a_new_generation_everything(
         assert [hashed_by_a_search(), hashed_by_a_search()] == [2, 0]
         index.delete(ids="0")
         assert hashed_by_a_search() == 0
-        index.compact()
+        index.admin.compact()
         assert [hashed_by_a_search(), hashed_by_a_search()] == [11, 0]
         assert embedded_store_of(index).snapshot.views._is_verified.nbytes == 11
 

@@ -74,7 +74,7 @@ def test_a_change_of_metadata_is_seen_by_the_next_search(path, is_other):
 @pytest.mark.parametrize("kind", ["hnsw", "ivf-pq"])
 def test_engines_search_the_same_views_with_a_kept_filter(path, kind):
     with mvindex.open(path) as index:
-        index.build(kind)
+        index.admin.build(kind)
         for condition in (FILTER, FILTER, {"year": {"gte": 30}}, None, FILTER, None):
             allowed = {None: range(COUNT), 10: range(10), 30: range(30, COUNT)}
             expected = allowed[None if condition is None else next(iter(condition["year"].values()))]

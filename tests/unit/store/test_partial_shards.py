@@ -89,10 +89,10 @@ def test_nothing_is_written_to_an_index_that_lacks_a_shard(path):
             lambda: index.add_views(*corpus(3, prefix="e")),
             lambda: index.delete(ids="d1"),
             lambda: index.delete(filter={"even": True}),
-            lambda: index.build("flat"),
-            lambda: index.tune(),
-            lambda: index.compact(),
-            lambda: index.snapshot(path.parent / "copy.mvx"),
+            lambda: index.admin.build("flat"),
+            lambda: index.admin.tune(),
+            lambda: index.admin.compact(),
+            lambda: index.admin.snapshot(path.parent / "copy.mvx"),
         )
         for write in writes:
             with pytest.raises(StoreError, match="needs all 3 shards"):

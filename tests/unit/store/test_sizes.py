@@ -49,7 +49,7 @@ def test_an_index_is_compacted_and_described_while_files_beside_its_own_vanish(c
         index.delete(ids=[f"d{n}" for n in range(100)])
         removing = threading.Thread(target=shutil.rmtree, args=(churned / "x.mvx" / "old",))
         removing.start()
-        report = index.compact()
+        report = index.admin.compact()
         assert report.documents == 100 and index.info().size_bytes > 0
         removing.join()
 

@@ -4,12 +4,17 @@ A run reads its files with `read_training`, joins mined negatives with `join_neg
 and trains on batches of its rows (mvindex_train.batches).
 """
 
-from mvindex_train.data.mined import JoinReport, join_negatives
-from mvindex_train.data.options import ReadOptions, Split, TrainingFormat
-from mvindex_train.data.read import read_training
-from mvindex_train.data.records import Example, read_examples, write_example
-from mvindex_train.data.report import ReadCount, ReadReport
-from mvindex_train.data.store import ExampleStore
+from typing import TYPE_CHECKING
+
+from mvindex.plugins import lazy_names
+
+if TYPE_CHECKING:
+    from mvindex_train.data.mined import JoinReport, join_negatives
+    from mvindex_train.data.options import ReadOptions, Split, TrainingFormat
+    from mvindex_train.data.read import read_training
+    from mvindex_train.data.records import Example, read_examples, write_example
+    from mvindex_train.data.report import ReadCount, ReadReport
+    from mvindex_train.data.store import ExampleStore
 
 __all__ = [
     "Example",
@@ -25,3 +30,22 @@ __all__ = [
     "read_training",
     "write_example",
 ]
+
+# Loaded on first use: the help of the command line needs the options alone.
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "Example": "records",
+        "ExampleStore": "store",
+        "JoinReport": "mined",
+        "ReadCount": "report",
+        "ReadOptions": "options",
+        "ReadReport": "report",
+        "Split": "options",
+        "TrainingFormat": "options",
+        "join_negatives": "mined",
+        "read_examples": "records",
+        "read_training": "read",
+        "write_example": "records",
+    },
+)

@@ -31,7 +31,7 @@ from mvindex_connectors.frameworks.haystack.operations import (
     update_matching,
 )
 from mvindex_connectors.frameworks.progress import show_added
-from mvindex_connectors.frameworks.query import Query
+from mvindex_connectors.frameworks.query import Query, is_blank, is_like
 from mvindex_connectors.frameworks.views import embeddings_of, unit_rows
 
 # Documents committed at once.
@@ -64,7 +64,7 @@ class MVIndexDocumentStore:
             embedding_dim: Instead of an encoder: the dimensions of the documents' embeddings, which are the views.
             similarity: Of embeddings: "cosine" scales them to length 1, "dot_product" takes them as they are.
             lexical: The terms of a new index, "unicode", "english", "auto" (by the first texts) or "none". In a
-                directory "auto" is the default.
+                directory or in Milvus "auto" is the default.
 
         Raises:
             ConfigError: For both of encoder and embedding_dim, or an invalid value.
@@ -303,7 +303,10 @@ class MVIndexDocumentStore:
 
         """
         await self._decide_views(api)
-        prepared = await self._prepare_query(api, query, text, has_view_scores, search.get("mode", "auto"))
+        if is_blank(query) and is_like(search):
+            prepared = Query(source=None)
+        else:
+            prepared = await self._prepare_query(api, query, text, has_view_scores, search.get("mode", "auto"))
         result = await search_documents(api, prepared, filters, top_k, search)
         cited = await citations(api, prepared.vector if has_view_scores else None, result)
         return [

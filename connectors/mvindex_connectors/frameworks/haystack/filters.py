@@ -16,7 +16,7 @@ from haystack.utils.filters import document_matches_filter
 from mvindex.errors import QueryError
 from mvindex.store.fields import value_at
 from mvindex.store.filter_match import FilterMatcher
-from mvindex.store.filters import Filter, parse_filter
+from mvindex.store.filters import OPERATORS, Filter, Takes, parse_filter
 from mvindex_connectors.frameworks.filter_pushdown import (
     ALL,
     UNKNOWN,
@@ -31,7 +31,7 @@ from mvindex_connectors.frameworks.filter_pushdown import (
 )
 
 _ORDER = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
-_MEMBERS = ("contains", "contains_any", "contains_all")
+_MEMBERS = tuple(word for word, operator in OPERATORS.items() if operator.takes in (Takes.MEMBER, Takes.MEMBERS))
 _COMPARISONS = ("==", "!=", *_ORDER, "in", "not in", *_MEMBERS)
 _LOGIC = ("AND", "OR", "NOT")
 _DOCUMENT_FIELDS = frozenset(field.name for field in fields(Document))

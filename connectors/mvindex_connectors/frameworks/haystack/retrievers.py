@@ -83,13 +83,16 @@ class _Retriever:
             parameters["document_store"] = MVIndexDocumentStore.from_dict(dict(store))
         return default_from_dict(cls, {**data, "init_parameters": parameters})
 
-    def _run_options(self, filters: dict[str, Any] | None, top_k: int | None) -> dict[str, Any]:
+    def _run_options(
+        self, filters: dict[str, Any] | None, top_k: int | None, more: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
         """Return the filters and options of one run."""
         options = {name: value for name, value in self.options.items() if name != "mode" or value != "auto"}
         return {
             "filters": apply_filter_policy(self.filter_policy, self.filters, filters),
             "top_k": self.top_k if top_k is None else _checked_top_k(top_k),
             **options,
+            **(more or {}),
         }
 
 
@@ -104,6 +107,7 @@ class MVIndexEmbeddingRetriever(_Retriever):
         filters: dict[str, Any] | None = None,
         top_k: int | None = None,
         query: str | None = None,
+        options: dict[str, Any] | None = None,
     ) -> dict[str, list[Document]]:
         """Return the documents, best first.
 
@@ -112,10 +116,11 @@ class MVIndexEmbeddingRetriever(_Retriever):
             filters: Haystack's filters of this run; see filter_policy.
             top_k: Number of documents of this run.
             query: The text of the query: mode="hybrid" and "lexical" need it, "auto" is dense without it.
+            options: Further options of Index.search() for this run, such as {"offset": 10}.
 
         """
-        options = self._run_options(filters, top_k)
-        return {"documents": self.document_store.retrieve(query_embedding, text=query, **options)}
+        chosen = self._run_options(filters, top_k, options)
+        return {"documents": self.document_store.retrieve(query_embedding, text=query, **chosen)}
 
     @component.output_types(documents=list[Document])
     async def run_async(
@@ -124,10 +129,11 @@ class MVIndexEmbeddingRetriever(_Retriever):
         filters: dict[str, Any] | None = None,
         top_k: int | None = None,
         query: str | None = None,
+        options: dict[str, Any] | None = None,
     ) -> dict[str, list[Document]]:
         """Do what run() does, awaited."""
-        options = self._run_options(filters, top_k)
-        return {"documents": await self.document_store.retrieve_async(query_embedding, text=query, **options)}
+        chosen = self._run_options(filters, top_k, options)
+        return {"documents": await self.document_store.retrieve_async(query_embedding, text=query, **chosen)}
 
 
 @component
@@ -139,7 +145,11 @@ class MVIndexTextRetriever(_Retriever):
 
     @component.output_types(documents=list[Document])
     def run(
-        self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
+        self,
+        query: str,
+        filters: dict[str, Any] | None = None,
+        top_k: int | None = None,
+        options: dict[str, Any] | None = None,
     ) -> dict[str, list[Document]]:
         """Return the documents, best first.
 
@@ -147,16 +157,23 @@ class MVIndexTextRetriever(_Retriever):
             query: The text.
             filters: Haystack's filters of this run; see filter_policy.
             top_k: Number of documents of this run.
+            options: Further options of Index.search() for this run, such as {"offset": 10}.
 
         """
-        return {"documents": self.document_store.retrieve(query, **self._run_options(filters, top_k))}
+        return {"documents": self.document_store.retrieve(query, **self._run_options(filters, top_k, options))}
 
     @component.output_types(documents=list[Document])
     async def run_async(
-        self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
+        self,
+        query: str,
+        filters: dict[str, Any] | None = None,
+        top_k: int | None = None,
+        options: dict[str, Any] | None = None,
     ) -> dict[str, list[Document]]:
         """Do what run() does, awaited."""
-        return {"documents": await self.document_store.retrieve_async(query, **self._run_options(filters, top_k))}
+        return {
+            "documents": await self.document_store.retrieve_async(query, **self._run_options(filters, top_k, options))
+        }
 
 
 def _checked_top_k(top_k: int) -> int:

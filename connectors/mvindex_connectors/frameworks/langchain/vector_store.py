@@ -27,7 +27,7 @@ from mvindex_connectors.frameworks.langchain.documents import (
 )
 from mvindex_connectors.frameworks.mmr import MMR, choose_diverse, winning_views
 from mvindex_connectors.frameworks.progress import show_added
-from mvindex_connectors.frameworks.query import FilterPlan, Query, is_blank, list_first
+from mvindex_connectors.frameworks.query import FilterPlan, Query, is_blank, is_like, list_first
 from mvindex_connectors.frameworks.views import embed_in_parts, embeddings_of, group_rows, spans_of, unit_rows
 
 # Documents embedded and committed at once.
@@ -66,7 +66,7 @@ class MVIndexVectorStore(VectorStore):
             encoder: The encoder of a new index without `embedding`.
             max_snippets: With `embedding`: most snippets of a text; 1 makes one view of the whole text.
             lexical: The terms of a new index, "unicode", "english", "auto" (by the first texts) or "none". In a
-                directory "auto" is the default.
+                directory or in Milvus "auto" is the default.
             cites: Add the citation to what is found.
             has_view_scores: Add every view's score to the citation; one more call on a server and in Milvus.
             progress: Show a bar on stderr while documents are added; by default on a terminal, for 50 or more.
@@ -280,7 +280,8 @@ class MVIndexVectorStore(VectorStore):
         """Return the k best documents, distinct, best first.
 
         Args:
-            query: The text. "" with a filter lists the first k documents that match, with score 0 and no citation.
+            query: The text. "" with a filter lists the first k documents that match, with score 0 and no citation; ""
+                with like= or positives= searches for what is near to these documents.
             k: Number of documents.
             **options: Options of Index.search(): filter, exact, scoring, mode, fusion, rerank and so on.
 
@@ -429,6 +430,8 @@ class MVIndexVectorStore(VectorStore):
         """Return the query for the index: embedded, unless the search is lexical or the index encodes."""
         if not isinstance(query, str):
             return Query(source=query)
+        if is_blank(query) and is_like(options):
+            return Query(source=None)
         if options.get("mode") == "lexical":
             return Query(source=None, text=query)
         if self._embedding is None:
@@ -457,7 +460,7 @@ class MVIndexVectorStore(VectorStore):
         self, api: AsyncIndexAPI, query: str | Floats, k: int, options: Mapping[str, Any]
     ) -> list[tuple[Document, float]]:
         condition = _checked_filter(options.get("filter"))
-        if condition and is_blank(query):
+        if condition and is_blank(query) and not is_like(options):
             plan = FilterPlan(PushedFilter(condition, True), lambda _: True)
             listed = await list_first(api, plan, k)
             return [(original_document(one.id, one.text, one.metadata), 0.0) for one in listed]

@@ -37,7 +37,7 @@ from mvindex_connectors.frameworks.llamaindex.nodes import (
 from mvindex_connectors.frameworks.llamaindex.operations import delete_document, delete_nodes, list_nodes, plan_filters
 from mvindex_connectors.frameworks.mmr import MMR, choose_diverse, winning_views
 from mvindex_connectors.frameworks.progress import show_added
-from mvindex_connectors.frameworks.query import Query, is_blank, list_first, search_filtered
+from mvindex_connectors.frameworks.query import Query, is_blank, is_like, list_first, search_filtered
 from mvindex_connectors.frameworks.views import embed_in_parts, embeddings_of, group_rows, spans_of, unit_rows
 
 # Nodes embedded and committed at once.
@@ -59,7 +59,7 @@ class MVIndexVectorStore(BasePydanticVectorStore):
         embedding_dim: Dimensions of the nodes' own embeddings, one view each.
         max_snippets: With `embed_model`: most snippets of a text.
         lexical: The terms of a new index, "unicode", "english", "auto" (by the first texts) or "none". In a
-            directory "auto" is the default.
+            directory or in Milvus "auto" is the default.
         cites: Add a citation, metadata["mvindex"], to found nodes; see docs/how-to/llamaindex.md.
         has_view_scores: Add every view's score to the citation; one more call on a server and in Milvus.
         progress: Show a bar on stderr while nodes are added; by default on a terminal, for 50 or more.
@@ -290,11 +290,12 @@ class MVIndexVectorStore(BasePydanticVectorStore):
         if query.mode is VectorStoreQueryMode.HYBRID and query.hybrid_top_k is not None:
             top_k = query.hybrid_top_k
         plan = plan_filters(query)
-        if plan.pushed != ALL and is_blank(query.query_str):
+        if plan.pushed != ALL and is_blank(query.query_str) and not is_like(search):
             listed = await list_first(api, plan, top_k)
             ids, nodes = [one.id for one in listed], [original_node(one) for one in listed]
             return VectorStoreQueryResult(nodes=nodes, similarities=[0.0] * len(nodes), ids=ids)
-        prepared = await self._prepare_query(api, query)
+        is_of_documents = is_like(search) and not query.query_str and query.query_embedding is None
+        prepared = Query(source=None) if is_of_documents else await self._prepare_query(api, query)
         result = await search_filtered(api, prepared, plan, top_k, search)
         return await self._query_result(api, prepared, result)
 

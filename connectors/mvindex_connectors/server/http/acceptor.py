@@ -26,6 +26,8 @@ _HANDSHAKE_TIMEOUT_S = 5.0
 # Accepted before other events have their turn, and the pause when there is no descriptor left.
 _AT_ONCE = 8
 _PAUSE_S = 0.1
+# Before each connection whose client sends no more: most of them have left, and hundreds at once would keep others.
+_ENDED_PAUSE_S = 0.004
 # Of what a connection has sent, before it is begun.
 _LOOK_BYTES = 4096
 # States of Linux: TCP_CLOSE, TCP_CLOSE_WAIT.
@@ -145,8 +147,10 @@ class Acceptor:
             return
         connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.task = self._loop.create_task(self._connect(connection))
-        if self._accepted or self._ended:
+        if self._accepted:
             self._loop.call_soon(self._begin)
+        elif self._ended:
+            self._loop.call_later(_ENDED_PAUSE_S, self._begin)
 
     def _next(self) -> _Connection | None:
         """Remove and return the one to begin with: one whose client is gone after all others."""

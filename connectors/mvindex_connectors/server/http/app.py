@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import importlib.resources
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.applications import Starlette
@@ -16,6 +17,7 @@ from starlette.routing import Route
 from mvindex.errors import LimitExceeded, MvindexError, QueryError, TimedOut
 from mvindex.records import Document, SearchResult, ViewScore
 from mvindex.search.operators import parse_operators
+from mvindex.search.request import SearchRequest
 from mvindex_connectors.remote.convert import MAX_EXPLAINED, SCORING_NAMES
 from mvindex_connectors.remote.status import REQUEST_ID_KEY
 from mvindex_connectors.server.admission import Admission, CallContext, request_id_from
@@ -24,14 +26,13 @@ from mvindex_connectors.server.http.admin import AdminRoutes
 from mvindex_connectors.server.http.openapi import OPERATIONS, openapi
 from mvindex_connectors.server.http.requests import (
     RequestT,
-    SearchCall,
     add_call,
     decode,
     document_response,
     info_response,
     list_parameters,
     result_response,
-    search_call,
+    search_request,
 )
 from mvindex_connectors.server.http.responses import (
     PartsResponse,
@@ -66,6 +67,7 @@ _PAGE = {
     "card.js": ("card.js", "text/javascript"),
     "document.js": ("document.js", "text/javascript"),
     "filters.js": ("filters.js", "text/javascript"),
+    "keys.js": ("keys.js", "text/javascript"),
     "made.js": ("made.js", "text/javascript"),
     "text.js": ("text.js", "text/javascript"),
     "icon.svg": ("icon.svg", "image/svg+xml"),
@@ -197,36 +199,30 @@ class App:
 
     async def _search(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call)
-        body, search = await self._request(request, schemas.SearchRequest, lambda body: (body, search_call(body)))
-        call.fields["queries"] = len(search.queries)
+        body, search = await self._request(request, schemas.SearchRequest, lambda body: (body, search_request(body)))
+        call.fields["queries"] = search.num_rows
         if body.explain:
             encoded = await self._explained(request, index, search, call)
         else:
             with index_error_context(index):
-                found = index.search_as(
-                    lambda results: self._encoded_results(index, results, call),
-                    search.queries,
-                    search.options,
-                    call.meter,
-                    search.texts,
-                )
+                found = index.search_as(lambda results: self._encoded_results(index, results, call), search, call.meter)
                 encoded = await _while_connected(request, found)
             call.meter.check(sum(map(len, encoded)))
         return PartsResponse(encoded if search.is_single else joined(b'{"results":[', encoded, b"]}"), call.meter)
 
     async def _explained(
-        self, request: Request, index: ServedIndex, search: SearchCall, call: CallContext
+        self, request: Request, index: ServedIndex, search: SearchRequest, call: CallContext
     ) -> list[bytes]:
         """Return the encoded results of a search with every view of their hits."""
         with index_error_context(index):
-            if isinstance(search.queries, list):
+            if not search.queries[0].are_encoded:
                 search = await _while_connected(request, _encoded(index, search))
-            found = index.search(search.queries, search.options, call.meter, search.texts)
+            found = index.search(search, call.meter)
             results = await _while_connected(request, found)
             explanations = await self._explanations(index, search, results, call)
         return await index.convert(
             lambda: self._encoded_results(index, results, call, explanations),
-            len(results) * search.options.top_k,
+            len(results) * search.top_k,
             call.meter,
         )
 
@@ -245,15 +241,15 @@ class App:
         return made
 
     async def _explanations(
-        self, index: ServedIndex, search: SearchCall, results: Sequence[SearchResult], call: CallContext
+        self, index: ServedIndex, search: SearchRequest, results: Sequence[SearchResult], call: CallContext
     ) -> list[dict[str, list[ViewScore]]]:
         if (count := sum(len(result.hits) for result in results)) > MAX_EXPLAINED:
             raise LimitExceeded(f"explain: expected at most {MAX_EXPLAINED:,} hits in one request, got {count:,}. "
                                 "Lower top_k or send fewer queries")  # fmt: skip
-        scoring = (SCORING_NAMES[search.options.aggregate], search.options.temperature)
+        scoring = (SCORING_NAMES[search.aggregate], search.temperature)
         return [
             await index.explain_all(query, [hit.id for hit in result.hits], *scoring, call.meter)
-            for query, result in zip(search.queries, results, strict=True)
+            for query, result in zip(search.queries[0].vectors, results, strict=True)
         ]
 
     async def _add(self, request: Request, call: CallContext) -> Response:
@@ -390,11 +386,12 @@ def _documents(found: Sequence[Document], call: CallContext) -> list[bytes]:
     return encoded_parts(map(document_response, found), call.meter)
 
 
-async def _encoded(index: ServedIndex, search: SearchCall) -> SearchCall:
+async def _encoded(index: ServedIndex, search: SearchRequest) -> SearchRequest:
     """Return the search with its texts encoded once: it and every explanation then use the same vectors."""
-    queries = cast(list[str], search.queries)
-    plain = [parse_operators(text).text for text in queries] if search.options.operators else queries
-    return search._replace(queries=await index.encode(plain), texts=search.texts or queries)
+    [queries] = search.queries
+    texts = queries.unencoded
+    plain = [parse_operators(text).text for text in texts] if search.operators else texts
+    return search.with_queries(replace(queries.encoded(await index.encode(plain)), texts=queries.texts or texts))
 
 
 async def _while_connected(request: Request, answer: Awaitable[T]) -> T:

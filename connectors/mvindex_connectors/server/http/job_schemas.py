@@ -38,14 +38,14 @@ class BuildEngine(Request, omit_defaults=True):
 
     engine: Annotated[str | None, described("The kind; by size, memory and target_recall by default.")] = None
     parameters: dict[str, Count] = {}
-    target_recall: Recall = 0.97
+    target_recall: Recall = 0.98
 
 
 class TuneEngine(Request, omit_defaults=True):
     """How search parameters are measured: with views of the index as queries."""
 
     top_k: Count = 10
-    target_recall: Recall = 0.97
+    target_recall: Recall = 0.98
     time_limit_s: Annotated[
         float, described("Seconds after which no further setting is measured.", exclusiveMinimum=0)
     ] = 1800.0

@@ -18,7 +18,7 @@ _STEP = re.compile(r"\[(\d+)\]|\.?([^.\[\]]+|\[\.\.\.\])")
 _SIGNS = {">=": "of at least", "<=": "of at most", ">": "above", "<": "below"}
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # Members that are whole numbers, which msgspec reads as float: JSON has one kind of number.
-COUNTS = re.compile(r"(?:.*\.)?(?:top_k|candidates|dim|shards|parameters\[\.\.\.\])")
+COUNTS = re.compile(r"(?:.*\.)?(?:top_k|candidates|citations|max_chars|dim|shards|parameters\[\.\.\.\])")
 _GOT_CHARS = 60
 
 
@@ -42,6 +42,8 @@ def readable(message: str, body: Callable[[], Any], whole: str = "body") -> Mvin
         return _error(
             _first(_parsed(body), _is_out_of_range) or where, "expected a finite number, got one out of range"
         )
+    if where in ("offset", "context"):
+        return _error(where, f"expected a whole number of at least 0, got {_shown(_parsed(body), where)}")
     if COUNTS.fullmatch(where):
         return _error(where, f"expected a whole number of at least 1, got {_shown(_parsed(body), where)}")
     if bound := _BOUND.fullmatch(problem):

@@ -13,11 +13,11 @@ from msgspec import UNSET
 
 from mvindex import records
 from mvindex.errors import QueryError
-from mvindex.ingest import CHUNK_DOCUMENTS, view_entries
+from mvindex.ingest import CHUNK_DOCUMENTS, GivenViews, view_entries
 from mvindex.records import Combine, Floats, require_text
 from mvindex.search.fusion import Mode
-from mvindex.search.options import SearchOptions
-from mvindex.search.queries import as_vectors
+from mvindex.search.like import Like, parse_like
+from mvindex.search.request import Queries, SearchRequest, as_vectors, parse_options
 from mvindex_connectors.server.http import job_schemas, schemas
 from mvindex_connectors.server.http.problems import readable, undecodable
 from mvindex_connectors.server.idempotency import check_idempotency_key
@@ -37,8 +37,21 @@ _DECODERS: dict[type[schemas.Request], msgspec.json.Decoder[Any]] = {
         job_schemas.StartJobRequest,
     )
 }
-_OPTIONS = ("filter", "scoring", "temperature", "exact", "mode", "fusion", "weights", "operators", "fields")
-_COUNTS = ("top_k", "candidates")
+_OPTIONS = (
+    "filter",
+    "scoring",
+    "temperature",
+    "exact",
+    "mode",
+    "fusion",
+    "weights",
+    "operators",
+    "fields",
+    "cursor",
+    "diversity",
+)
+_DOCUMENTS = ("like", "positives", "negatives")
+_COUNTS = ("top_k", "candidates", "offset", "citations", "context", "max_chars")
 
 
 def decode(kind: type[RequestT], content: bytes | bytearray) -> RequestT:
@@ -71,28 +84,33 @@ def list_parameters(given: Sequence[tuple[str, str]]) -> schemas.ListParameters:
         raise undecodable(values["filter"], err, "filter") from err
 
 
-class SearchCall(NamedTuple):
-    """A search as the index takes it: texts, or vectors (q, d), and options; texts: for terms and citations."""
-
-    queries: list[str] | Floats
-    is_single: bool
-    texts: list[str] | None
-    options: SearchOptions
-
-
-def search_call(request: schemas.SearchRequest) -> SearchCall:
-    """Return the search that a request describes; QueryError where its members do not go together."""
+def search_request(request: schemas.SearchRequest) -> SearchRequest:
+    """Return the search that a body describes; QueryError where its members do not go together."""
     is_single = request.query is not UNSET or request.vector is not UNSET
     options: dict[str, Any] = {name: value for name in _OPTIONS if (value := getattr(request, name)) is not UNSET}
     options |= {name: int(value) for name in _COUNTS if (value := getattr(request, name)) is not UNSET}
-    parsed = SearchOptions.parse(**options)
+    parsed, combine = parse_options(**options), None
+    given = {name: value for name in _DOCUMENTS if (value := getattr(request, name)) is not UNSET}
+    if given:
+        return parsed.of_documents(_like(request, given))
+    texts = _texts(request, is_single or request.combine is not UNSET)
     if request.combine is not UNSET:
         _check_group(request, parsed)
-        is_single, parsed = True, replace(parsed, combine=Combine(request.combine))
-    return SearchCall(_queries(request), is_single, _texts(request, is_single), parsed)
+        is_single, combine = True, Combine(request.combine)
+    return replace(parsed, queries=(Queries(_rows(request), texts, combine),), is_single=is_single)
 
 
-def _check_group(request: schemas.SearchRequest, options: SearchOptions) -> None:
+def _like(request: schemas.SearchRequest, given: Mapping[str, Any]) -> Like | None:
+    """Return the documents that a search stands for; QueryError beside what belongs to queries."""
+    for name in ("combine", "text"):
+        if getattr(request, name) is not UNSET:
+            raise QueryError(f"{name}: belongs to queries, got documents")
+    if request.explain:
+        raise QueryError("explain: expected a query, got documents, whose views are several")
+    return parse_like(given.get("like"), given.get("positives", ()), given.get("negatives", ()))
+
+
+def _check_group(request: schemas.SearchRequest, options: SearchRequest) -> None:
     """Raise QueryError where the queries of a request make no group."""
     if request.combine not in [each.value for each in Combine]:
         raise QueryError(f"combine: expected max, sum or mean, got {request.combine!r:.60}")
@@ -102,7 +120,7 @@ def _check_group(request: schemas.SearchRequest, options: SearchOptions) -> None
         raise QueryError("combine: expected no mode lexical, operators or explain, which take single queries")
 
 
-def _queries(request: schemas.SearchRequest) -> list[str] | Floats:
+def _rows(request: schemas.SearchRequest) -> list[str] | Floats:
     if request.query is not UNSET:
         return [request.query]
     if request.queries is not UNSET:
@@ -112,13 +130,13 @@ def _queries(request: schemas.SearchRequest) -> list[str] | Floats:
     return _vectors("vectors", request.vectors or [])
 
 
-def _texts(request: schemas.SearchRequest, is_single: bool) -> list[str] | None:
+def _texts(request: schemas.SearchRequest, is_one: bool) -> list[str] | None:
     """Return the texts beside the queries; QueryError where one query has several, or several queries have one."""
     text = request.text
     if text is UNSET:
         return None
-    if isinstance(text, str) != is_single:
-        expected, got = ("one text", "a list") if is_single else ("a list of texts", "one text")
+    if isinstance(text, str) != is_one:
+        expected, got = ("one text", "a list") if is_one else ("a list of texts", "one text")
         raise QueryError(f"text: expected {expected}, as there are queries, got {got}")
     return [text] if isinstance(text, str) else text
 
@@ -139,7 +157,7 @@ class AddCall(NamedTuple):
     """Documents to store at once, with their views where these are given."""
 
     documents: Sequence[records.Document]
-    views: Sequence[Floats] | None
+    views: GivenViews | None
     key: str
 
 
@@ -151,13 +169,16 @@ def add_call(request: schemas.AddRequest) -> AddCall:
     documents = [_document(each) for each in request.documents]
     check_chunk(documents)
     if request.views is UNSET:
+        if request.spans is not UNSET:
+            raise QueryError("spans: expected views beside them, which they are spans of, got none")
         return AddCall([require_text(document) for document in documents], None, key)
     if len(request.views) != len(documents):
         raise QueryError(f"views: expected a list of vectors for each of {len(documents)} documents, got "
                          f"{len(request.views)} lists")  # fmt: skip
     arrays = [_vectors(f"views[{number}]", rows) for number, rows in enumerate(request.views)]
-    entries = view_entries(documents, arrays, None)
-    return AddCall(documents, [entry.views for entry in entries if entry.views is not None], key)
+    entries = list(view_entries(documents, arrays, None, None if request.spans is UNSET else request.spans))
+    rows = [entry.views for entry in entries if entry.views is not None]
+    return AddCall(documents, GivenViews(rows, [entry.spans for entry in entries]), key)
 
 
 def _document(given: schemas.NewDocument) -> records.Document:
@@ -178,7 +199,12 @@ def result_response(
     """Return a result as the response shows it; explanations: every view of each hit by id, best first."""
     hits = [_hit(hit, explanations) for hit in result.hits]
     missing = list(result.missing_shards)
-    return schemas.SearchResult(hits, result.exact, result.short_by, result.rounds, missing, result.mode)
+    shown = schemas.SearchResult(hits, result.exact, result.short_by, result.rounds, missing, result.mode)
+    if result.next is not None:
+        shown.next = result.next
+    if result.duplicates_of:
+        shown.duplicates_of = dict(result.duplicates_of)
+    return shown
 
 
 def _citation_response(cited: records.Citation) -> schemas.Citation:
@@ -199,6 +225,8 @@ def _hit(hit: records.Hit, explanations: Mapping[str, Sequence[records.ViewScore
         cast(dict[str, Any], hit.metadata),
         None if cited is None else _citation_response(cited),
     )
+    if hit.citations:
+        shown.citations = list(map(_citation_response, hit.citations))
     if hit.components:
         shown.components = [
             schemas.Component(each.name, each.rank, each.score, each.contribution) for each in hit.components

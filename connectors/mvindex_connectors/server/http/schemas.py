@@ -11,9 +11,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from mvindex.ingest import CHUNK_DOCUMENTS
-from mvindex.kernels.score import Aggregate
 from mvindex.records import MAX_ID_CHARS, Combine, Field
-from mvindex.search.fusion import Method, Mode
+from mvindex.search.flags import SEARCH_FLAGS
+from mvindex.store.filters import OPERATORS, Takes
 from mvindex_connectors.remote.convert import MAX_IDS
 
 DEFAULT_PAGE = 100
@@ -23,6 +23,12 @@ MAX_PAGE = 1000
 def described(description: str = "", **schema: Any) -> Meta:
     """Return a note for the description only; the index checks such values."""
     return Meta(description=description or None, extra_json_schema=schema or None)
+
+
+def search_option(name: str) -> Meta:
+    """Return the note of an option of a search, as SEARCH_FLAGS describes it for every door."""
+    flag = SEARCH_FLAGS[name]
+    return described(flag.help, **({"enum": list(flag.choices)} if flag.choices else {}))
 
 
 Text = Annotated[str, described(pattern=r"^[^\u0000]*$")]
@@ -39,6 +45,7 @@ DocumentId = Annotated[
 ]
 # JSON has one kind of number: 10.0 is the whole number 10, which msgspec's int refuses.
 Count = Annotated[float, Meta(ge=1, multiple_of=1)]
+Offset = Annotated[float, Meta(ge=0, multiple_of=1)]
 Vector = Annotated[list[float], Meta(min_length=1)]
 Filter = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/Filter"})]
 IdempotencyKey = Annotated[
@@ -60,47 +67,37 @@ class Request(Struct, forbid_unknown_fields=True, kw_only=True):
 class SearchRequest(Request):
     """A search with one query or several."""
 
-    one_of = ("query", "queries", "vector", "vectors")
+    one_of = ("query", "queries", "vector", "vectors", "like", "positives")
 
-    query: Annotated[QueryText, described("A text. Give one of query, queries, vector and vectors.")] | UnsetType = (
-        UNSET
-    )
+    query: (
+        Annotated[QueryText, described("A text. Give one of query, queries, vector, vectors, like and positives.")]
+        | UnsetType
+    ) = UNSET
     queries: Annotated[list[QueryText], Meta(min_length=1)] | UnsetType = UNSET
     vector: Annotated[Vector, described("As many dimensions as the index has.")] | UnsetType = UNSET
     vectors: (
         Annotated[list[Vector], Meta(min_length=1, description="All of the same number of dimensions.")] | UnsetType
     ) = UNSET
-    top_k: Annotated[Count, described("Number of documents; 10 by default.")] | UnsetType = UNSET
+    like: Annotated[DocumentId, search_option("like")] | UnsetType = UNSET
+    positives: Annotated[list[DocumentId], Meta(min_length=1), search_option("positives")] | UnsetType = UNSET
+    negatives: Annotated[list[DocumentId], search_option("negatives")] | UnsetType = UNSET
+    top_k: Annotated[Count, search_option("top_k")] | UnsetType = UNSET
+    offset: Annotated[Offset, search_option("offset")] | UnsetType = UNSET
+    cursor: Annotated[str, search_option("cursor")] | UnsetType = UNSET
     filter: Filter | UnsetType = UNSET
-    scoring: Annotated[str, described("max by default.", enum=[each.value for each in Aggregate])] | UnsetType = UNSET
-    temperature: (
-        Annotated[float, Meta(gt=0, description="For drpq; the index's own temperature by default.")] | UnsetType
-    ) = UNSET
-    exact: Annotated[bool, described("Return a certified result, or an error.")] = False
-    candidates: Annotated[Count, described("For drpq: score the documents of this many views only.")] | UnsetType = (
-        UNSET
-    )
+    scoring: Annotated[str, search_option("scoring")] | UnsetType = UNSET
+    temperature: Annotated[float, Meta(gt=0), search_option("temperature")] | UnsetType = UNSET
+    exact: Annotated[bool, search_option("exact")] = False
+    candidates: Annotated[Count, search_option("candidates")] | UnsetType = UNSET
     explain: Annotated[bool, described("Also return every view of each hit.")] = False
-    mode: (
-        Annotated[
-            str,
-            described(
-                "Search by views (dense), by terms (lexical, BM25) or by both (hybrid). The last two need an index "
-                "with lexical search. auto, the default: hybrid for a text where the index has it, else dense.",
-                enum=[each.value for each in Mode],
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    fusion: (
-        Annotated[str, described("For hybrid; the index's own by default.", enum=[each.value for each in Method])]
-        | UnsetType
-    ) = UNSET
+    citations: Annotated[Count, search_option("citations")] | UnsetType = UNSET
+    context: Annotated[Offset, search_option("context")] | UnsetType = UNSET
+    max_chars: Annotated[Count, search_option("max_chars")] | UnsetType = UNSET
+    diversity: Annotated[float, Meta(ge=0, le=1), search_option("diversity")] | UnsetType = UNSET
+    mode: Annotated[str, search_option("mode")] | UnsetType = UNSET
+    fusion: Annotated[str, search_option("fusion")] | UnsetType = UNSET
     weights: (
-        Annotated[
-            tuple[Annotated[float, Meta(ge=0)], Annotated[float, Meta(ge=0)]],
-            described("For hybrid: of views and of terms, not both 0; the index's own by default."),
-        ]
+        Annotated[tuple[Annotated[float, Meta(ge=0)], Annotated[float, Meta(ge=0)]], search_option("weights")]
         | UnsetType
     ) = UNSET
     combine: (
@@ -114,36 +111,17 @@ class SearchRequest(Request):
         ]
         | UnsetType
     ) = UNSET
-    operators: (
-        Annotated[
-            bool,
-            described(
-                'For hybrid and lexical: "quoted phrases" and +required words of the query must occur in a '
-                "document, -excluded ones must not. False, the default: these signs mean nothing."
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
+    operators: Annotated[bool, search_option("operators")] | UnsetType = UNSET
     fields: (
         Annotated[
             list[Annotated[str, described("A field of documents.", enum=[each.value for each in Field])]],
-            described(
-                "What hits carry beside id, score and slot; all by default. Without the text there is no snippet "
-                "and no citation."
-            ),
+            described(SEARCH_FLAGS["fields"].help),
         ]
         | UnsetType
     ) = UNSET
-    text: (
-        Annotated[
-            QueryText | Annotated[list[QueryText], Meta(min_length=1)],
-            described(
-                "The text whose terms are searched, for lexical and hybrid, and that citations are chosen for; the "
-                "query by default. A list of as many texts for queries or vectors."
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
+    text: Annotated[QueryText | Annotated[list[QueryText], Meta(min_length=1)], search_option("text")] | UnsetType = (
+        UNSET
+    )
 
 
 class ViewText(Request):
@@ -177,6 +155,18 @@ class AddRequest(Request):
         Annotated[
             list[Annotated[list[Vector], Meta(min_length=1)]],
             Meta(min_length=1, description="A list of vectors for each document."),
+            described(maxItems=CHUNK_DOCUMENTS),
+        ]
+        | UnsetType
+    ) = UNSET
+    spans: (
+        Annotated[
+            list[Annotated[list[tuple[int, int] | None], Meta(min_length=1)] | None],
+            Meta(
+                min_length=1,
+                description="For each document, the characters [begin, end) of its text that each of its views stands "
+                "for; null: none.",
+            ),
             described(maxItems=CHUNK_DOCUMENTS),
         ]
         | UnsetType
@@ -279,6 +269,8 @@ class Citation(Struct):
         | UnsetType
     ) = UNSET
     end_line: Annotated[int, described("The last line.")] | UnsetType = UNSET
+    before: Annotated[str, described("With context: the text of the sentences before it.")] | UnsetType = UNSET
+    after: Annotated[str, described("With context: the text of the sentences after it.")] | UnsetType = UNSET
 
 
 class Hit(Struct):
@@ -296,6 +288,7 @@ class Hit(Struct):
         Citation | None,
         described("The part of the text that most likely answers; null for a query without a text."),
     ]
+    citations: Annotated[list[Citation], described("With citations: these, best first.")] | UnsetType = UNSET
     views: Annotated[list[ViewScore], described("With explain: best first.")] | UnsetType = UNSET
     components: (
         Annotated[list[Component], described("For lexical and hybrid: what views and terms add to the score.")]
@@ -312,6 +305,16 @@ class SearchResult(Struct):
     rounds: int
     missing_shards: list[int]
     mode: Annotated[str, described("How the query was searched.", enum=["dense", "lexical", "hybrid"])]
+    next: Annotated[str, described("With cursor: that of the next page; absent after the last page.")] | UnsetType = (
+        UNSET
+    )
+    duplicates_of: (
+        Annotated[
+            dict[str, str],
+            described("With diversity: the ids of near-duplicates of better documents, and the ids of these."),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class SearchResults(Struct):
@@ -419,14 +422,15 @@ _LOGIC: dict[str, Any] = {
     **dict.fromkeys(("and", "or"), {"type": "array", "items": _FILTER_REF}),
     "not": _FILTER_REF,
 }
-_OPERATORS: dict[str, Any] = {
-    **dict.fromkeys(("eq", "ne"), _SCALAR),
-    **dict.fromkeys(("lt", "lte", "gt", "gte"), _ORDERED),
-    **dict.fromkeys(("in", "nin"), {"type": "array", "items": _SCALAR}),
-    "exists": {"type": "boolean"},
-    "contains": _MEMBER,
-    **dict.fromkeys(("contains_any", "contains_all"), {"type": "array", "items": _MEMBER}),
+_TAKES: dict[Takes, dict[str, Any]] = {
+    Takes.SCALAR: _SCALAR,
+    Takes.ORDERED: _ORDERED,
+    Takes.SCALARS: {"type": "array", "items": _SCALAR},
+    Takes.MEMBER: _MEMBER,
+    Takes.MEMBERS: {"type": "array", "items": _MEMBER},
+    Takes.FLAG: {"type": "boolean"},
 }
+_OPERATORS: dict[str, Any] = {word: _TAKES[operator.takes] for word, operator in OPERATORS.items()}
 
 
 def _with_sigils(names: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 cards.py       the measures: one card each, with its chart and its numbers
 documents.py   maps of views, and the hardest questions side by side
 overview.py    verdict, caveats, key figures, and how it was measured
-charts.py      Vega-Lite charts as SVG (extra `report`: altair and vl-convert-python)
+charts.py      Vega-Lite charts as SVG (extra `reports`: altair and vl-convert-python)
 markup.py      HTML that is escaped by default; numbers as text
 style.css      light and dark, paper, and narrow screens
 """
@@ -38,7 +38,7 @@ def write_page(report: Mapping[str, Any], path: Path, *, force: bool = False) ->
 
     Raises:
         ConfigError: The file exists and force is False, it is not a plain file, or it cannot be written.
-        ExtraMissing: The packages of the extra `report` are not installed.
+        ExtraMissing: The packages of the extra `reports` are not installed.
 
     """
     check_target(path, force)
@@ -64,7 +64,7 @@ def check_target(path: Path, force: bool) -> None:
 
     """
     for package in ("altair", "vl_convert"):
-        require(package, "report", "the HTML report")
+        require(package, "reports", "the HTML report")
     with _file_errors(path):
         target = path.resolve()
         if not target.parent.is_dir():

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mvindex.corpus.text.citation import WEIGHTS, Citer, ScoredViews, parted_text
+from mvindex.corpus.text import words
+from mvindex.corpus.text.citation import WEIGHTS, Citer, ScoredViews
+from mvindex.corpus.text.parted import parted_text
 
 CRISIS = (
     "The 1973 oil crisis began in October 1973 when members of OAPEC proclaimed an embargo. By March 1974 the price of "
@@ -66,6 +68,64 @@ def test_the_view_that_scores_best_decides_where_terms_do_not():
 def test_a_part_has_the_score_of_the_view_that_stands_for_most_of_it(spans, scores, expected):
     views = ScoredViews(np.array(spans, dtype=np.int64), np.array(scores, dtype=np.float32))
     assert features("what", "Cats sleep. Dogs bark. Birds sing.", views=views)["view"] == pytest.approx(expected)
+
+
+MARKED_UP = """.. _windows:
+
+Activate
+--------
+
+Activate the environment. It must exist:
+
+.. tabs::
+
+   .. group-tab:: macOS/Linux
+
+      .. code-block:: text
+
+         $ . .venv/bin/activate
+
+   .. group-tab:: Windows
+
+      .. code-block:: text
+
+         > .venv\\Scripts\\activate
+
+The prompt will change. Three shells work:
+
+- bash
+- zsh
+
+.. _prompt change:
+"""
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        (
+            "activate on windows",
+            ".. group-tab:: Windows\n\n      .. code-block:: text\n\n         > .venv\\Scripts\\activate",
+        ),
+        ("which shells work?", "Three shells work:\n\n- bash\n- zsh"),
+        ("is zsh one?", "- zsh"),
+        ("what is a prompt change?", "The prompt will change."),
+    ],
+)
+def test_of_markup_a_fact_with_its_name_is_cited_and_no_label_or_directive(question, expected):
+    cited = Citer(question).cite(MARKED_UP, "Installation > Activate")
+    assert cited.text == expected == MARKED_UP[cited.start : cited.end]
+
+
+def test_a_text_of_labels_only_is_cited_all_the_same():
+    assert Citer("what is b?").cite(".. _a:\n\n.. _b:\n").text == ".. _b:"
+
+
+def test_a_question_how_to_do_something_is_answered_by_code():
+    text = "The language code is in the URL of every page.\n\nDefaults are functions:\n\n```py\n@app.url_defaults\n```"
+    assert Citer("put the language into a URL").cite(text).text.startswith("The language")
+    how, other = features("how do I put it there?", text), features("why is it there?", text)
+    assert how["code"] == [0, 1] and other["code"] == [0, 0]
 
 
 def test_rare_terms_count_more_and_common_words_nothing():
@@ -128,8 +188,66 @@ def test_any_text_has_a_citation_inside_it_and_the_same_one_again(question, text
     )
 
 
+def test_of_long_words_no_stem_is_kept():
+    before = words._stem.cache_info().currsize
+    for number in range(20):
+        assert Citer(f"{number}" + "x" * 30_000).cite("It b.").text == "It b."
+    # Those of the text.
+    assert words._stem.cache_info().currsize <= before + 2
+
+
 def test_choosing_a_citation_imports_no_library_for_language():
     cite = "from mvindex.corpus.text.citation import Citer; Citer('a').cite('A. B.')"
     code = f"{cite}; import sys; print('nltk' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "question", "cited"),
+    [
+        (
+            "Views are many.\n\nThere are three kinds:\n\n- one\n- two\n",
+            "kinds",
+            "There are three kinds:\n\n- one\n- two",
+        ),
+        (
+            "Views are many.\n\nIt says of kinds:\n\n    All is well.\n",
+            "kinds",
+            "It says of kinds:\n\n    All is well.",
+        ),
+        ("Views are of kinds.\n\nThe kinds of views:", "the kinds of views", "Views are of kinds."),
+        ("A view is a vector.\n\nWhat is a view?", "what is a view", "A view is a vector."),
+        ("A view is a vector.\n\n## A view", "a view", "A view is a vector."),
+    ],
+)
+def test_what_only_introduces_is_never_cited_by_itself(text, question, cited):
+    assert Citer(question).cite(text).text == cited
+
+
+@pytest.mark.parametrize(
+    ("question", "cited"),
+    [
+        ("what does --no-detect-types do", "Pass --no-detect-types to keep texts."),
+        ("what does --detect-types do", "The old --detect-types is the default."),
+        ("what is app.run", "Call app.run() to serve."),
+        ('what does "run of the app" mean', "The run of the app ends here."),
+        ("MAX_SIZE", "MAX_SIZE limits a file."),
+        ("how do I back up an index", "Back up an index by a snapshot."),
+    ],
+)
+def test_a_name_of_several_terms_is_found_whole(question, cited):
+    text = (
+        "The types detect no detect types. The old --detect-types is the default. "
+        "Pass --no-detect-types to keep texts. The app can run, run, run. Call app.run() to serve. "
+        "The run of the app ends here. The max of a size is the size of the max. MAX_SIZE limits a file. "
+        "An index is rolled back on an error, back to an index. Back up an index by a snapshot."
+    )
+    assert Citer(question).cite(text).text == cited
+
+
+def test_a_part_of_an_answer_below_its_heading_beats_another_answer():
+    text = "## Can I delete a document?\n\nYes. Call erase(id).\n\n## Is it free?\n\nYes. It is under MIT.\n"
+    assert Citer("can I delete a document?").cite(text).text in ("Yes.", "Call erase(id).")
+    assert Citer("is it free?").cite(text).text in ("Yes.", "It is under MIT.")
+    assert Citer("is it free?").cite(text).start > text.index("free")

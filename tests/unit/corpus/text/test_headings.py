@@ -118,7 +118,7 @@ def test_a_row_of_a_table_is_cited_with_the_names_of_its_columns(text, question)
     ("text", "cited"),
     [
         (f"| part | maker | stock |\n|---|---|---|\n{ROWS}", "part: PX-1036; maker: Ax; stock: 4"),
-        ("=====  =====\npart   stock\n=====  =====\nA1     4\nB2     5\n=====  =====\n", "A1     4"),
+        ("=====  =====\npart   stock\n=====  =====\nA1     4\nB2     5\n=====  =====\n", "part: A1; stock: 4"),
         (r"| a\|b | |" "\n|---|---|\n" r"| x\|y | z |", r"a\|b: x\|y; z"),
     ],
 )
@@ -130,3 +130,133 @@ def test_of_a_long_row_the_cells_beside_the_answer_are_cited():
     long = "word " * 130
     cited = Citer("who is Bob?").cite(f"| name | note | job |\n|---|---|---|\n| Bob. Jr | {long}| Smith |\n")
     assert cited.text.startswith("name: Bob") and "Smith" not in cited.text
+
+
+SIMPLE_TABLE = """
+==========  =========  =================
+Option      Default    Meaning
+==========  =========  =================
+--jobs      4          Number of workers
+--cache                Where files - all
+            ~/.oil     - are kept
+==========  =========  =================
+
+--jobs is an option.
+"""
+LIST_TABLE = """
+.. list-table::
+   :header-rows: 1
+   :widths: 1 2 3
+
+   * - Option
+     - Default
+     - Meaning
+   * - --jobs
+     - 4
+     - Number of workers
+   * - --cache
+     - ~/.oil
+     - Where files - all
+       are kept
+
+--jobs is an option.
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "question", "expected"),
+    [
+        (SIMPLE_TABLE, "the default number of workers", "Option: --jobs; Default: 4; Meaning: Number of workers"),
+        (
+            SIMPLE_TABLE,
+            "where are all files?",
+            "Option: --cache; Default: ~/.oil; Meaning: Where files - all - are kept",
+        ),
+        (SIMPLE_TABLE, "what is an option?", "--jobs is an option."),
+        (LIST_TABLE, "the default number of workers", "Option: --jobs; Default: 4; Meaning: Number of workers"),
+        (
+            LIST_TABLE,
+            "where are files kept?",
+            "Option: --cache; Default: ~/.oil; Meaning: Where files - all\n       are kept",
+        ),
+        (LIST_TABLE, "what is an option?", "--jobs is an option."),
+    ],
+)
+def test_rows_of_tables_of_restructuredtext_are_cited_with_the_names_of_their_columns(text, question, expected):
+    cited = Citer(question).cite(text)
+    assert cited.text == expected
+    assert expected.split()[-1] in text[cited.start : cited.end] and "==" not in text[cited.start : cited.end]
+
+
+QUESTIONS = ("How do I install it?", "Is it free?", "What is a view?", "Where are logs?", "Can I delete a document?")
+ANSWERS = (
+    "Run `pip install oil`.",
+    "Yes, under MIT.",
+    "A vector of a sentence.",
+    "See /var/log/oil.",
+    "Call delete(id).",
+)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "## {q} {{ #own }}\n\n{a}\n\n",
+        "**{q}**\n\n{a}\n\n",
+        "{q}\n-------------------------\n\n{a}\n\n",
+        "Q: {q}\nA: {a}\n\n",
+        "<details><summary>{q}</summary>\n\n{a}\n\n</details>\n\n",
+        "1. {q}\n\n   {a}\n\n",
+        ".. _label {q}:\n\n{q}\n\n{a}\n\n",
+    ],
+)
+def test_the_answer_of_a_faq_is_cited_and_never_its_question(form):
+    text = "".join(form.format(q=q, a=a) for q, a in zip(QUESTIONS, ANSWERS, strict=True))
+    found = [Citer(question).cite(text, "FAQ").text.removeprefix("A: ") for question in QUESTIONS]
+    assert found == list(ANSWERS)
+
+
+@pytest.mark.parametrize(
+    "form", ['??? question "{q}"\n\n    {a}\n\n', ".. dropdown:: {q}\n\n   {a}\n\n", "- **{q}** {a}\n"]
+)
+def test_a_question_that_names_its_answer_is_cited_with_it(form):
+    text = "".join(form.format(q=q, a=a) for q, a in zip(QUESTIONS, ANSWERS, strict=True))
+    for question, answer in zip(QUESTIONS, ANSWERS, strict=True):
+        assert answer in Citer(question).cite(text, "FAQ").text
+
+
+GRID = """\
++---------+------------+
+| option  | meaning    |
+|         | of it      |
++=========+============+
+| --jobs  | Number of  |
+|         | workers.   |
++---------+------------+
+| --cache | Where - at |
++---------+------------+
+
+--jobs is an option.
+"""
+NO_HEADER = "=======  =========\n--jobs   Workers.\n--cache  The files.\n=======  =========\n\nEnd.\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "title", "question", "expected"),
+    [
+        (GRID, "", "number of workers", "option: --jobs; meaning of it: Number of workers."),
+        (GRID, "", "where is the cache at", "option: --cache; meaning of it: Where - at"),
+        (NO_HEADER, "", "what are files", "--cache  The files."),
+        ("| --jobs | 4 |\n| --cache | 5 |\n", "Options > option | default", "cache", "option: --cache; default: 5"),
+        ("--jobs   4\n--cache  5\n", "Options > option | default", "cache", "option: --cache; default: 5"),
+        (
+            "* - --jobs\n     - 4\n   * - --cache\n     - 5",
+            "A > option | default",
+            "cache",
+            "option: --cache; default: 5",
+        ),
+        ("| a | b c |\n|   | d   |\n+---+-----+", "A > x | y", "b", "x: a; y: b c d"),
+    ],
+)
+def test_rows_of_grids_and_of_tables_that_begin_before_the_text(text, title, question, expected):
+    assert Citer(question).cite(text, title).text == expected

@@ -1,6 +1,4 @@
 import itertools
-import subprocess
-import sys
 import time
 
 import pytest
@@ -99,7 +97,7 @@ def test_a_huge_text_takes_seconds_not_minutes(text, count):
     # A quadratic way would take minutes for any of these.
     started = time.process_time()
     assert len(split_snippets(text, 8)) == count
-    assert time.process_time() - started < 20
+    assert time.process_time() - started < 8
 
 
 def test_merging_100_000_sentences_is_fast():
@@ -108,23 +106,3 @@ def test_merging_100_000_sentences_is_fast():
     merged = merge_sentences(spans, 8)
     assert (len(merged), merged[0][0], merged[-1][1]) == (8, 0, spans[-1][1])
     assert time.process_time() - started < 20
-
-
-def test_unseen_words_leave_nothing_behind():
-    from mvindex.corpus.text.snippets import _sentence_tokenizer
-
-    known = len(_sentence_tokenizer()._params.ortho_context)
-    split_sentences(" ".join(f"Word{number}. Next{number} came." for number in range(100)))
-    assert len(_sentence_tokenizer()._params.ortho_context) == known
-
-
-def test_nltk_is_imported_only_to_split_and_its_data_path_stays():
-    script = (
-        "import sys; from mvindex.corpus.text import snippets\n"
-        "assert 'nltk' not in sys.modules\n"
-        "snippets.split_sentences('One. Two.')\n"
-        "import nltk.data; before = list(nltk.data.path)\n"
-        "snippets._sentence_tokenizer.cache_clear(); snippets.split_sentences('One. Two.')\n"
-        "assert nltk.data.path == before and not any('mvindex' in str(path) for path in before)\n"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)

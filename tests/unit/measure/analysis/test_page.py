@@ -247,7 +247,7 @@ def test_a_target_is_refused_before_there_is_a_report(tmp_path):
 @pytest.mark.parametrize("package", ["altair", "vl_convert"])
 def test_a_missing_package_is_named_with_its_extra_before_there_is_a_report(tmp_path, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ExtraMissing, match=f"{package}.*{re.escape(install_command('report'))}"):
+    with pytest.raises(ExtraMissing, match=f"{package}.*{re.escape(install_command('reports'))}"):
         check_target(tmp_path / "new.html", force=False)
 
 

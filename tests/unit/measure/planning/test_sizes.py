@@ -36,7 +36,7 @@ def make_index(path, num_views, dim, per_document=8):
 def build(path, kind, nlist=None):
     """Build an engine; return the report and nlist."""
     with mvindex.open(path) as index:
-        report = index.build(kind, nlist=nlist)
+        report = index.admin.build(kind, nlist=nlist)
         settings = embedded_store_of(index).snapshot.settings["engine"]["settings"]
         return report, settings.get("parameters", {}).get("nlist", 0)
 
@@ -110,7 +110,7 @@ def test_a_shard_holds_whole_documents():
 def test_the_copies_of_the_native_scan_are_as_large_as_planned(tmp_path, dim, monkeypatch):
     monkeypatch.setattr(kernels, "WORTH_LOADING", 0)
     with mvindex.open(make_index(tmp_path / "x.mvx", 40_000, dim)) as index:
-        size = index.build("exact").engine_bytes
+        size = index.admin.build("exact").engine_bytes
     planned = scan_bytes("native int8 (AVX-512 VNNI)", collection(documents=5000, dim=dim))
     assert planned == pytest.approx(size, rel=0.01)
 

@@ -58,13 +58,13 @@ def measured(index, asked, **options):
 def use(index, point):
     """Let the index fuse as it was measured."""
     numbers = {name: getattr(point, name) for name in ("depth", "constant", "k1", "b")}
-    index.set_hybrid_weights(point.method, point.weights, **numbers)
+    index.admin.set_hybrid_weights(point.method, point.weights, **numbers)
     assert index.fusion == point.fusion
 
 
 def test_each_figure_is_what_a_search_with_that_fusion_gives(tmp_path, asked):
     with fill(tmp_path / "a.mvx") as index:
-        report = index.tune_fusion(asked[0], asked[2], vectors=asked[1])
+        report = index.admin.tune_fusion(asked[0], asked[2], vectors=asked[1])
         changed = next(point for point in report.points if (point.depth, point.constant, point.k1) == (300, 20, 0.9))
         for point in [report.points[0], report.points[7], report.points[-1], report.current, changed]:
             use(index, point)
@@ -85,7 +85,7 @@ def by_words(asked, index):
 def test_a_choice_that_is_a_gain_is_kept_and_used_from_then_on(tmp_path, asked):
     with fill(tmp_path / "a.mvx") as index, fill(tmp_path / "s.mvx", shards=3) as sharded:
         relevant = by_words(asked, index)
-        reports = [each.tune_fusion(asked[0], relevant, vectors=asked[1]) for each in (index, sharded)]
+        reports = [each.admin.tune_fusion(asked[0], relevant, vectors=asked[1]) for each in (index, sharded)]
         report = reports[0]
         assert reports[1] == report
         assert report.chosen == report.points[0]
@@ -101,12 +101,12 @@ def test_a_choice_that_is_a_gain_is_kept_and_used_from_then_on(tmp_path, asked):
             )
     with mvindex.open(tmp_path / "a.mvx") as again:
         assert again.fusion == Fusion(weights=(0.0, 2.0))
-        again.snapshot(tmp_path / "b.mvx")
-        again.compact()
+        again.admin.snapshot(tmp_path / "b.mvx")
+        again.admin.compact()
         assert again.fusion == Fusion(weights=(0.0, 2.0))
-        again.set_hybrid_weights("minmax", (1, 3))
+        again.admin.set_hybrid_weights("minmax", (1, 3))
         assert again.info().fusion == {"method": "minmax", "weights": [1.0, 3.0]}
-        again.set_hybrid_weights(None)
+        again.admin.set_hybrid_weights(None)
         assert again.info().fusion is None
     with mvindex.open(tmp_path / "b.mvx") as copy:
         assert copy.fusion == Fusion(weights=(0.0, 2.0))
@@ -120,7 +120,7 @@ def test_a_choice_by_chance_is_no_gain_and_changes_nothing(tmp_path):
         # The best of the usual fusion: whatever is chosen otherwise finds less of it.
         found = index.search(vectors, mode="hybrid", text=texts)
         relevant = [{hit.id: 10 - rank for rank, hit in enumerate(result.hits)} for result in found]
-        report = index.tune_fusion(texts, relevant, vectors=vectors)
+        report = index.admin.tune_fusion(texts, relevant, vectors=vectors)
         assert (report.current.ndcg, report.gain, report.chosen) == (1.0, 0.0, None)
         assert index.info().fusion is None
 
@@ -128,7 +128,7 @@ def test_a_choice_by_chance_is_no_gain_and_changes_nothing(tmp_path):
 def test_questions_none_of_whose_documents_is_there_count_as_misses(tmp_path, asked):
     with fill(tmp_path / "a.mvx") as index:
         relevant = [{"gone": 1}] + by_words(asked, index)[1:]
-        report = index.tune_fusion(asked[0], relevant, vectors=asked[1])
+        report = index.admin.tune_fusion(asked[0], relevant, vectors=asked[1])
     assert report.missing == 1
     assert report.chosen.ndcg == pytest.approx((ASKED - 1) / ASKED)
 
@@ -142,14 +142,14 @@ def test_what_cannot_be_measured_is_refused(tmp_path, asked):
             (texts, [*relevant[:-1], {"d1": 0}], "question 40: no document is judged relevant"),
         ):
             with pytest.raises(ConfigError, match=what):
-                index.tune_fusion(questions, judged, vectors=vectors[: len(questions)])
-        with pytest.raises(QueryError, match="got 39 vectors and 40 texts"):
-            index.tune_fusion(texts, relevant, vectors=vectors[:-1])
+                index.admin.tune_fusion(questions, judged, vectors=vectors[: len(questions)])
+        with pytest.raises(QueryError, match="got 39 vectors and a list of 40 texts"):
+            index.admin.tune_fusion(texts, relevant, vectors=vectors[:-1])
         with pytest.raises(QueryError, match="expected zscore, minmax or rrf"):
-            index.set_hybrid_weights("sum")
+            index.admin.set_hybrid_weights("sum")
         assert index.info().fusion is None
     with mvindex.create(tmp_path / "b.mvx", dim=DIM) as silent, pytest.raises(Unsupported, match="build --lexical"):
-        silent.tune_fusion(texts, relevant, vectors=vectors)
+        silent.admin.tune_fusion(texts, relevant, vectors=vectors)
 
 
 def test_judgements_and_questions_that_are_none_are_refused(tmp_path, asked):
@@ -157,20 +157,20 @@ def test_judgements_and_questions_that_are_none_are_refused(tmp_path, asked):
     with fill(tmp_path / "a.mvx") as index:
         for gain in (float("inf"), float("nan"), 1e308, 10**400, "much", None):
             with pytest.raises(ConfigError, match="question 40: the gain of 'd1'"):
-                index.tune_fusion(texts, [*relevant[:-1], {"d2": 1, "d1": gain}], vectors=vectors)
+                index.admin.tune_fusion(texts, [*relevant[:-1], {"d2": 1, "d1": gain}], vectors=vectors)
         for text, what in (
             ("\ud800", "query 40 is not valid Unicode"),
             (" ", "query 40 is empty"),
-            (7, "searches texts"),
+            (7, "expected a text or texts, got list"),
         ):
             with pytest.raises(QueryError, match=what):
-                index.tune_fusion([*texts[:-1], text], relevant, vectors=vectors)
+                index.admin.tune_fusion([*texts[:-1], text], relevant, vectors=vectors)
 
 
 def test_progress_is_told_of_the_searches_and_of_what_is_measured(tmp_path, asked):
     told = []
     with fill(tmp_path / "a.mvx") as index:
-        index.tune_fusion(asked[0], asked[2], vectors=asked[1], on_progress=lambda *step: told.append(step))
+        index.admin.tune_fusion(asked[0], asked[2], vectors=asked[1], on_progress=lambda *step: told.append(step))
     assert told == [("measuring", done, ASKED) for done in range(1, ASKED + 1)]
 
 
@@ -182,7 +182,7 @@ def test_a_damaged_shard_is_named_and_nothing_is_tuned_without_it(tmp_path, aske
         connection.execute("UPDATE lexical_blocks SET postings = zeroblob(length(postings))")
     with mvindex.open(tmp_path / "s.mvx", allow_partial=allow_partial) as index:
         with pytest.raises(DamagedIndex, match="shard 1 of 2"):
-            index.tune_fusion(asked[0], asked[2], vectors=asked[1])
+            index.admin.tune_fusion(asked[0], asked[2], vectors=asked[1])
         assert index.info().fusion is None
 
 
@@ -191,13 +191,16 @@ def test_settings_of_shards_are_changed_together_or_not_at_all(tmp_path):
     with mvindex.open(tmp_path / "s.mvx") as one, mvindex.open(tmp_path / "s.mvx") as other:
         stores = store_of(one).sharding.stores
         with stores[1].writing():
-            for change in (lambda: other.set_hybrid_weights("rrf"), lambda: other.enable_lexical("english")):
+            for change in (
+                lambda: other.admin.set_hybrid_weights("rrf"),
+                lambda: other.admin.enable_lexical("english"),
+            ):
                 with pytest.raises(IndexLocked, match="shard-00001"):
                     change()
         one.refresh()
         assert [(each.info().fusion, each.info().lexical) for each in stores.values()] == [(None, "unicode")] * 2
-        other.set_hybrid_weights("rrf")
-        other.enable_lexical("english")
+        other.admin.set_hybrid_weights("rrf")
+        other.admin.enable_lexical("english")
         one.refresh()
         each_has = {(each.info().fusion["method"], each.info().lexical) for each in stores.values()}
         assert each_has == {("rrf", "english")}
@@ -223,20 +226,20 @@ def test_a_setting_that_is_no_fusion_is_told(setting):
 
 def test_shards_that_a_kill_left_unlike_are_told_of(tmp_path, caplog):
     with fill(tmp_path / "s.mvx", shards=2) as index:
-        index.set_hybrid_weights("rrf")
-        with store_of(index).sharding.stores[1].writing():
-            store_of(index).sharding.stores[1].change_settings(fusion=None)
+        index.admin.set_hybrid_weights("rrf")
+        with store_of(index).sharding.stores[1].writing() as writer:
+            writer.change_settings(fusion=None)
         assert index.fusion == Fusion(Method.RRF)
         assert "its shards hold different fusions; set_hybrid_weights() makes them equal" in caplog.text
         caplog.clear()
-        index.set_hybrid_weights("minmax")
+        index.admin.set_hybrid_weights("minmax")
         assert index.fusion == Fusion(Method.MINMAX)
         assert caplog.text == ""
 
 
 def test_an_export_brings_along_how_the_index_was_tuned(tmp_path):
     with fill(tmp_path / "a.mvx") as index:
-        index.set_hybrid_weights("minmax", (1, 3))
+        index.admin.set_hybrid_weights("minmax", (1, 3))
         export_index(index, tmp_path / "out", "npy")
     import_vectors([tmp_path / "out"], Target(path=str(tmp_path / "b.mvx")))
     with mvindex.open(tmp_path / "b.mvx") as again:
@@ -251,17 +254,17 @@ def test_numbers_of_a_fusion_are_checked(tmp_path, numbers):
     with fill(tmp_path / "a.mvx") as index:
         (name,) = numbers
         with pytest.raises(QueryError, match=name):
-            index.set_hybrid_weights(**numbers)
+            index.admin.set_hybrid_weights(**numbers)
         assert index.info().fusion is None
 
 
 def test_k1_and_b_of_the_index_make_lexical_scores(tmp_path):
     with fill(tmp_path / "a.mvx") as index:
-        index.set_hybrid_weights(k1=0.0)
+        index.admin.set_hybrid_weights(k1=0.0)
         after = index.search("oil", mode="lexical", top_k=50)
         # Without saturation a term counts once, however often it occurs and however long the text is.
         assert len({hit.score for hit in after.hits}) == 1
-        index.set_hybrid_weights(b=0.0)
+        index.admin.set_hybrid_weights(b=0.0)
         once = [
             hit for hit in index.search("oil", mode="lexical", top_k=300).hits if hit.text.split().count("oil") == 1
         ]

@@ -53,8 +53,8 @@ def test_an_older_snapshot_of_one_generation_ignores_later_rows(tmp_path):
     with embedded_store_of(index).reading(older) as reader:
         lexical = reader.lexical()
         [term] = source.postings._terms
-        kept = lexical.postings(term)
-        assert (kept.end, kept.size_in(lexical.num_rows), lexical.num_live(term, kept)) == (7, 2, 2)
+        kept, size, num_live = lexical.find(term)
+        assert (kept.end, size, num_live) == (7, 2, 2)
         assert len(lexical.lengths) == 2
     assert len(before) == 2
 
@@ -101,5 +101,5 @@ def test_info_counts_what_is_kept(tmp_path):
 def test_terms_split_otherwise_are_read_anew(tmp_path):
     index = made(tmp_path / "a.mvx", ["running war", "runs"])
     assert hits(index, "run") == []
-    index.enable_lexical("english")
+    index.admin.enable_lexical("english")
     assert {doc_id for doc_id, _ in hits(index, "run")} == {"d0", "d1"}

@@ -58,7 +58,7 @@ def test_the_first_documents_decide_once(tmp_path, shards, text, kind):
         index.add_views([mvindex.Document("later", OTHERS["French"])], np.ones((1, 2)))
         assert index.info().lexical == kind
         assert index.search(np.ones(2), text=text.split()[1]).mode == "hybrid"
-        assert index.verify().is_sound
+        assert index.admin.verify().is_sound
     with mvindex.open(tmp_path / "a.mvx") as index:
         assert len(index.search(text, mode="lexical").hits) >= 3
 
@@ -66,10 +66,10 @@ def test_the_first_documents_decide_once(tmp_path, shards, text, kind):
 def test_an_existing_index_is_split_by_its_own_texts(tmp_path):
     with mvindex.create(tmp_path / "a.mvx", dim=2) as index:
         index.add_views(documents(ENGLISH), np.ones((3, 2)))
-        index.enable_lexical("auto")
+        index.admin.enable_lexical("auto")
         assert index.info().lexical == "english"
         with pytest.raises(ConfigError, match="klingon"):
-            index.enable_lexical("klingon")
+            index.admin.enable_lexical("klingon")
 
 
 def test_an_index_that_only_chose_its_terms_is_untouched(tmp_path):

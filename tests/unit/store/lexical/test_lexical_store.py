@@ -14,6 +14,7 @@ from mvindex.index.factory import create_shard_index
 from mvindex.ingest.assemble import assemble
 from mvindex.records import no_progress
 from mvindex.store import catalog
+from mvindex.store.connections import FILE_NAME
 from mvindex.store.lexical import postings
 from mvindex.store.lexical.postings import read_segments
 from mvindex.store.lexical.tokenizer import Lexical
@@ -35,7 +36,7 @@ def test_many_small_commits_leave_few_segments_and_the_scores_of_one(tmp_path):
             small.add_views(documents[begin : begin + size], views[begin : begin + size])
             begin += size
         assert begin == len(documents)
-        with closing(sqlite3.connect(embedded_store_of(small).snapshot.directory / catalog.FILE_NAME)) as connection:
+        with closing(sqlite3.connect(embedded_store_of(small).snapshot.directory / FILE_NAME)) as connection:
             segments = read_segments(connection)
         assert len(segments) <= 14
         assert segments[-1].end == 150
@@ -67,7 +68,7 @@ def test_a_reader_keeps_its_own_counts_while_others_write(tmp_path):
         assert hits(reader, "oil peace") == before
         reader.refresh()
         assert hits(reader, "oil peace") == hits(index, "oil peace") != before
-        index.enable_lexical("english")
+        index.admin.enable_lexical("english")
         with pytest.raises(StaleReader, match="refresh"):
             hits(reader, "oil")
 
@@ -84,10 +85,10 @@ def test_a_commit_that_fails_leaves_the_words_as_they_were(tmp_path, monkeypatch
     with pytest.raises(StoreError, match="disk is full"):
         index.add_views([mvindex.Document("d2", "river")], np.ones((1, 2)))
     with pytest.raises(StoreError, match="disk is full"):
-        index.enable_lexical("english")
+        index.admin.enable_lexical("english")
     monkeypatch.undo()
     assert hits(index, "oil war river") == before
-    assert index.verify().is_sound
+    assert index.admin.verify().is_sound
     index.add_views([mvindex.Document("d2", "river")], np.ones((1, 2)))
     assert dict(hits(index, "river")).keys() == {"d2"}
 
@@ -100,17 +101,17 @@ def test_an_index_without_words_says_how_to_get_them_and_gets_them(tmp_path):
         for options in ({"mode": "lexical"}, {"mode": "hybrid", "text": "oil"}):
             with pytest.raises(Unsupported, match="build --lexical"):
                 index.search("oil" if options["mode"] == "lexical" else np.ones(4), **options)
-        index.enable_lexical("unicode")
+        index.admin.enable_lexical("unicode")
         check_against_slow(index, "oil river")
         index.add_views([mvindex.Document("new", "oil")], np.ones((1, 4)))
         check_against_slow(index, "oil river")
-        index.disable_lexical()
+        index.admin.disable_lexical()
         assert index.info().lexical is None
-        assert index.verify().is_sound
+        assert index.admin.verify().is_sound
         with pytest.raises(Unsupported):
             hits(index, "oil")
         with pytest.raises(ConfigError, match="klingon"):
-            index.enable_lexical("klingon")
+            index.admin.enable_lexical("klingon")
 
 
 @pytest.mark.parametrize(
@@ -130,20 +131,20 @@ def test_damaged_words_are_never_answered_from_and_a_build_makes_them_again(tmp_
     before = hits(index, "oil war")
     index.close()
     [generation] = (tmp_path / "a.mvx").glob("generation-*")
-    with closing(sqlite3.connect(generation / catalog.FILE_NAME)) as connection, connection:
+    with closing(sqlite3.connect(generation / FILE_NAME)) as connection, connection:
         connection.execute(harm)
     with mvindex.open(tmp_path / "a.mvx") as damaged:
         with pytest.raises(DamagedIndex):
             hits(damaged, "oil war")
-        report = damaged.verify()
+        report = damaged.admin.verify()
         assert [problem.is_derived for problem in report.problems] == [True]
         assert report.damaged_documents == 0
         with pytest.raises(DamagedIndex):
-            damaged.snapshot(tmp_path / "copy.mvx")
-        assert damaged.rebuild_lexical_if_damaged()
-        assert not damaged.rebuild_lexical_if_damaged()
+            damaged.admin.snapshot(tmp_path / "copy.mvx")
+        assert damaged.admin.rebuild_lexical_if_damaged()
+        assert not damaged.admin.rebuild_lexical_if_damaged()
         assert hits(damaged, "oil war") == before
-        assert damaged.verify().is_sound
+        assert damaged.admin.verify().is_sound
 
 
 @pytest.mark.parametrize("how", ["snapshot", "migrate", "salvage", "cp"])
@@ -155,7 +156,7 @@ def test_copies_of_an_index_keep_its_words(tmp_path, how):
     before = hits(index, "oil war")
     target = tmp_path / "b.mvx"
     if how == "snapshot":
-        index.snapshot(target)
+        index.admin.snapshot(target)
     elif how == "migrate":
         migrate(index.path, target)
     elif how == "salvage":
@@ -165,7 +166,7 @@ def test_copies_of_an_index_keep_its_words(tmp_path, how):
         shutil.copytree(index.path, target)
     with mvindex.open(target) as copy:
         assert hits(copy, "oil war") == before
-        assert copy.verify().is_sound
+        assert copy.admin.verify().is_sound
 
 
 def test_a_missing_shard_is_told_of_and_its_words_are_not_counted(tmp_path):
@@ -186,15 +187,15 @@ def test_shards_whose_words_are_told_apart_differently_are_refused(tmp_path):
         index.add_views(documents, views)
         # As a build that was killed between two shards leaves it.
         second = store_of(index).sharding.stores[1]
-        with second.writing():
-            second.set_lexical(Lexical.ENGLISH, no_progress)
+        with second.writing() as writer:
+            writer.set_lexical(Lexical.ENGLISH, no_progress)
         with pytest.raises(StoreError, match="build --lexical"):
             hits(index, "oil")
-        index.enable_lexical("english")
+        index.admin.enable_lexical("english")
         check_against_slow(index, "oil war")
         first = store_of(index).sharding.stores[0]
-        with first.writing():
-            first.set_lexical(None, no_progress)
+        with first.writing() as writer:
+            writer.set_lexical(None, no_progress)
         with pytest.raises(Unsupported, match="shard-00000-of-00002"):
             hits(index, "oil")
 
@@ -225,7 +226,7 @@ def test_whatever_byte_of_the_catalog_is_changed_an_answer_is_right_or_refused(t
         questions = ("oil", "war river", "mountain embargo the")
         before = [hits(index, question) for question in questions]
     [generation] = (tmp_path / "a.mvx").glob("generation-*")
-    file = generation / catalog.FILE_NAME
+    file = generation / FILE_NAME
     whole = file.read_bytes()
     rng = np.random.default_rng(seed)
     num_refused = 0
@@ -247,10 +248,27 @@ def test_a_catalog_without_its_settings_gives_documents_back_and_terms_are_count
         index.add_views(documents, views)
         before = hits(index, "oil war", top_k=60)
     [generation] = (tmp_path / "a.mvx").glob("generation-*")
-    with closing(sqlite3.connect(generation / catalog.FILE_NAME)) as connection, connection:
+    with closing(sqlite3.connect(generation / FILE_NAME)) as connection, connection:
         connection.execute("DELETE FROM settings")
     report = mvindex.salvage(tmp_path / "a.mvx", tmp_path / "b.mvx")
     assert (report.documents, [lost.document for lost in report.lost]) == (60, [None])
     with mvindex.open(tmp_path / "b.mvx") as saved:
-        saved.enable_lexical("unicode")
+        saved.admin.enable_lexical("unicode")
         assert hits(saved, "oil war", top_k=60) == before
+
+
+def test_many_terms_of_a_query_read_each_block_once(tmp_path, monkeypatch):
+    words = [f"w{number}" for number in range(3_000)]
+    with mvindex.create(tmp_path / "a.mvx", dim=2, lexical="unicode") as index:
+        for begin in range(0, 1_500, 300):
+            texts = [" ".join(words[number : number + 30]) for number in range(begin, begin + 300)]
+            documents = [mvindex.Document(text.split()[0], text) for text in texts]
+            index.add_views(documents, np.ones((300, 1, 2), dtype=np.float32))
+    blocks = []
+    packed = postings.PackedBlock
+    monkeypatch.setattr(postings, "PackedBlock", lambda blob: blocks.append(blob) or packed(blob))
+    with mvindex.open(tmp_path / "a.mvx") as index:
+        hits = index.search(" ".join(words), mode="lexical", top_k=1_500).hits
+        assert len(hits) == 1_500
+        # Five commits of 300 documents are five segments of four blocks.
+        assert len(blocks) == len(set(blocks)) == 20

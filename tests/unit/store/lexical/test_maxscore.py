@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from mvindex.store.lexical.cache import PostingsCache, TermPostings
 
-pytest.importorskip("numba", reason="NOT RUN: needs numba (the extra native)")
+pytest.importorskip("numba", reason="NOT RUN: needs numba (the extra fast)")
 
 from mvindex.kernels.maxscore import WINDOW  # noqa: E402 - needs numba
 from mvindex.search.maxscore import BestMatches, Saturation, WeightedTerm  # noqa: E402 - needs numba

@@ -2,6 +2,7 @@
 
 import re
 import sys
+import time
 import unicodedata
 
 import pytest
@@ -175,6 +176,17 @@ def test_a_long_text_has_the_form_of_its_pieces(unit, monkeypatch):
     assert normal_form(text) == whole
 
 
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(CHARS | MARKS | st.sampled_from("aEßﬁと가नк\u1100\u1161\u11a8\u093c\u0308\uff9e"), max_size=8).map("".join)
+)
+def test_a_text_has_the_form_of_its_pieces_wherever_it_is_cut(text):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(normal, "_PIECE_CHARS", 1)
+        pieces = normal_form(text)
+    assert lower_ascii(pieces) == lower_ascii(normal_form(text))
+
+
 def test_plain_characters_are_their_own_normal_form():
     plain = re.compile(f"[{normal._PLAIN}]")
     chars = [chr(code) for code in range(0x80, sys.maxunicode + 1) if plain.match(chr(code))]
@@ -188,3 +200,34 @@ def test_what_is_not_seen_is_what_unicode_says():
     assert [
         code for code in codes if bool(normal._IGNORABLE.match(chr(code))) != bool(ignorable.match(chr(code)))
     ] == []
+
+
+@given(
+    st.text("a\u0301\u0323\u0345\u034f\u0344\u0f73\uff9e\u3099\u05b0\u20dd\u200b\u1ec7\u2026\uac00\u11a8", min_size=31)
+)
+@settings(max_examples=300)
+def test_marks_in_a_row_have_the_form_that_unicode_says(text):
+    for form in ("NFC", "NFKD"):
+        assert normal._normalised(form, text * 3) == unicodedata.normalize(form, text * 3)
+
+
+def test_every_character_that_begins_with_a_mark_counts_as_one_in_a_long_run():
+    begins = [char for char in map(chr, range(sys.maxunicode + 1)) if _begins_with_mark(char)]
+    assert len(begins) > 900
+    assert [char for char in begins if not normal._LONG_RUN.fullmatch(char * 31)] == []
+
+
+def _begins_with_mark(char):
+    return unicodedata.combining(unicodedata.normalize("NFKD", char)[0]) > 0
+
+
+@pytest.mark.parametrize("between", ["", "\u034f", "\u0640", "\u20dd"])
+def test_many_marks_on_a_letter_take_time_that_grows_with_their_number(between):
+    def cpu_s(size):
+        text = "a" + "\u0359" * size + between + "\u0323" * size + "\u0301" * size + between + "\u0316" * size
+        begin = time.process_time()
+        normal_form(text)
+        return time.process_time() - begin
+
+    # The square would take 64 times as long.
+    assert cpu_s(16_000) < 24 * min(cpu_s(2_000) for _ in range(3))

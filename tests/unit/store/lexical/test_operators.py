@@ -9,6 +9,7 @@ import mvindex
 from mvindex.errors import QueryError
 from mvindex.records import QueryGroup
 from mvindex.search.operators import parse_operators
+from mvindex.store.lexical import tokenizer
 
 TEXTS = {
     "a": "The oil shock of 1973 raised prices.",
@@ -51,6 +52,32 @@ def found(index, query, **options):
 )
 def test_operators_are_read(text, expected):
     assert parse_operators(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ('"' + "oil " * 64 + '"', None),
+        ('"' + "oil " * 65 + '"', "operator 'oil oil .*: expected at most 64 terms, got 65"),
+        ('coal -"' + "oil " * 30_000 + '"', "operator 'oil oil .*: expected at most 64 terms, got 30,000"),
+        ("+" + "石油" * 33, "operator '石油.*: expected at most 64 terms, got 65"),
+        (" ".join(f'"{number} {"oil " * 63}"' for number in range(4)), None),
+        (
+            " ".join(f'"{number} {"oil " * 63}"' for number in range(4)) + " -coal",
+            "at most 256 terms in operators, got 257",
+        ),
+    ],
+)
+def test_operators_of_more_terms_than_are_looked_for_are_refused(tmp_path, monkeypatch, query, expected):
+    with fill(tmp_path / "a.mvx") as index:
+        if expected is None:
+            assert found(index, query) == set()
+            return
+        looked_for = []
+        monkeypatch.setattr(tokenizer, "has_phrase", lambda *given: looked_for.append(given))
+        with pytest.raises(QueryError, match=expected):
+            found(index, query)
+        assert looked_for == []
 
 
 @pytest.mark.parametrize("text", ["-coal", '-"oil shock" -1973'])

@@ -18,7 +18,7 @@ from mvindex.store.lexical.packing import (
 )
 from mvindex.store.lexical.postings import MAX_ROWS
 
-needs_numba = pytest.mark.skipif(not has_numba(), reason="NOT RUN: needs numba (the extra native)")
+needs_numba = pytest.mark.skipif(not has_numba(), reason="NOT RUN: needs numba (the extra fast)")
 ROWS = st.dictionaries(
     st.integers(0, MAX_ROWS - 1), st.integers(1, 3) | st.integers(1, 1 << 40), min_size=1, max_size=30
 )

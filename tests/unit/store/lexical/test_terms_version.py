@@ -7,6 +7,7 @@ import mvindex
 from mvindex.errors import StoreError
 from mvindex.io.migrate import migrate
 from mvindex.store import catalog
+from mvindex.store.connections import FILE_NAME, Catalog
 
 WORD, OTHER_FORM = "Straße", "STRASSE"
 
@@ -15,9 +16,9 @@ def make_old(path, shards=None):
     """Make an index whose setting is that of version 0.2: the kind of its terms, without a version."""
     with mvindex.create(path, dim=2, lexical="english", shards=shards) as index:
         index.add_views([mvindex.Document(f"d{n}", f"{WORD} number {n}") for n in range(8)], np.ones((8, 2)))
-    stores = sorted(path.rglob(catalog.FILE_NAME))
+    stores = sorted(path.rglob(FILE_NAME))
     for place in stores:
-        with catalog.Catalog(place.parent).writing() as connection:
+        with Catalog(place.parent).writing() as connection:
             assert catalog.read_settings(connection)["lexical"] == "english/2"
             catalog.write_settings(connection, {"lexical": "english"})
     assert len(stores) == (shards or 1)
@@ -43,7 +44,7 @@ def test_a_search_of_old_terms_says_how_they_are_made_again(old):
                 index.search(np.ones(2), mode=mode, text=WORD)
         assert len(index.search(np.ones(2), mode="dense").hits) == 8
         assert index.info().lexical == "english"
-        assert index.verify().is_sound
+        assert index.admin.verify().is_sound
 
 
 def test_nothing_is_added_to_old_terms(old):
@@ -59,17 +60,17 @@ def test_nothing_is_added_to_old_terms(old):
 def test_old_terms_are_made_again(old, way):
     with mvindex.open(old) as index:
         if way == "enable_lexical":
-            index.enable_lexical("english")
+            index.admin.enable_lexical("english")
         elif way == "build":
-            assert index.rebuild_lexical_if_damaged()
-            assert not index.rebuild_lexical_if_damaged()
+            assert index.admin.rebuild_lexical_if_damaged()
+            assert not index.admin.rebuild_lexical_if_damaged()
         else:
             index.delete(ids=[f"d{n}" for n in range(4)])
-            index.compact()
+            index.admin.compact()
         assert finds_the_other_form(index)
         index.add_views([mvindex.Document("new", f"{OTHER_FORM} words")], np.ones((1, 2)))
     with mvindex.open(old) as index:
-        assert finds_the_other_form(index) and index.verify().is_sound
+        assert finds_the_other_form(index) and index.admin.verify().is_sound
 
 
 def test_a_migration_makes_the_terms_again(tmp_path):
@@ -83,6 +84,6 @@ def test_a_migration_makes_the_terms_again(tmp_path):
 
 def test_an_open_reader_sees_terms_that_were_made_again_after_a_refresh(old):
     with mvindex.open(old) as index, mvindex.open(old) as writer:
-        writer.enable_lexical("english")
+        writer.admin.enable_lexical("english")
         index.refresh()
         assert finds_the_other_form(index)

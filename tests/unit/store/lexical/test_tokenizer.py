@@ -27,7 +27,7 @@ from mvindex.store.lexical.tokenizer import (
 if has_numba():
     from mvindex.store.lexical import chunks
 
-needs_numba = pytest.mark.skipif(not has_numba(), reason="NOT RUN: needs numba (the extra native)")
+needs_numba = pytest.mark.skipif(not has_numba(), reason="NOT RUN: needs numba (the extra fast)")
 
 # Letters, separators, accents, other scripts: what decides where terms begin and end.
 TEXTS = st.text(
@@ -147,8 +147,8 @@ def test_threads_that_count_at_once_have_counters_of_their_own(monkeypatch):
 def test_a_few_texts_load_no_loops(monkeypatch):
     monkeypatch.setattr(kernels, "_is_expecting", False)
     monkeypatch.setattr(kernels, "_elements_so_far", 0)
-    monkeypatch.setattr(loops, "_LOADING", Loading())
+    monkeypatch.setattr(loops, "LOADING", Loading())
     monkeypatch.delitem(sys.modules, "mvindex.kernels.compiled", raising=False)
     for _ in range(1000):
-        assert not loops.pays_to_compile(100, tokenizer._load_loops)
-    assert not loops.pays_to_compile(500_000, tokenizer._load_loops) and not loops.is_loaded()
+        tokenizer.tokenize(["words of a query"], Lexical.UNICODE)
+    assert not loops.pays_to_compile(500_000, tokenizer._load_loops) and not loops.LOADING.has_loaded

@@ -1,13 +1,14 @@
 // A document in a ranking: its title, its text with the citation marked, and, explained, a bar for each view.
 import { drawn, made, shown } from "./made.js";
+import { comparable, named } from "./filters.js";
 import { mark } from "./text.js";
 
 const BAR = { width: 28, height: 32 };
-let hideShown = () => {};
+let hideShown = () => false;
 
-// Hides the snippet that is shown beside a bar.
+// Hides the snippet that is shown beside a bar. Returns whether there was one.
 export function hideSnippet() {
-  hideShown();
+  return hideShown();
 }
 
 // The range of scores of all bars of a page, zero included.
@@ -50,7 +51,7 @@ function placeOf(hit) {
 }
 
 function explainButton(explain) {
-  const button = made("button", { type: "button", class: "more explain" }, "Explain");
+  const button = made("button", { type: "button", class: "more explain" }, "Why this?");
   button.addEventListener("click", explain);
   return button;
 }
@@ -100,7 +101,12 @@ function views(hit, place, point) {
   const tip = made("div", { class: "tip", "aria-hidden": "true" });
   const bars = made("div", { class: "bars", role: "group", "aria-label": "Views" });
   const room = made("div", { class: "views" }, bars, tip);
-  const hide = () => { tip.hidden = true; point(null); };
+  const hide = () => {
+    const wasShown = !tip.hidden && tip.isConnected;
+    tip.hidden = true;
+    point(null);
+    return wasShown;
+  };
   const show = (view) => {
     hideSnippet();
     hideShown = hide;
@@ -140,19 +146,14 @@ function bar(view, { scale, hasWeights }) {
   return svg;
 }
 
-// Whether a filter can compare this field of metadata with this value.
-export function isFilterable(key, value) {
-  // In a filter these mean something else.
-  const isField = /^[^."\\\p{C}]+$/u.test(key) && !["id", "and", "or", "not"].includes(key);
-  return isField && (typeof value !== "object" || value === null);
-}
-
 export function metadata(fields, filterBy) {
-  return Object.entries(fields).map(([key, value]) => {
-    const text = `${key}: ${typeof value === "string" ? value : JSON.stringify(value)}`;
-    if (!isFilterable(key, value)) return made("span", {}, text);
-    const button = made("button", { type: "button", title: "Filter by this" }, text);
-    button.addEventListener("click", () => filterBy(key, value));
-    return button;
+  return Object.entries(fields).flatMap(([key, value]) => {
+    const values = comparable(key, value);
+    if (!values.length) return [made("span", {}, `${key}: ${JSON.stringify(value)}`)];
+    return values.map(([each, isMember]) => {
+      const button = made("button", { type: "button", title: "Filter by this" }, named(key, each));
+      button.addEventListener("click", () => filterBy(key, each, isMember));
+      return button;
+    });
   });
 }

@@ -1,41 +1,71 @@
 // The chips below the query: the filter that is set, and values of metadata to filter by.
-import { isFilterable } from "./card.js";
 import { made } from "./made.js";
 
 const MOST_VALUES = 8;
 const MOST_CHIPS = 14;
+const LONGEST = 40;
+// In a filter these mean something else than fields.
+const LOGIC = ["id", "and", "or", "not"];
 
-// The filter with a value added, or taken away where it has it already. Several values of one field are an "in".
-export function toggled(filter, key, value) {
+export function named(key, value) {
+  return `${key}: ${typeof value === "string" ? value : JSON.stringify(value)}`;
+}
+
+// The values of a field of metadata that a filter can compare, each with whether it is a member of a list.
+export function comparable(key, value) {
+  if (!/^[^."\\\p{C}]+$/u.test(key) || LOGIC.includes(key)) return [];
+  const isPlain = (each) => typeof each !== "object" || each === null;
+  if (isPlain(value)) return [[value, false]];
+  return Array.isArray(value) && value.every(isPlain) ? [...new Set(value)].map((each) => [each, true]) : [];
+}
+
+// The filter with a value added, or taken away where it has it already. Several values of one field are alternatives.
+export function toggled(filter, key, value, isMember = false) {
   const { [key]: before, ...others } = filter;
   const values = valuesOf(before);
   const after = values.includes(value) ? values.filter((each) => each !== value) : [...values, value];
   if (!after.length) return others;
-  return { ...others, [key]: after.length === 1 ? after[0] : { in: after } };
+  const [one] = after;
+  if (isMember) return { ...others, [key]: after.length === 1 ? { contains: one } : { contains_any: after } };
+  return { ...others, [key]: after.length === 1 ? one : { in: after } };
 }
 
 function valuesOf(condition) {
   if (condition === undefined) return [];
   if (typeof condition !== "object" || condition === null) return [condition];
-  return Object.keys(condition).join() === "in" ? condition.in : [];
+  const [[operator, value], ...others] = Object.entries(condition);
+  if (others.length) return [];
+  return { in: value, contains: [value], contains_any: value }[operator] || [];
 }
 
-// The values of each field that has few of them among these documents.
-export function facetsOf(documents) {
+function isOfMembers(condition) {
+  return ["contains", "contains_any"].some((name) => Object.hasOwn(Object(condition), name));
+}
+
+// The values of each field that has few of them: those of the results first, then others of a sample of the index.
+export function facetsOf(results, sample) {
+  const found = few(results);
+  const isNew = ([key, value]) => !found.some(([one, other]) => one === key && other === value);
+  return [...found, ...few(sample).filter(isNew)].slice(0, MOST_CHIPS);
+}
+
+function few(documents) {
   const fields = new Map();
   for (const { metadata } of documents) {
-    for (const [key, value] of Object.entries(metadata)) {
-      if (!isFilterable(key, value) || value === null || String(value).length > 40) continue;
-      if (!fields.has(key)) fields.set(key, new Map());
-      fields.get(key).set(value, (fields.get(key).get(value) || 0) + 1);
+    for (const [key, whole] of Object.entries(metadata)) {
+      for (const [value, isMember] of comparable(key, whole)) {
+        if (value === null || String(value).length > LONGEST) continue;
+        if (!fields.has(key)) fields.set(key, { counts: new Map(), isMember });
+        const { counts } = fields.get(key);
+        counts.set(value, (counts.get(value) || 0) + 1);
+      }
     }
   }
   // A value that all documents have, or that each has to itself, filters nothing.
-  const isUseful = (counts) => counts.size <= MOST_VALUES && [...counts.values()].some((count) => count > 1)
+  const isUseful = ([, { counts }]) => counts.size <= MOST_VALUES && [...counts.values()].some((count) => count > 1)
     && [...counts.values()].every((count) => count < documents.length);
-  const few = [...fields].filter(([, counts]) => isUseful(counts));
-  return few.flatMap(([key, counts]) => [...counts].sort(byValueOrCount).map(([value]) => [key, value]))
-    .slice(0, MOST_CHIPS);
+  return [...fields].filter(isUseful).flatMap(([key, { counts, isMember }]) => (
+    [...counts].sort(byValueOrCount).map(([value]) => [key, value, isMember])));
 }
 
 // Numbers in their order, other values by how many documents have them.
@@ -45,22 +75,25 @@ function byValueOrCount([one, count], [other, otherCount]) {
 
 // Fills the node with chips. choose(filter) is called with the filter that a click makes.
 export function showChips(node, filter, facets, choose) {
-  const set = Object.entries(filter).map(([key, condition]) => {
+  const set = Object.entries(filter).flatMap(([key, condition]) => {
     const values = valuesOf(condition);
-    if (values.length) return values.map((value) => [key, value, true]);
-    return [[key, condition, true]];
-  }).flat();
+    const isMember = isOfMembers(condition);
+    return values.length ? values.map((value) => [key, value, isMember, true]) : [[key, condition, false, true]];
+  });
   const isSet = (key, value) => set.some(([one, other]) => one === key && other === value);
-  const offered = facets.filter(([key, value]) => !isSet(key, value)).map(([key, value]) => [key, value, false]);
-  node.replaceChildren(...[...set, ...offered].map(([key, value, isOn]) => {
-    const text = `${key}: ${typeof value === "string" ? value : JSON.stringify(value)}`;
-    const chip = made("button", { type: "button", class: "chip", "aria-pressed": String(isOn) }, text);
+  const offered = facets.filter(([key, value]) => !isSet(key, value));
+  // Chips are made anew: the focus stays with the value.
+  const focused = node.contains(document.activeElement) ? document.activeElement.dataset.name : undefined;
+  node.replaceChildren(...[...set, ...offered].map(([key, value, isMember, isOn = false]) => {
+    const chip = made("button", { type: "button", class: "chip", "aria-pressed": String(isOn) }, named(key, value));
+    chip.dataset.name = named(key, value);
     if (isOn) chip.append(made("span", { "aria-hidden": "true" }, " \u00d7"));
     chip.addEventListener("click", () => {
       const { [key]: gone, ...others } = filter;
-      choose(typeof value === "object" && value !== null ? others : toggled(filter, key, value));
+      choose(typeof value === "object" && value !== null ? others : toggled(filter, key, value, isMember));
     });
     return chip;
   }));
   node.hidden = !node.children.length;
+  [...node.children].find((chip) => chip.dataset.name === focused)?.focus();
 }

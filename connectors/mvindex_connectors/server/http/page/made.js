@@ -1,6 +1,10 @@
 // Elements, and numbers in words. Texts reach the page as text nodes only: no document is ever parsed as HTML.
 const SVG = "http://www.w3.org/2000/svg";
 
+export function part(id) {
+  return document.getElementById(id);
+}
+
 export function made(name, attributes = {}, ...children) {
   return filled(document.createElement(name), attributes, children);
 }

@@ -2,11 +2,15 @@
 import { card, hideSnippet, scaleOf } from "./card.js";
 import { documentPage } from "./document.js";
 import { facetsOf, showChips, toggled } from "./filters.js";
-import { counted, made } from "./made.js";
+import { choose, twins, walk } from "./keys.js";
+import { counted, made, part } from "./made.js";
 
+const SEARCHING = "Searching \u2026";
 const STEP = 10;
 const SAMPLE = 60;
 const MOST_EXAMPLES = 4;
+// Between a letter and its search, where no other letter comes: less than a person notices, more than a key repeats in.
+const TYPING_MS = 40;
 const SIDES = ["one", "other"];
 const FIELDS = ["filter", "mode", "with", "temperature"];
 // A ranking by the mode of its result, or by the scoring drpq: its name, and what decides.
@@ -19,11 +23,16 @@ const RANKINGS = {
 const OPTIONS = {
   max: { mode: "dense" }, drpq: { mode: "dense", scoring: "drpq" }, lexical: { mode: "lexical" }, hybrid: { mode: "hybrid" },
 };
-const part = (id) => document.getElementById(id);
 let running = new AbortController();
 let info = null;
 let facets = [];
 let ready = null;
+let timer = 0;
+// Whether the address is that of a query being typed, which the next letters replace; else a search is a new entry of
+// the history.
+let isTyped = false;
+// The document that was left for the results: the focus returns to it.
+let left = "";
 
 function say(text, kind = "") {
   part("status").textContent = text;
@@ -71,14 +80,18 @@ function place(name = part("index").value) {
   return `v1/indexes/${encodeURIComponent(name)}`;
 }
 
-// The address: what is shown, as parameters behind the hash. Empty values are left out.
+function shownAt() {
+  return new URLSearchParams(location.search);
+}
+
+// The address: what is shown, as parameters. Empty values are left out.
 function addressOf(changes = {}) {
   const values = { index: part("index").value, q: part("query").value.trim(), n: "", doc: "", browse: "" };
   for (const name of FIELDS) values[name] = part(name).value === defaultOf(part(name)) ? "" : part(name).value.trim();
   for (const name of ["exact", "explain"]) values[name] = part(name).checked ? "1" : "";
   const kept = new URLSearchParams();
   for (const [name, value] of Object.entries({ ...values, ...changes })) if (value) kept.set(name, value);
-  return `#${kept}`;
+  return `?${kept}`;
 }
 
 function defaultOf(field) {
@@ -86,8 +99,33 @@ function defaultOf(field) {
 }
 
 function go(changes) {
-  const address = addressOf(changes);
-  if (location.hash === address) route(); else location.hash = address;
+  isTyped = false;
+  left = "";
+  visit(addressOf(changes));
+}
+
+function visit(address) {
+  if (address !== `?${shownAt()}`) history.pushState(null, "", address);
+  route();
+}
+
+// Searches for what is typed so far.
+function searchTyped() {
+  const address = addressOf();
+  if (address === `?${shownAt()}`) return;
+  if (isTyped) history.replaceState(null, "", address); else history.pushState(null, "", address);
+  isTyped = true;
+  left = "";
+  route();
+}
+
+function submit() {
+  clearTimeout(timer);
+  if (document.activeElement === part("token")) return withToken();
+  // What was typed is searched for already.
+  if (!isTyped || addressOf() !== `?${shownAt()}` || part("status").className) go({ browse: part("query").value.trim() ? "" : "1" });
+  else if (part("main").getAttribute("aria-busy") === "true") say(SEARCHING, "busy");
+  isTyped = false;
 }
 
 function filterOf() {
@@ -113,10 +151,11 @@ function plainFilter() {
 async function route() {
   running.abort();
   const mine = running = new AbortController();
-  const kept = new URLSearchParams(location.hash.slice(1));
+  const kept = shownAt();
   part("main").setAttribute("aria-busy", "true");
   part("filter").removeAttribute("aria-invalid");
-  say("Searching \u2026", "busy");
+  // Not for each letter, to a person who hears it.
+  if (!isTyped) say(SEARCHING, "busy");
   hideSnippet();
   try {
     const isNew = await restore(kept);
@@ -125,7 +164,7 @@ async function route() {
       if (part(name).selectedOptions[0].disabled) part(name).value = defaultOf(part(name));
     }
     document.title = kept.get("q") ? `${kept.get("q")} \u2013 mvindex` : "mvindex";
-    showChips(part("chips"), plainFilter(), facets, filterBy);
+    offer();
     if (info.encoder === null && !kept.has("doc") && !kept.has("browse")) noTexts();
     else if (kept.get("doc")) await showDocument(kept.get("doc"));
     else if (kept.get("q")) await search(Number(kept.get("n")) || STEP);
@@ -135,6 +174,11 @@ async function route() {
     if (mine === running) fault(err);
   }
   if (mine === running) part("main").setAttribute("aria-busy", "false");
+}
+
+// Shows the filter that is set, and values to filter by: those of the results first.
+function offer() {
+  showChips(part("chips"), plainFilter(), facets, filterBy);
 }
 
 // Brings the form to what the address says. Returns whether the index is another one.
@@ -148,7 +192,9 @@ async function restore(kept) {
   const wanted = kept.get("index") || names[0];
   if (!names.includes(wanted)) throw new Error(`This server has no index ${wanted}.`);
   part("index").value = wanted;
-  part("query").value = kept.get("q") || "";
+  const query = kept.get("q") || "";
+  // A space at the end of what is being typed stays.
+  if (part("query").value.trim() !== query) part("query").value = query;
   for (const name of FIELDS) part(name).value = kept.get(name) || defaultOf(part(name));
   if (part("with").selectedIndex < 0) part("with").value = "";
   if (part("mode").selectedIndex < 0) part("mode").value = "auto";
@@ -161,7 +207,7 @@ async function describe() {
   const [about, sample] = await Promise.all([ask(place()), ask(`${place()}/documents?limit=${SAMPLE}`)]);
   info = { ...about, sample: sample.documents };
   ready = name;
-  facets = facetsOf(sample.documents);
+  facets = facetsOf([], sample.documents);
   part("about").textContent = `${counted(info.documents, "document")}, ${counted(info.views, "view")}`;
   part("temperature").placeholder = String(info.temperature);
   const hasTerms = info.lexical !== null;
@@ -196,10 +242,19 @@ async function search(top_k) {
   if (part("with").value) bodies.push({ ...body, ...otherOptions() });
   const found = await Promise.all(bodies.map((each) => ask(`${place()}/search`, each)));
   if (!found[0].hits.length) return nothing();
+  facets = facetsOf(found[0].hits, info.sample);
+  offer();
   rank(found);
+  comeBack();
   say(summary(found, Math.round(performance.now() - started)));
   part("more").hidden = found[0].hits.length < top_k || top_k >= 1000 || info.documents <= top_k;
   part("more").onclick = () => more(top_k);
+}
+
+// Moves the focus to the document that was left, where it is shown again.
+function comeBack() {
+  for (const hit of document.querySelectorAll("#one .hit")) if (hit.dataset.id === left) hit.querySelector("a").focus();
+  left = "";
 }
 
 // Shows ten more documents, and moves the focus to the first of them.
@@ -235,7 +290,7 @@ function rank(found) {
       otherRank: isCompared ? ranks[1 - at].get(hit.id) : undefined,
       otherName: isCompared ? RANKINGS[kinds[1 - at]][0] : "",
       address: addressOf({ doc: hit.id, n: String(result.hits.length) }),
-    }, { explain: () => explain(hit.id), filterBy: (key, value) => filterBy(toggled(plainFilter(), key, value)) })));
+    }, { explain: () => explain(hit.id), filterBy: (...of) => filterBy(toggled(plainFilter(), ...of)) })));
   });
   document.querySelector(".column[data-side=other]").hidden = !isCompared;
   document.body.classList.toggle("wide", isCompared);
@@ -262,7 +317,7 @@ function exactness(result) {
 }
 
 async function browse() {
-  const after = new URLSearchParams(location.hash.slice(1)).get("browse");
+  const after = shownAt().get("browse");
   const parameters = new URLSearchParams({ limit: String(2 * STEP) });
   if (after !== "1") parameters.set("after", after);
   const filter = filterOf();
@@ -276,6 +331,7 @@ async function browse() {
   document.body.classList.remove("wide");
   choose("one");
   show("results");
+  comeBack();
   part("more").hidden = page.next === null;
   part("more").onclick = () => { go({ browse: page.next }); part("main").focus(); };
   say(counted(page.documents.length, "document"));
@@ -292,7 +348,7 @@ function listed(found) {
 }
 
 async function showDocument(id) {
-  const kept = new URLSearchParams(location.hash.slice(1));
+  const kept = shownAt();
   const [found] = (await ask(`${place()}/get`, { ids: [id] })).documents;
   if (!found) throw new Error(`There is no document ${id}.`);
   const query = kept.get("q");
@@ -305,9 +361,10 @@ async function showDocument(id) {
     : { name: "All documents", address: addressOf({ browse: "1" }) };
   document.body.classList.remove("wide");
   part("document").replaceChildren(...documentPage(found, hit, {
-    back, query, filterBy: (key, value) => filterBy(toggled(plainFilter(), key, value)),
+    back, query, filterBy: (...of) => filterBy(toggled(plainFilter(), ...of)),
   }));
   show("document");
+  left = id;
   say("");
   part("document-title").focus({ preventScroll: true });
   scrollTo(0, 0);
@@ -346,61 +403,15 @@ function nothing() {
   return blank("Nothing passes the filter", `No document has such metadata: ${part("filter").value}`, clear);
 }
 
-function choose(side) {
-  part("results").dataset.side = side;
-  for (const button of part("side").children) button.setAttribute("aria-pressed", String(button.value === side));
-}
-
-function twins(node) {
-  const id = node instanceof Element ? node.closest(".hit")?.dataset.id : undefined;
-  for (const one of document.querySelectorAll(".wide .hit")) one.classList.toggle("twin", one.dataset.id === id);
-}
-
-function walk(event) {
-  const isTyping = event.target.matches("input, select, textarea");
-  if (event.altKey || event.ctrlKey || event.metaKey) return;
-  if (event.key === "/" && !isTyping) {
-    event.preventDefault();
-    part("query").select();
-  } else if (event.key === "Escape") {
-    hideSnippet();
-  } else if (event.key === "e" && !isTyping) {
-    document.activeElement.closest(".hit")?.querySelector(".explain")?.click();
-  } else if (event.key.startsWith("Arrow") && !event.target.closest("summary, #side, #options")) {
-    if (!isTyping || (event.target.id === "query" && event.key === "ArrowDown")) step(event);
-  }
-}
-
-function step(event) {
-  const goal = goalOf(event.key, document.activeElement.closest(".hit"));
-  if (!goal) return;
-  event.preventDefault();
-  const column = goal.closest(".column");
-  if (column) choose(column.dataset.side);
-  (goal.querySelector(".title a") || goal).focus();
-}
-
-function goalOf(key, here) {
-  const columns = SIDES.map((side) => (part("results").hidden ? [] : [...part(side).querySelectorAll(".hit")]));
-  if (!here) return key === "ArrowDown" ? columns[SIDES.indexOf(part("results").dataset.side)][0] : null;
-  const column = columns[0].includes(here) ? 0 : 1;
-  const row = columns[column].indexOf(here);
-  const across = part("side").hidden ? null : columns[1 - column][Math.min(row, columns[1 - column].length - 1)];
-  return {
-    ArrowDown: columns[column][row + 1], ArrowUp: columns[column][row - 1] || part("query"),
-    ArrowLeft: column === 1 ? across : null, ArrowRight: column === 0 ? across : null,
-  }[key];
-}
-
 function withToken() {
   ready = null;
   route();
 }
 
-part("form").addEventListener("submit", (event) => {
-  event.preventDefault();
-  if (document.activeElement === part("token")) withToken();
-  else go({ browse: part("query").value.trim() ? "" : "1" });
+part("form").addEventListener("submit", (event) => { event.preventDefault(); submit(); });
+for (const name of ["input", "compositionend"]) part("query").addEventListener(name, (event) => {
+  clearTimeout(timer);
+  if (!event.isComposing) timer = setTimeout(searchTyped, TYPING_MS);
 });
 part("index").addEventListener("change", () => { part("filter").value = ""; go(); });
 part("token").addEventListener("change", withToken);
@@ -417,5 +428,14 @@ part("side").addEventListener("click", (event) => { if (event.target.value) choo
 for (const name of ["mouseover", "focusin"]) part("results").addEventListener(name, (event) => twins(event.target));
 for (const name of ["mouseleave", "focusout"]) part("results").addEventListener(name, () => twins(null));
 document.addEventListener("keydown", walk);
-addEventListener("hashchange", route);
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("a[href^='?']");
+  if (!link || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+  event.preventDefault();
+  isTyped = false;
+  visit(link.getAttribute("href"));
+});
+addEventListener("popstate", () => { isTyped = false; route(); });
+// Addresses of earlier versions.
+if (/^#.*=/.test(location.hash)) history.replaceState(null, "", `?${location.hash.slice(1)}`);
 route();

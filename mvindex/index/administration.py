@@ -1,0 +1,253 @@
+"""IndexAdmin: the administration of an index, index.admin: build, tune, lexical side, compact, snapshot, verify."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mvindex.index.admin import Admin
+from mvindex.paths import expand_home
+from mvindex.records import CountCallback, ProgressCallback, check_count, no_progress
+from mvindex.search.fusion import Fusion, Mode, make_fusion, parse_fusion
+from mvindex.search.plan import Plan
+from mvindex.search.request import Queries, SearchRequest, Vector, as_vectors
+from mvindex.store.fields import parse_filter_fields
+from mvindex.store.lexical.language import AUTO, detect_lexical
+from mvindex.store.protocol import Operation, Store
+
+if TYPE_CHECKING:
+    from mvindex.engines.build import BuildReport
+    from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport
+    from mvindex.search.tuning import FusionReport, TuneReport
+
+# The operations that were methods of Index.
+ADMINISTRATION = frozenset(
+    {
+        "build",
+        "tune",
+        "tune_fusion",
+        "set_hybrid_weights",
+        "enable_lexical",
+        "disable_lexical",
+        "set_filter_fields",
+        "rebuild_lexical_if_damaged",
+        "rebuild_columns_if_damaged",
+        "compact",
+        "snapshot",
+        "verify",
+    }
+)
+
+
+class IndexAdmin:
+    """The administration of an index that this process works on itself."""
+
+    def __init__(self, store: Store, admin: Admin, plan: Callable[[SearchRequest], tuple[Queries, Plan]]) -> None:
+        """Take the store, what carries operations out there, and what encodes and plans questions."""
+        self._store, self._admin, self._plan = store, admin, plan
+
+    def build(
+        self,
+        kind: str | None = None,
+        *,
+        nlist: int | None = None,
+        parameters: Mapping[str, int] | None = None,
+        target_recall: float = 0.98,
+        on_progress: ProgressCallback = no_progress,
+    ) -> BuildReport:
+        """Build a search engine over all documents and make it the active one.
+
+        Documents added later are scanned beside it until the next build. Readers are never blocked; an ivf build that
+        was killed goes on where it was when it is run again.
+
+        Args:
+            kind: The name of an engine kind, such as "exact", "flat", "hnsw" or "ivf-pq"; None chooses by size, memory
+                and target_recall, and the report says why.
+            nlist: For ivf kinds: number of inverted lists; by the number of views unless given.
+            parameters: Other parameters of the kind, by name.
+            target_recall: Without a kind: the share of the exact answer that should be found.
+            on_progress: Called with a step, how much of it is done, and how much there is.
+
+        Raises:
+            ConfigError: For an invalid value, or an option that the kind does not have.
+
+        """
+        self._store.capabilities.check(Operation.BUILD, self._store.where)
+        given = dict(parameters or {}) | ({} if nlist is None else {"nlist": nlist})
+        return self._admin.build(kind, given, target_recall=target_recall, on_progress=on_progress)
+
+    def tune(
+        self,
+        queries: Vector | None = None,
+        *,
+        top_k: int = 10,
+        target_recall: float = 0.98,
+        time_limit_s: float = 1800.0,
+        on_progress: ProgressCallback = no_progress,
+    ) -> TuneReport:
+        """Measure the active engine's search parameters, and keep the fastest that reach the target.
+
+        Args:
+            queries: (q, d), best real ones, a hundred or more, of which 256 are sampled; None samples views of the
+                index, which are easier to find than what people ask.
+            top_k: Number of documents of the exact answer.
+            target_recall: Share of these that must be found. Where no setting reaches it nothing is changed.
+            time_limit_s: Seconds after which no further setting is measured, and the best so far is kept.
+            on_progress: Called with a step, how much of it is done, and how much there is.
+
+        Raises:
+            ConfigError: For kinds that have nothing to tune, and for a target or limit that is none.
+
+        """
+        from mvindex.search.tuning import TuneGoal, check_time_limit, checked_target
+
+        self._store.capabilities.check(Operation.TUNE, self._store.where)
+        check_count("top_k", top_k)
+        check_time_limit(time_limit_s)
+        deadline = time.monotonic() + time_limit_s
+        goal = TuneGoal(top_k=top_k, recall=checked_target(target_recall), deadline=deadline)
+        vectors = None if queries is None else as_vectors(queries, self._store.dim)
+        return self._admin.tune(vectors, goal, on_progress)
+
+    def tune_fusion(
+        self,
+        questions: Sequence[str],
+        relevant: Sequence[Mapping[str, float]],
+        *,
+        vectors: Vector | None = None,
+        top_k: int = 10,
+        on_progress: ProgressCallback = no_progress,
+    ) -> FusionReport:
+        """Measure fusion methods and weights on judged questions, and keep the best where it is a gain.
+
+        Methods and weights are measured by nDCG at top_k; whether the best is a gain is judged by choices made
+        without the question that they are measured on.
+
+        Args:
+            questions: Texts, 20 or more.
+            relevant: For each question the documents that are relevant: id to gain (1.0, or a graded judgement).
+            vectors: The vectors of the questions, (q, d), for an index without an encoder.
+            top_k: Depth of nDCG.
+            on_progress: Called with a step, how much of it is done, and how much there is.
+
+        Raises:
+            ConfigError: For fewer than 20 questions, or one without a relevant document.
+            Unsupported: For an index without a lexical side.
+
+        """
+        self._store.capabilities.check(Operation.LEXICAL, self._store.where)
+        check_count("top_k", top_k)
+        request = SearchRequest(top_k=top_k, mode=Mode.HYBRID)
+        request = request.of(questions) if vectors is None else request.of(vectors, questions)
+        return self._admin.tune_fusion(*self._plan(request), relevant, on_progress)
+
+    def set_hybrid_weights(
+        self, fusion: str | None = None, weights: tuple[float, float] | None = None, **numbers: float
+    ) -> None:
+        """Set how the index fuses hybrid search, and its BM25; what is not given is as in a new index.
+
+        Args:
+            fusion: "zscore", "minmax" or "rrf"; a search may name another.
+            weights: Of the views' and of the terms' scores; a search may name others.
+            numbers: depth, constant, k1 and b; see Fusion.
+
+        Raises:
+            QueryError: For an unknown method or name, or a number out of range.
+
+        """
+        self._store.capabilities.check(Operation.LEXICAL, self._store.where)
+        chosen = parse_fusion(fusion, weights, make_fusion(numbers))
+        self._admin.set_fusion(None if chosen == Fusion() else chosen)
+
+    def enable_lexical(self, tokenizer: str, on_progress: CountCallback = no_progress) -> None:
+        """Index the terms of all texts, all at once; later documents as they are added.
+
+        Args:
+            tokenizer: "unicode", "english" (stems), "bigrams", or "auto", which of them suits the first documents.
+            on_progress: Called with numbers of document rows.
+
+        Raises:
+            ConfigError: For another tokenizer.
+            Unsupported: For an index that cannot have a lexical side.
+
+        """
+        self._store.capabilities.check(Operation.LEXICAL, self._store.where)
+        if tokenizer == AUTO:
+            tokenizer = detect_lexical(each.text or each.title for each in self._store.scan(None, None)).value
+        self.set_lexical(tokenizer, on_progress)
+
+    def set_lexical(self, tokenizer: str | None, on_progress: CountCallback = no_progress) -> None:
+        """Index the terms of all texts by this tokenizer, or none: None; see enable_lexical()."""
+        self._admin.set_lexical(tokenizer, on_progress)
+
+    def set_filter_fields(self, fields: Mapping[str, str]) -> None:
+        """Declare metadata fields that filters compare often: their values are kept in columns of their own.
+
+        A filter on them reads the columns instead of all metadata; what it matches stays the same
+        (docs/how-to/filters.md).
+
+        Args:
+            fields: Name to type, "int", "float", "text" or "date", of all declared fields; {} for none.
+
+        Raises:
+            ConfigError: For an invalid name or type.
+            Unsupported: For an index in Milvus.
+
+        """
+        self._store.capabilities.check(Operation.FILTER_FIELDS, self._store.where)
+        self._admin.set_filter_fields(parse_filter_fields(fields))
+
+    def disable_lexical(self) -> None:
+        """Remove the lexical side."""
+        self._store.capabilities.check(Operation.LEXICAL, self._store.where)
+        self._admin.set_lexical(None, lambda count: None)
+
+    def rebuild_lexical_if_damaged(self) -> bool:
+        """Rebuild the lexical side from the texts where it is damaged or of an older mvindex; return whether it was."""
+        return self._store.capabilities.supports(Operation.LEXICAL) and self._admin.rebuild_lexical_if_damaged()
+
+    def rebuild_columns_if_damaged(self) -> bool:
+        """Rebuild the columns of filter fields from the metadata where they are damaged; return whether they were."""
+        return self._store.capabilities.supports(Operation.FILTER_FIELDS) and self._admin.rebuild_columns_if_damaged()
+
+    def compact(self, on_progress: CountCallback = no_progress) -> CompactReport:
+        """Drop the rows of deleted and replaced documents, and give their bytes back.
+
+        Ids, ordinals, views and texts stay; the active engine is built again, or takes in the documents that it lacks,
+        also where none is deleted (kind graph). Readers go on with the files they have, which are removed once nobody
+        uses them; writers are refused meanwhile. Takes room for a second copy.
+
+        Args:
+            on_progress: Called with numbers of documents copied.
+
+        Raises:
+            DamagedIndex: Or StoreError (a full disk); everything is left as it was.
+
+        """
+        self._store.capabilities.check(Operation.COMPACT, self._store.where)
+        return self._admin.compact(on_progress)
+
+    def snapshot(self, path: str | Path, on_progress: CountCallback = no_progress) -> SnapshotReport:
+        """Copy the latest committed state to a new index at path, complete or not at all; nobody waits.
+
+        Args:
+            path: A new directory, or an address of fsspec such as s3://bucket/corpus; `mvindex.restore` reads both.
+            on_progress: Called with numbers of bytes copied.
+
+        Raises:
+            ConfigError: When path exists.
+            DamagedIndex: When something does not match its checksum: a copy never hides damage.
+
+        """
+        from mvindex.maintenance.backups import write_snapshot
+
+        self._store.capabilities.check(Operation.SNAPSHOT, self._store.where)
+        return write_snapshot(self._admin.snapshot, expand_home(path), on_progress)
+
+    def verify(self, on_progress: CountCallback = no_progress) -> VerifyReport:
+        """Read everything, and report what does not match its checksum; on_progress is called with bytes read."""
+        self._store.capabilities.check(Operation.VERIFY, self._store.where)
+        self._store.info()  # it reads by the path: a closed index, or one that was moved, refuses it, too
+        return self._admin.verify(on_progress)

@@ -1,0 +1,294 @@
+"""The hidden index of a folder, in the user's cache: `mvindex grep` makes it, keeps it in step and searches it.
+
+A run that finds every file as it was reads none. Otherwise the folder is synced: new passages get a view of zeros, so
+that their terms are found at once. They are then encoded in turn over all files, for as long as a budget lasts; the
+rest is deferred until a run that gives it time. All of it is derived from the folder: what is lost is made again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from mvindex.cache import cache_folder
+from mvindex.corpus import Folder, FolderOptions
+from mvindex.corpus.passages.split import SPLIT_VERSION
+from mvindex.corpus.registry import has_reader
+from mvindex.encoder import load_encoder
+from mvindex.errors import EncoderError, StoreError
+from mvindex.index import Index, embedded_store_of
+from mvindex.index.factory import create_index, new_settings, open_local
+from mvindex.ingest.pipeline import IngestHooks
+from mvindex.io.sync.cache import SETTLED_NS, reader_versions, state_of
+from mvindex.io.sync.options import SyncHooks, SyncOptions
+from mvindex.io.sync.run import sync_folder
+from mvindex.records import Bools, CountCallback, Document, Floats, ProgressCallback, Views
+from mvindex.store.lexical.language import AUTO
+
+# What ids and metadata call the folder: an index holds one only, and "/" has no name of its own.
+_NAME = "files"
+_MANIFEST, _DEFERRED, _LOCK, _INDEX = "manifest.json", "deferred.json", "lock", "index.mvx"
+# A commit each; the budget is looked at in between.
+_ENCODED_AT_ONCE = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefreshHooks:
+    """Callbacks of a refresh: for a line that people read, and for the progress of its steps."""
+
+    on_note: Callable[[str], None]
+    on_progress: ProgressCallback
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Manifest:
+    """State of a folder, and of the index that was brought in step with it.
+
+    versions: of what reads files and splits them. files: size, times and inode of each; None where it may have changed
+    within the resolution of its times. unreadable: folders that cannot be listed. is_encoded: whether no passage is
+    left to encode but deferred ones. num_passages, num_bare: of the index, and of them those without views.
+    """
+
+    versions: list[str]
+    files: Mapping[str, list[int] | None]
+    unreadable: Sequence[str]
+    is_encoded: bool = False
+    num_passages: int = 0
+    num_bare: int = 0
+
+    def is_of(self, now: _Manifest) -> bool:
+        """Return whether the folder is as it was."""
+        is_settled = None not in self.files.values()
+        before = (self.versions, self.files, self.unreadable)
+        return is_settled and before == (now.versions, now.files, now.unreadable)
+
+
+class _Later:
+    """Stands for the encoder of an index: gives a document one view of zeros, which the encoder replaces later."""
+
+    max_views = None
+
+    def __init__(self, spec: dict[str, Any], dim: int) -> None:
+        self.spec, self.dim, self.fingerprint = spec, dim, str(spec["fingerprint"])
+
+    def encode_documents(self, documents: Sequence[Document], on_progress: CountCallback | None = None) -> Views:
+        """Return a view of zeros for each document."""
+        count = len(documents)
+        return Views(
+            np.zeros((count, self.dim), np.float32), np.arange(count + 1), np.full((count, 2), -1, dtype=np.int64)
+        )
+
+    def encode_queries(self, texts: Sequence[str]) -> Floats:
+        """Raise EncoderError: a query is for the encoder itself."""
+        raise EncoderError(f"expected documents, got {len(texts)} queries")
+
+
+class HiddenIndex:
+    """The hidden index of a folder.
+
+    Args:
+        folder: The folder.
+
+    Raises:
+        CorpusError: There is no such folder.
+        OSError: The user has no cache directory.
+
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Folder(folder, FolderOptions(), has_reader, _NAME)
+        self.place = cache_folder() / "grep" / xxhash.xxh3_128_hexdigest(self._folder.path.encode())
+        self._now = _Manifest(versions=[], files={}, unreadable=[])
+        self._kept: _Manifest | None = None
+
+    @property
+    def files(self) -> Collection[str]:
+        """Return the files of the folder that are read, as of open()."""
+        return self._now.files.keys()
+
+    @property
+    def left_out(self) -> str:
+        """Return the number of files that are not read by reason, as of open()."""
+        return str(self._folder.left_out)
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Return the number of passages, and of those that have no views yet, as of open()."""
+        return (0, 0) if self._kept is None else (self._kept.num_passages, self._kept.num_bare)
+
+    def open(self, hooks: RefreshHooks, *, with_views: bool, budget_s: float, encode_all: bool) -> Index:
+        """Bring the index in step with the folder, and return it.
+
+        Args:
+            hooks: Callbacks.
+            with_views: Whether new passages are encoded.
+            budget_s: Seconds to encode for; what is left after them is deferred.
+            encode_all: Whether passages that an earlier run deferred are encoded too.
+
+        Raises:
+            CorpusError: The folder cannot be read.
+            StoreError, OSError: The index cannot be written.
+
+        """
+        self._now = self._look()
+        self._kept = self._load()
+        if self._is_in_step() and not self._must_encode(with_views, encode_all):
+            try:
+                return open_local(self.place / _INDEX)
+            except StoreError:
+                (self.place / _MANIFEST).unlink(missing_ok=True)  # made again
+                self._kept = None
+        self.place.parent.mkdir(0o700, parents=True, exist_ok=True)  # texts of the user's files
+        self.place.mkdir(0o700, exist_ok=True)
+        with self._lock(hooks.on_note, is_optional=self._is_in_step()) as is_ours:
+            if is_ours:
+                self._refresh(hooks, with_views, budget_s, encode_all)
+        return open_local(self.place / _INDEX)
+
+    def _refresh(self, hooks: RefreshHooks, with_views: bool, budget_s: float, encode_all: bool) -> None:
+        """Sync and encode, as the only process that does."""
+        self._kept = self._load()  # another process may have done it meanwhile
+        if not self._is_in_step():
+            self._sync(hooks)
+        if self._must_encode(with_views, encode_all):
+            self._encode(hooks, budget_s, encode_all)
+
+    def _look(self) -> _Manifest:
+        """Return the state of the folder, without opening a file."""
+        settled = time.time_ns() - SETTLED_NS
+        states = {file.file: state_of(file) for file in self._folder.files()}
+        files = {file: state if max(state[1:3]) < settled else None for file, state in states.items()}
+        return _Manifest(
+            versions=[str(SPLIT_VERSION), *reader_versions()], files=files, unreadable=sorted(self._folder.unreadable)
+        )
+
+    def _is_in_step(self) -> bool:
+        return self._kept is not None and self._kept.is_of(self._now)
+
+    def _must_encode(self, with_views: bool, encode_all: bool) -> bool:
+        kept = self._kept
+        return with_views and kept is not None and (not kept.is_encoded or (encode_all and kept.num_bare > 0))
+
+    @contextmanager
+    def _lock(self, on_note: Callable[[str], None], *, is_optional: bool) -> Iterator[bool]:
+        """Lock the index inside the block; yield False where another process has it, and there is no need to wait."""
+        with (self.place / _LOCK).open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if is_optional:
+                    yield False
+                    return
+                on_note("waiting for another mvindex grep, which reads this folder")
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield True
+
+    def _sync(self, hooks: RefreshHooks) -> None:
+        (self.place / _MANIFEST).unlink(missing_ok=True)
+        done = 0
+
+        def count(_: int, size_bytes: int) -> None:
+            nonlocal done
+            done += size_bytes > 0
+            hooks.on_progress("reading files", done, len(self._now.files))
+
+        with self._writable() as index:
+            sync_hooks = SyncHooks(on_warning=hooks.on_note, on_progress=count)
+            sync_folder(index, self._folder.path, SyncOptions(name=_NAME, force=True), sync_hooks)
+            bare = _bare_ids(index)
+            self._keep(len(index), len(bare), is_encoded=self._deferred().issuperset(bare))
+
+    def _writable(self) -> Index:
+        """Return the index with what stands for its encoder; a new one where there is none, or it is damaged."""
+        place = self.place / _INDEX
+        try:
+            index = open_local(place)
+        except StoreError:
+            shutil.rmtree(place, ignore_errors=True)
+            encoder = load_encoder()
+            later = _Later(dict(encoder.spec), encoder.dim)
+            return create_index(place, *new_settings(encoder=later, lexical=AUTO), None)
+        index.use_encoder(_Later(dict(index.settings["encoder"]), index.dim or index.encoder.dim))
+        return index
+
+    def _encode(self, hooks: RefreshHooks, budget_s: float, encode_all: bool) -> None:
+        """Give views to passages without them, in turn over all files, until the budget is spent; defer the rest."""
+        with open_local(self.place / _INDEX) as index:
+            bare = _bare_ids(index)
+            deferred = set() if encode_all else self._deferred()
+            ids = [doc_id for doc_id in bare if doc_id not in deferred]
+            ends, done = time.monotonic() + budget_s, 0
+            while done < len(ids) and time.monotonic() < ends:
+                hooks.on_progress("encoding passages", done, len(ids))
+                documents = index.get(ids[done : done + _ENCODED_AT_ONCE])
+                index.add(documents, hooks=IngestHooks(encode_again=True))
+                done += _ENCODED_AT_ONCE
+            hooks.on_progress("encoding passages", min(done, len(ids)), len(ids))
+            left = [*(doc_id for doc_id in bare if doc_id in deferred), *ids[done:]]
+            _write(self.place / _DEFERRED, left)
+            self._keep(len(index), len(left), is_encoded=True)
+
+    def _deferred(self) -> set[str]:
+        return set(_read(self.place / _DEFERRED) or ())
+
+    def _load(self) -> _Manifest | None:
+        try:
+            return _Manifest(**(_read(self.place / _MANIFEST) or {}))
+        except TypeError:
+            return None
+
+    def _keep(self, num_passages: int, num_bare: int, *, is_encoded: bool) -> None:
+        now = self._now
+        self._kept = _Manifest(
+            versions=now.versions,
+            files=now.files,
+            unreadable=now.unreadable,
+            is_encoded=is_encoded,
+            num_passages=num_passages,
+            num_bare=num_bare,
+        )
+        _write(self.place / _MANIFEST, asdict(self._kept))
+
+
+def _bare_ids(index: Index) -> list[str]:
+    """Return the ids of the documents whose view is all zeros: the first of each file, then the second, and so on."""
+    snapshot = embedded_store_of(index).snapshot
+    views = snapshot.views
+    rows = snapshot.rows_by_ordinal
+    is_bare: Bools = np.logical_not(np.any(views.matrix[views.starts[rows]], axis=1))
+    place_in_file: Counter[str] = Counter()
+    found = []
+    for document, bare in zip(index.scan(), is_bare.tolist(), strict=True):
+        file = str(document.metadata.get("file"))
+        place_in_file[file] += 1
+        if bare:
+            found.append((place_in_file[file], document.id))
+    return [doc_id for _, doc_id in sorted(found, key=lambda one: one[0])]
+
+
+def _read(path: os.PathLike[str]) -> Any:
+    """Return the JSON of a file; None where there is none, or it is damaged."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except (OSError, ValueError):
+        return None
+
+
+def _write(path: os.PathLike[str], value: Any) -> None:
+    """Write a file of JSON in one step."""
+    unfinished = f"{os.fspath(path)}.tmp"
+    with open(unfinished, "w", encoding="utf-8") as file:
+        json.dump(value, file)
+    os.replace(unfinished, path)

@@ -1,0 +1,205 @@
+"""Hits and results, made of rankings and stored documents; each citation is chosen when it is first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from mvindex.corpus.text.citation import Citer, ScoredViews
+from mvindex.corpus.text.quotes import Quoting, quotes
+from mvindex.records import (
+    ALL_FIELDS,
+    Citation,
+    Cite,
+    Component,
+    Field,
+    Floats,
+    Hit,
+    SearchResult,
+    undecoded_hit,
+    undecoded_hit_without_text,
+)
+from mvindex.search.bm25 import LexicalSearch
+from mvindex.search.fusion import Mode
+from mvindex.search.hybrid import Ranked
+from mvindex.search.parts import Parts
+from mvindex.search.plan import Plan
+from mvindex.search.ranking import Ranking
+from mvindex.search.request import Queries
+from mvindex.search.rescore import Pairs
+from mvindex.search.result_merge import ShardResult
+from mvindex.store.reader import StoredDocument
+
+
+def make_results(
+    ranked: Sequence[Ranked], parts: Parts, terms: LexicalSearch | None, queries: Queries, plan: Plan
+) -> list[SearchResult]:
+    """Return the result of each query: its documents, with their fields, citations and components.
+
+    terms: for a lexical search, which shows the view of each document whose span matches the text best.
+    """
+    rankings = [each.ranking for each in ranked]
+    is_lexical = plan.mode is Mode.LEXICAL
+    every = rankings[0].rows if len(rankings) == 1 else np.concatenate([ranking.rows for ranking in rankings])
+    stored = parts.documents(every, ALL_FIELDS if is_lexical else plan.fields)
+    if is_lexical and terms is not None and queries.texts is not None:
+        rankings = [
+            ranking._replace(slots=terms.slots(text, [stored[row] for row in ranking.rows.tolist()]))
+            for text, ranking in zip(queries.texts, rankings, strict=True)
+        ]
+        stored = {row: document.only(plan.fields) for row, document in stored.items()}
+    cites: Sequence[Sequence[Cite] | None] = [None] * len(rankings)
+    if queries.texts is not None and Field.TEXT in plan.fields:
+        cites = _cites(rankings, parts, queries, plan, stored)
+    return [
+        _result(hits_of(ranking, stored, plan.fields, components, cited), ranking, parts, plan)
+        for ranking, (_, components), cited in zip(rankings, ranked, cites, strict=True)
+    ]
+
+
+def _result(hits: tuple[Hit, ...], ranking: Ranking, parts: Parts, plan: Plan) -> SearchResult:
+    """Return the result of a ranking; for one shard of several with the ordinals of its hits."""
+    exact, short_by, rounds, mode = ranking.exact, ranking.short_by, ranking.rounds, plan.mode.value
+    if plan.shard is None:
+        return SearchResult(hits, exact, short_by, rounds, mode=mode)
+    return ShardResult(
+        hits,
+        exact,
+        short_by,
+        rounds,
+        mode=mode,
+        ordinals=tuple(parts.ordinals(ranking.rows).tolist()),
+        num_allowed=parts.num_allowed,
+        view_hits=ranking.view_hits,
+    )
+
+
+def _cites(
+    rankings: Sequence[Ranking], parts: Parts, queries: Queries, plan: Plan, stored: Mapping[int, StoredDocument]
+) -> list[list[Cite]]:
+    """Return what chooses the citation of each hit of each query: its text, and its view scores where it has any."""
+    texts = queries.texts or ()
+    if plan.mode is Mode.LEXICAL:
+        return [
+            cites_of(text, ranking.rows.tolist(), stored, None, plan.quoting)
+            for text, ranking in zip(texts, rankings, strict=True)
+        ]
+    if queries.combine is not None:
+        return [_group_cites(rankings[0], parts, queries, plan, stored)]
+    counts = [len(ranking.rows) for ranking in rankings]
+    rows = np.concatenate([ranking.rows for ranking in rankings])
+    scores = parts.view_scores(queries.vectors, Pairs(rows, np.repeat(np.arange(len(rankings)), counts)))
+    ends = np.cumsum(counts).tolist()
+    return [
+        cites_of(text, ranking.rows.tolist(), stored, scores[end - count : end], plan.quoting)
+        for text, ranking, count, end in zip(texts, rankings, counts, ends, strict=True)
+    ]
+
+
+def _group_cites(
+    ranking: Ranking, parts: Parts, queries: Queries, plan: Plan, stored: Mapping[int, StoredDocument]
+) -> list[Cite]:
+    """Return what chooses the citation of each hit: by the vector that has the best view score, and its text."""
+    rows, texts, num_vectors = ranking.rows.tolist(), queries.texts or (), len(queries.vectors)
+    if not rows:
+        return []
+    pairs = Pairs(np.tile(ranking.rows, num_vectors), np.repeat(np.arange(num_vectors), len(rows)))
+    scores = parts.view_scores(queries.vectors, pairs)
+    best = np.array([own.max() for own in scores]).reshape(num_vectors, len(rows)).argmax(axis=0).tolist()
+    return [
+        cites_of(texts[winner], [row], stored, [scores[winner * len(rows) + place]], plan.quoting)[0]
+        for place, (row, winner) in enumerate(zip(rows, best, strict=True))
+    ]
+
+
+def hits_of(
+    ranking: Ranking,
+    stored: Mapping[int, StoredDocument],
+    fields: Collection[Field] = ALL_FIELDS,
+    components: Sequence[tuple[Component, ...]] | None = None,
+    cites: Sequence[Cite] | None = None,
+) -> tuple[Hit, ...]:
+    """Return the hits of a ranking.
+
+    Args:
+        ranking: Document rows, scores and slots.
+        stored: The documents, by row, with the fields.
+        fields: What hits carry of them.
+        components: Those of each hit; None for a dense search.
+        cites: What chooses the citation of each hit; None for hits without one.
+
+    """
+    rows, scores, slots = ranking.rows.tolist(), ranking.scores.tolist(), ranking.slots.tolist()
+    parts = [()] * len(rows) if components is None else components
+    choices: Sequence[Cite | None] = [None] * len(rows) if cites is None else cites
+    columns = zip(rows, scores, slots, parts, choices, strict=True)
+    make = undecoded_hit if Field.TEXT in fields else undecoded_hit_without_text
+    return tuple([make(stored[row], score, slot, part, cite) for row, score, slot, part, cite in columns])
+
+
+def cites_of(
+    text: str,
+    rows: Sequence[int],
+    stored: Mapping[int, StoredDocument],
+    scores: Sequence[Floats] | None,
+    quoting: Quoting | None = None,
+) -> list[Cite]:
+    """Return what chooses the citation of each hit of one query.
+
+    Args:
+        text: The query.
+        rows: Document rows of the hits.
+        stored: The documents, by row, with their texts.
+        scores: For each hit the scores of its views, (k,); None for a search without views.
+        quoting: How much is quoted of each hit; None for its citation alone.
+
+    """
+    citer = Citer(text)
+    known: Sequence[Floats | None] = [None] * len(rows) if scores is None else scores
+    if quoting is not None:
+        return [_Quotes(citer, stored[row], own, quoting) for row, own in zip(rows, known, strict=True)]
+    return [partial(_cite, citer, stored[row], own) for row, own in zip(rows, known, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Quotes:
+    """Chooses the citation of a hit when it is called, and several by quotes()."""
+
+    citer: Citer
+    stored: StoredDocument
+    scores: Floats | None
+    quoting: Quoting
+
+    def __call__(self) -> Citation | None:
+        return _cite(self.citer, self.stored, self.scores)
+
+    def quotes(self) -> tuple[Citation, ...]:
+        """Return the citations."""
+        views = None if self.scores is None else ScoredViews(self.stored.spans, self.scores)
+        found = quotes(self.citer, self.stored.text, self.stored.title, views, self.quoting)
+        return tuple(_placed(each, self.stored) for each in found)
+
+
+def _cite(citer: Citer, stored: StoredDocument, scores: Floats | None) -> Citation | None:
+    views = None if scores is None else ScoredViews(stored.spans, scores)
+    found = citer.cite(stored.text, stored.title, views)
+    return None if found is None else _placed(found, stored)
+
+
+def _placed(cited: Citation, stored: StoredDocument) -> Citation:
+    """Return a citation with its place, as far as the document's metadata tell it; see Citation."""
+    metadata = stored.metadata
+    file, page, first = metadata.get("file"), metadata.get("page"), metadata.get("line")
+    if not isinstance(file, str) and type(page) is not int and type(first) is not int:
+        return cited
+    line = first + stored.text.count("\n", 0, cited.start) if type(first) is int else None
+    return replace(
+        cited,
+        file=file if isinstance(file, str) else None,
+        page=page if type(page) is int else None,
+        line=line,
+        end_line=None if line is None else line + cited.text.count("\n"),
+    )

@@ -1,0 +1,144 @@
+"""The plan of a search: a request and the state of an index make what will be done, every default filled in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mvindex.corpus.text.quotes import Quoting
+from mvindex.errors import QueryError
+from mvindex.kernels.score import BY_BEST_VIEW, Aggregate, Scoring
+from mvindex.records import ALL_FIELDS, Field
+from mvindex.search.fusion import Fusion, Mode, parse_fusion
+from mvindex.search.operators import Operators, parse_operators
+from mvindex.search.ranking import Share
+from mvindex.search.request import Queries, SearchRequest, ShardSearch
+from mvindex.store.filters import Filter
+from mvindex.store.protocol import Capabilities, Operation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexState:
+    """The state of an index that a plan depends on: read once for a search.
+
+    Attributes:
+        where: The index, in errors.
+        capabilities: The operations that it has.
+        has_lexical: Whether it has a lexical side.
+        temperature: T of DRPQ where a search gives none.
+        fusion: How hybrid search fuses where a search does not say.
+
+    """
+
+    where: str
+    capabilities: Capabilities
+    has_lexical: bool
+    temperature: float
+    fusion: Fusion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The steps and numbers of a search.
+
+    Attributes:
+        mode: Dense, lexical or hybrid.
+        top_k: Number of distinct documents, with those that the page leaves out.
+        offset: Number of documents before the page.
+        filter: A metadata filter; None allows all documents.
+        scoring: How view scores make a document's score.
+        exact: Whether a certified answer is demanded.
+        candidates: For DRPQ: look at no more than so many view hits; None looks as far as it takes.
+        fusion: How both lists are fused, and BM25's numbers.
+        fields: What hits carry beside id, score and slot.
+        operators: What the operators of the one text demand; None without operators.
+        shard: For one shard of several that are searched as one.
+        quoting: How much is quoted of each hit; None for its citation alone.
+
+    """
+
+    mode: Mode = Mode.DENSE
+    top_k: int = 10
+    offset: int = 0
+    filter: Filter | None = None
+    scoring: Scoring = BY_BEST_VIEW
+    exact: bool = False
+    candidates: int | None = None
+    fusion: Fusion = Fusion()
+    fields: frozenset[Field] = ALL_FIELDS
+    operators: Operators | None = None
+    shard: ShardSearch | None = None
+    quoting: Quoting | None = None
+
+    @property
+    def depth(self) -> int:
+        """How many documents the search by views looks for: in hybrid search those of its list."""
+        return max(self.top_k, self.fusion.depth) if self.mode is Mode.HYBRID else self.top_k
+
+    @property
+    def share(self) -> Share | None:
+        """The share of one served shard of several."""
+        if self.shard is None or self.shard.num_shards == 1:
+            return None
+        return Share(num_shards=self.shard.num_shards, top_k=self.depth)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the options other than top_k and filter that results name, as parse_options() takes them."""
+        named: dict[str, Any] = {"mode": self.mode.value, "scoring": self.scoring.aggregate.value}
+        if self.scoring.aggregate is Aggregate.DRPQ:
+            named["temperature"] = self.scoring.temperature
+        if self.offset:
+            named["offset"] = self.offset
+        if self.candidates is not None:
+            named["candidates"] = self.candidates
+        if self.mode is Mode.HYBRID:
+            named |= {"fusion": self.fusion.method.value, "weights": list(self.fusion.weights)}
+        return named
+
+
+def make_plan(request: SearchRequest, state: IndexState, *, has_text: bool) -> Plan:
+    """Return the plan for queries with or without texts; Unsupported for what the index does not have."""
+    mode = request.mode
+    if request.operators and not state.has_lexical:
+        state.capabilities.check(Operation.LEXICAL, state.where)
+        raise QueryError(
+            f"{state.where}: operators= looks at terms, and this index has none; `mvindex build --lexical` adds them"
+        )
+    if mode is Mode.AUTO:
+        mode = Mode.HYBRID if has_text and state.has_lexical else Mode.DENSE
+    if mode is not Mode.DENSE and not state.has_lexical:
+        state.capabilities.check(Operation.LEXICAL, state.where)
+    fusion = state.fusion
+    if request.method is not None or request.weights is not None:
+        method = None if request.method is None else request.method.value
+        fusion = parse_fusion(method, request.weights, state.fusion)
+    temperature = state.temperature if request.temperature is None else request.temperature
+    is_drpq = request.aggregate is Aggregate.DRPQ
+    return Plan(
+        mode=mode,
+        top_k=request.offset + request.top_k if request.cursor is None else request.depth,
+        offset=request.offset,
+        filter=request.filter,
+        scoring=Scoring(request.aggregate, temperature) if is_drpq else BY_BEST_VIEW,
+        exact=request.exact,
+        candidates=request.candidates,
+        fusion=fusion,
+        fields=request.fields,
+        shard=request.shard,
+        quoting=request.quoting,
+    )
+
+
+def make_plans(request: SearchRequest, state: IndexState) -> list[tuple[Queries, Plan]]:
+    """Return the queries of a request with their plans: those with operators one by one, without these."""
+    planned = []
+    for queries in request.queries:
+        plan = make_plan(request, state, has_text=queries.texts is not None)
+        if not request.operators or queries.texts is None:
+            planned.append((queries, plan))
+            continue
+        for number, text in enumerate(queries.texts):
+            operators = parse_operators(text)
+            rows = queries.rows[number : number + 1] if queries.are_encoded else [operators.text]
+            planned.append((Queries(rows, [operators.text]), replace(plan, operators=operators)))
+    return planned

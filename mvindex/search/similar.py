@@ -1,0 +1,73 @@
+"""More like this: documents near the views of some documents, and nearer to them than to others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from mvindex.errors import QueryError
+from mvindex.records import Combine, DocumentViews, SearchResult
+from mvindex.search.like import Like
+from mvindex.search.request import Queries, SearchRequest
+
+
+def search_like(
+    like: Like,
+    request: SearchRequest,
+    views_of: Callable[[Sequence[str]], Mapping[str, DocumentViews]],
+    run: Callable[[SearchRequest], list[SearchResult]],
+    where: str,
+) -> list[SearchResult]:
+    """Return the one result of a request that documents stand for.
+
+    Args:
+        like: The documents.
+        request: The request.
+        views_of: Returns the views of the documents that exist.
+        run: Returns the results of a request for vectors.
+        where: The index, in errors.
+
+    Raises:
+        QueryError: Where there is no document of an id.
+
+    """
+    found = views_of(like.ids)
+    for doc_id in like.ids:
+        if doc_id not in found:
+            raise QueryError(f"{where}: there is no document {doc_id!r}; expected the ids of documents")
+    others = {"not": {"id": {"in": list(like.ids)}}}
+    condition = others if request.filter is None else {"and": [request.filter, others]}
+    plain = replace(request, like=None, filter=condition, queries=(_group(found, like.positives),))
+    if not like.negatives:
+        return run(plain)
+    against = replace(plain, fields=frozenset(), exact=True, candidates=None, queries=(_group(found, like.negatives),))
+    return [_nearer(plain, against, run)]
+
+
+def _group(found: Mapping[str, DocumentViews], ids: Sequence[str]) -> Queries:
+    """Return all views of the documents as one group: a document's score is the highest for any of them."""
+    return Queries(np.concatenate([found[doc_id].vectors for doc_id in ids]), None, Combine.MAX)
+
+
+def _nearer(
+    plain: SearchRequest, against: SearchRequest, run: Callable[[SearchRequest], list[SearchResult]]
+) -> SearchResult:
+    """Return the page of the documents that score more for one request than for another.
+
+    More are searched for until there are enough, or no others are left.
+    """
+    wanted = limit = plain.offset + plain.top_k
+    while True:
+        [found] = run(replace(plain, top_k=limit, offset=0))
+        scores: dict[str, float] = {}
+        if found.hits:
+            by_id = {"id": {"in": [hit.id for hit in found.hits]}}
+            [other] = run(replace(against, filter=by_id, top_k=len(found.hits), offset=0))
+            scores = {hit.id: hit.score for hit in other.hits}
+        kept = [hit for hit in found.hits if hit.score > scores.get(hit.id, np.inf)]
+        if len(kept) >= wanted or len(found.hits) < limit:
+            page = kept[plain.offset : wanted]
+            return replace(found, hits=tuple(page), short_by=min(found.short_by, plain.top_k - len(page)))
+        limit *= 2

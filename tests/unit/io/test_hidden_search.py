@@ -1,0 +1,45 @@
+"""Passages without views keep their place among those with views."""
+
+import pytest
+
+import mvindex
+from mvindex.io.hidden_search import search_hidden
+from mvindex.search.fusion import Mode
+
+
+def vectors(texts):
+    """Return zeros for a text with "bare"; for others a score of .7 to 1 with the query's vector."""
+    return [[0.0, 0.0] if "bare" in text else [1 - sum(map(ord, text)) % 30 / 100, 0.0] for text in texts]
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    encoder = mvindex.CallableEncoder(vectors, query_function=lambda texts: [[1.0, 0.0]] * len(texts), name="half")
+    folder = tmp_path_factory.mktemp("half")
+    others = [mvindex.Document(f"o{n}", f"Other {n} of October{' embargo' * (n % 2)}.") for n in range(150)]
+    with mvindex.create(folder / "i.mvx", encoder=encoder, lexical="unicode") as index:
+        index.add([*others, mvindex.Document("bare", "The bare embargo, embargo of October.", "", {"file": "bare.md"})])
+        yield index
+
+
+def ids(found):
+    return [one.hit.id for one in found]
+
+
+def test_a_passage_without_views_is_first_where_its_words_are_the_best(index):
+    [first, *others] = search_hidden(index, "embargo October", 10, Mode.HYBRID, None, has_bare=True)
+    assert first.hit.id == "bare" and first.dense == 0 and first.lexical > others[0].lexical
+    assert len(others) == 9 and all(one.dense > 0.6 for one in others)
+    # As if all had views, the same passage is behind those that are near in meaning.
+    assert "bare" not in ids(search_hidden(index, "embargo October", 10, Mode.HYBRID, None, has_bare=False))
+
+
+def test_a_passage_needs_a_word_or_nearness(index):
+    assert ids(search_hidden(index, "bare", 10, Mode.LEXICAL, None, has_bare=True)) == ["bare"]
+    found = search_hidden(index, "nothing", 10, Mode.HYBRID, None, has_bare=True)
+    assert len(found) == 10 and "bare" not in ids(found)
+
+
+def test_only_the_files_that_are_named_are_searched(index):
+    assert ids(search_hidden(index, "October", 10, Mode.HYBRID, ["bare.md"], has_bare=True)) == ["bare"]
+    assert search_hidden(index, "October", 10, Mode.HYBRID, [], has_bare=True) == []

@@ -1,0 +1,163 @@
+"""Choose the integers of a linear map's weights, so that its outputs on given inputs change little (GPTQ).
+
+Processors without VNNI add the products of two unsigned and two signed bytes in 16 bits, and cut what is over. These
+are the weights of two inputs, 2 i and 2 i + 1, for one output. Where both have one sign, their sum is at most 128, and
+255 x 128 = 32,640 fits. So the integer products are the same on every processor, and a weight has -127 to 127.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from mvindex.records import Floats
+
+Levels = npt.NDArray[np.int8]
+Doubles = npt.NDArray[np.float64]
+
+# The largest level of a weight, and of a word's embedding; the largest sum of a pair of weights of one sign.
+WEIGHT_LEVELS = WORD_LEVELS = 127
+PAIR_LEVELS = 128
+# What is added to the outputs of GELU, which are never below -.17: they take all levels of an unsigned byte.
+GELU_OFFSET = 0.1701
+_INPUT_LEVELS = 127
+# Added to the diagonal of the inputs' products, as a share of its mean (GPTQ, section 3.3).
+_DAMPING = 0.01
+_SCALES = np.linspace(0.7, 2.0, 27)
+_SMOOTHINGS = (0.0, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+_ROWS_COMPARED = 4096
+# What the largest weight of an output gets, about, for the choice of factors.
+_LIKELY_LEVELS = 96
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Linear:
+    """A map of rows x to x @ weight + bias. weight: (inputs, outputs); bias: (outputs,), float32."""
+
+    weight: Floats
+    bias: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QuantisedLinear:
+    """A linear map of levels.
+
+    levels: (inputs, outputs); scales: (outputs,) float32. centre, smooth: (inputs,) what is taken from the inputs
+    first, and what they are divided by then, or None. is_shifted: GELU_OFFSET is added to the inputs first. The bias
+    takes back what was taken and added.
+    """
+
+    levels: Levels
+    scales: Floats
+    bias: Floats
+    centre: Floats | None
+    smooth: Floats | None
+    is_shifted: bool
+
+
+def quantise_rows(rows: Floats) -> tuple[Levels, Floats]:
+    """Return the levels and the scale, (n, 1), of each row."""
+    scales = np.maximum(np.abs(rows).max(axis=1, keepdims=True) / WORD_LEVELS, np.float32(1e-20))
+    return np.rint(rows / scales).astype(np.int8), scales.astype(np.float32)
+
+
+def quantise_linears(linears: list[Linear], inputs: Floats, *, smooth: bool, shifted: bool) -> list[QuantisedLinear]:
+    """Return the maps, which share their inputs, (rows, inputs), quantised.
+
+    smooth: whether the middle of each input's range is taken from it, and inputs may be divided by factors of their
+    own, which the weights take over (SmoothQuant). Middles that are far from 0 would cost levels.
+    shifted: whether inputs are outputs of GELU.
+    """
+    weight = np.concatenate([one.weight for one in linears], axis=1).astype(np.float64)
+    bias = np.concatenate([one.bias for one in linears]).astype(np.float64)
+    centre = (inputs.max(axis=0) + inputs.min(axis=0)) / 2 if smooth else None
+    if centre is not None:
+        bias, inputs = bias + centre @ weight, inputs - centre
+    factors = _smoothing(weight, inputs) if smooth else None
+    if factors is not None:
+        weight, inputs = weight * factors[:, None], (inputs / factors).astype(np.float32)
+    mean = inputs.mean(axis=0, dtype=np.float64)
+    centred = inputs - mean
+    levels, scales = _gptq(weight, centred.T @ centred)
+    # The error of the inputs' mean is known: the bias takes it back, with what shifted inputs add.
+    bias = bias + mean @ weight - (mean + (GELU_OFFSET if shifted else 0)) @ (levels * scales)
+    smoothed = None if factors is None else factors.astype(np.float32)
+    borders = np.cumsum([one.weight.shape[1] for one in linears])[:-1]
+    parts = zip(np.split(levels, borders, axis=1), np.split(scales, borders), np.split(bias, borders), strict=True)
+    return [
+        QuantisedLinear(
+            np.ascontiguousarray(own), scale.astype(np.float32), rest.astype(np.float32), centre, smoothed, shifted
+        )
+        for own, scale, rest in parts
+    ]
+
+
+def _smoothing(weight: Doubles, inputs: Floats) -> Doubles | None:
+    """Return the factors, (inputs,), of the least error of the outputs; None where none lowers it."""
+    some = inputs[:: max(1, len(inputs) // _ROWS_COMPARED)].astype(np.float64)
+    expected = some @ weight
+    size, own = np.abs(some).max(axis=0), np.abs(weight).max(axis=1)
+    best: tuple[float, Doubles | None] = (np.inf, None)
+    for strength in _SMOOTHINGS:
+        factors = size**strength / own ** (1 - strength) if strength else np.ones(len(size))
+        factors = factors / np.exp(np.log(factors).mean())
+        found = _rounded(some / factors, axis=1, levels=_INPUT_LEVELS) @ _rounded(
+            weight * factors[:, None], axis=0, levels=_LIKELY_LEVELS
+        )
+        error = float(((found - expected) ** 2).mean())
+        if error < best[0]:
+            best = (error, factors if strength else None)
+    return best[1]
+
+
+def _rounded(values: Doubles, axis: int, levels: int) -> Doubles:
+    scales = np.abs(values).max(axis=axis, keepdims=True) / levels
+    return np.asarray(np.rint(values / scales) * scales)
+
+
+def _gptq(weight: Doubles, products: Doubles) -> tuple[Levels, Doubles]:
+    """Return the levels and scales of a weight (Frantar et al. 2023, algorithm 1); products: the inputs' (k, k).
+
+    Inputs are rounded one after the other, those of the largest products first; the error of each moves to those that
+    are still to come.
+    """
+    scales = _best_scales(weight, np.diag(products))
+    order = np.argsort(-np.diag(products), kind="stable")
+    left, products = weight[order].copy(), products[np.ix_(order, order)].copy()
+    products[np.diag_indices_from(products)] += _DAMPING * np.diag(products).mean()
+    factor = np.linalg.cholesky(np.linalg.inv(products)).T
+    levels, place = np.zeros(weight.shape, dtype=np.int8), np.argsort(order)
+    for row, chosen in enumerate(order):
+        partner = place[chosen ^ 1]
+        other = levels[chosen ^ 1] if partner < row else left[partner] / scales
+        rounded = _beside(left[row] / scales, other, is_fixed=partner < row)
+        levels[chosen] = rounded
+        error = (left[row] - rounded * scales) / factor[row, row]
+        left[row + 1 :] -= factor[row, row + 1 :, None] * error
+    return levels, scales
+
+
+def _beside(values: Doubles, other: Doubles | Levels, *, is_fixed: bool) -> Doubles:
+    """Return the levels of weights beside the other ones of their pairs.
+
+    is_fixed: whether the others are rounded already; else they give way by half of what is over.
+    """
+    over = np.maximum(np.abs(values) + np.abs(other) - PAIR_LEVELS, 0) * (values * other > 0)
+    size = np.abs(values) - (over if is_fixed else over / 2)
+    rounded = np.minimum(np.rint(size), WEIGHT_LEVELS)
+    return np.asarray(np.copysign(rounded, values))
+
+
+def _best_scales(weight: Doubles, importance: Doubles) -> Doubles:
+    """Return the scale of each output, (outputs,), of the least squared error weighted by the inputs' size."""
+    largest = np.abs(weight).max(axis=0) / WEIGHT_LEVELS
+    errors = []
+    for share in _SCALES:
+        scales = largest * share
+        first, second = weight[::2] / scales, weight[1::2] / scales
+        rounded = np.stack([_beside(first, second, is_fixed=False), _beside(second, first, is_fixed=False)], axis=1)
+        found = rounded.reshape(weight.shape) * scales
+        errors.append((importance[:, None] * (weight - found) ** 2).sum(axis=0))
+    return np.asarray(largest * _SCALES[np.argmin(errors, axis=0)])
