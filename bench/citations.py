@@ -27,7 +27,8 @@ from quality import GOLD_SETS, batches, load
 
 import mvindex
 from mvindex.corpus import read_documents
-from mvindex.corpus.text.citation import WEIGHTS, Citer, ScoredViews, parted_text
+from mvindex.corpus.text.citation import WEIGHTS, Citer, ScoredViews
+from mvindex.corpus.text.parted import parted_text
 from mvindex.encoder import load_encoder
 from mvindex.measure.answers import AnswerMatcher
 from mvindex.measure.questions import read_questions

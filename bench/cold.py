@@ -50,7 +50,7 @@ def scored_ms(path, query, candidates, seed, is_called):
     call = pages_of.call_for_documents
     if not is_called:
         pages_of.call_for_documents = lambda *_: False
-        views._views._memory.madvise(mmap.MADV_NORMAL)
+        views._views.file.memory.madvise(mmap.MADV_NORMAL)
     times = []
     try:
         for _ in range(2):

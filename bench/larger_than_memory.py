@@ -38,7 +38,7 @@ def make(path, options):
             views /= np.linalg.norm(views, axis=2, keepdims=True)
             index.add_views([mvindex.Document(f"d{begin + n}", "t" * 600) for n in range(count)], views)
         if options.kind != "exact":
-            index.build(options.kind)
+            index.admin.build(options.kind)
 
 
 def timed(*arguments, **options):

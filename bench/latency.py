@@ -37,8 +37,8 @@ from mvindex.engines.build import EngineCache
 from mvindex.engines.protocol import ranks_documents
 from mvindex.index import Index, embedded_store_of
 from mvindex.measure.questions import Question
-from mvindex.search import local
-from mvindex.search.rescore import Best
+from mvindex.search import hits
+from mvindex.search.exact import Best
 from mvindex.store.reader import SnapshotReader
 from mvindex.store.recent import RecentDocuments
 
@@ -82,7 +82,7 @@ class Clock:
 
     def wrap_search(self, index):
         """Wrap what a search of this index calls."""
-        self.wrap(Index, "encode_queries", "encode")
+        self.wrap(Index, "_vectors_of", "encode")
         self.wrap(type(open_scan()), "candidates", "rank")
         ranking = EngineCache().open(embedded_store_of(index).snapshot)
         if ranking is not None:
@@ -90,7 +90,7 @@ class Clock:
         self.wrap(Best, "add", "rescore")
         self.wrap(Best, "settle", "rescore")
         self.wrap(SnapshotReader, "hit_documents", "fetch")
-        self.wrap(local, "hits_of", "hits")
+        self.wrap(hits, "hits_of", "hits")
         self.wrap(results, "print_result", "show")
 
 
@@ -194,7 +194,7 @@ def opened(stack, path, kind):
     """Return the index, open until the stack ends, with an engine of this kind."""
     index = stack.enter_context(mvindex.open(path))
     if index.info().kind != kind:
-        index.build(kind)
+        index.admin.build(kind)
     return index
 
 

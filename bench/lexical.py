@@ -131,7 +131,7 @@ def row_of(data, count, questions, with_fts5, with_bm25s):
         without, plain_s = filled(Path(folder) / "without.mvx", data, count, None)
         bytes_before = _size(without)
         begun = time.perf_counter()
-        without.enable_lexical("english")
+        without.admin.enable_lexical("english")
         build_s = time.perf_counter() - begun
         bytes_added = _size(without) - bytes_before
         without.close()

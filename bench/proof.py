@@ -24,7 +24,8 @@ from mvindex.engines.scan_torch import ScanConfig, TorchScan
 from mvindex.engines.scan_vnni import VnniScan
 from mvindex.kernels import has_int8_products
 from mvindex.kernels.score import Aggregate, Scoring
-from mvindex.search import Engines, Request, search_documents
+from mvindex.search.ranking import Engines, Request
+from mvindex.search.views import search_documents
 from mvindex.store.embedded import EmbeddedStore
 
 
@@ -62,7 +63,9 @@ def measure(snapshot, queries, options):
         for label, scoring in scorings(map(float, options.temperatures.split(","))):
             for top_k in map(int, options.top_k.split(",")):
                 scan.left, wider.left = [], []
-                request = Request(top_k=top_k, allowed=snapshot.alive, scoring=scoring)
+                request = Request(
+                    top_k=top_k, allowed=snapshot.alive, num_allowed=snapshot.num_documents, scoring=scoring
+                )
                 rankings = search_documents(snapshot, Engines(scan=scan), queries, request)
                 assert all(ranking.exact and len(ranking.rows) == top_k for ranking in rankings)
                 counts = {"left": scan.left, "scored": [ranking.num_scored for ranking in rankings]}

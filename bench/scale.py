@@ -37,7 +37,8 @@ from mvindex.engines.build import EngineCache, report_of  # noqa: E402 - after t
 from mvindex.engines.params import nprobe_of  # noqa: E402 - after the settings of threads
 from mvindex.index import embedded_store_of  # noqa: E402 - after the settings of threads
 from mvindex.kernels.score import decode  # noqa: E402 - after the settings of threads
-from mvindex.search import Engines, Part, Request  # noqa: E402 - after the settings of threads
+from mvindex.search.parts import Part, Parts  # noqa: E402 - after the settings of threads
+from mvindex.search.ranking import Engines, Request  # noqa: E402
 from mvindex.search.tuning import TuneGoal, Tuning, choose  # noqa: E402 - after the settings of threads
 
 KINDS = ("flat", "hnsw", "ivf-flat", "ivf-sq8", "ivf-pq", "ivf-rabitq")
@@ -80,8 +81,10 @@ class Collection:
         """Yield a tuning for each top_k."""
         snapshot = embedded_store_of(self.index).snapshot
         engines = Engines(scan=self.scan, ranking=engine)
-        requests = [Request(top_k=depth, allowed=snapshot.alive) for depth in DEPTHS]
-        return [Tuning([Part(snapshot, engines, request)], self.questions) for request in requests]
+        requests = [
+            Request(top_k=depth, allowed=snapshot.alive, num_allowed=snapshot.num_documents) for depth in DEPTHS
+        ]
+        return [Tuning(Parts([Part(snapshot, engines, request)]), self.questions) for request in requests]
 
     def kind(self, kind):
         """Yield the rows of a kind: as built, and as tuned."""

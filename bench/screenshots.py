@@ -52,7 +52,7 @@ def shoot(address, out):
         for name, (width, height, scale, scheme, values) in SCREENS.items():
             size = {"width": width, "height": height}
             page = chromium.new_page(viewport=size, device_scale_factor=scale, color_scheme=scheme)
-            page.goto(f"{address}/#{urlencode({'index': 'wiki'} | values)}")
+            page.goto(f"{address}/?{urlencode({'index': 'wiki'} | values)}")
             page.wait_for_selector("main[aria-busy=false]")
             page.evaluate("document.activeElement.blur()")
             file = out / f"{name}.png"

@@ -36,7 +36,8 @@ from mvindex import set_threads
 from mvindex.engines import open_scan
 from mvindex.kernels.score import decode
 from mvindex.kernels.threads import run_in_threads
-from mvindex.search import Engines, Request, search_documents
+from mvindex.search.ranking import Engines, Request
+from mvindex.search.views import search_documents
 from mvindex.store.embedded import EmbeddedStore
 
 STOCK_THRESHOLD = faiss.cvar.distance_compute_blas_threshold
@@ -65,7 +66,7 @@ class Sides:
         self.words = np.array_split(self.copy.reshape(-1).view(np.int64), self.threads)
 
     def mvindex(self, batches):
-        request = Request(top_k=self.top_k, allowed=self.snapshot.alive)
+        request = Request(top_k=self.top_k, allowed=self.snapshot.alive, num_allowed=self.snapshot.num_documents)
         return [one for batch in batches for one in search_documents(self.snapshot, self.engines, batch, request)]
 
     def faiss(self, batches, threshold):

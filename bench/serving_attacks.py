@@ -51,6 +51,8 @@ ATTACKS = (
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 DIM, WORDS = 8, 3000
 _MAX_FAILED = 10
+# As many characters as a server takes in a document by default, beside its id and metadata.
+MOST_CHARS = (1 << 20) - 100
 
 
 def make_indexes(folder, options):
@@ -231,7 +233,8 @@ def attack_server(server, attack, folder, options):
     is_http = attack in ("response-http", "objects", "texts", "storm", "tcp-https", "slow-body", "slow-head")
     command = [sys.executable, __file__, "--attack", attack, "--address", server.http if is_http else server.target]
     command += ["--folder", str(folder), "--seconds", str(options.seconds)]
-    command += ["--sockets", str(options.sockets), "--mb", str(options.mb), "--nice", str(options.nice)]
+    numbers = ("sockets", "chars", "mb", "nice")
+    command += [part for name in numbers for part in (f"--{name}", str(getattr(options, name)))]
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
 
 
@@ -260,7 +263,7 @@ def attack(options):
         while time.monotonic() < ends:
             sum(range(1000))
     elif name == "texts":
-        answers = write_hostile_texts(options.address, ends)
+        answers = write_hostile_texts(options.address, ends, options.chars)
     elif name == "storm":
         while time.monotonic() < ends:
             send_and_leave(options.address, 400)
@@ -353,9 +356,9 @@ def ask_http(name, options, body):
         connection.close()
 
 
-def write_hostile_texts(address, ends):
-    """Store texts of the most characters that are allowed, each of one alphabet, and search them as fast as it goes."""
-    most, answers = (1 << 20) - 100, {}
+def write_hostile_texts(address, ends, most):
+    """Store texts of so many characters, each of one alphabet, and search them as fast as it goes."""
+    answers = {}
     rng = np.random.default_rng(3)
     for number, text in enumerate(itertools.cycle(texts(most).values())):
         if time.monotonic() > ends and number:
@@ -429,6 +432,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=6, help="of each attack, and of quiet before it")
     parser.add_argument("--documents", type=int, default=20_000)
     parser.add_argument("--long-kb", type=int, default=100)
+    parser.add_argument("--chars", type=int, default=MOST_CHARS, help="of each hostile text")
     parser.add_argument("--sockets", type=int, default=1100)
     parser.add_argument("--mb", type=int, default=16, help="of the largest bodies; the bomb inflates to 94 times that")
     parser.add_argument("--nice", type=int, default=19, help="of the attacker's process")

@@ -194,7 +194,7 @@ def kills(folder, options):
 def what_is_lost(path, oracle):
     """Return the faults of the index after a kill; the oracle learns the fate of what was not acknowledged."""
     with mvindex.open(path) as index:
-        index.verify()
+        index.admin.verify()
         stored = [int(document.id[1:]) for document in index]
     have, faults = set(stored), []
     sure = set(range(oracle.deleting, oracle.added))

@@ -34,8 +34,8 @@ from mvindex.index import search_engine_of
 from mvindex.index.factory import create_shard_index
 from mvindex.ingest.assemble import assemble
 from mvindex.records import no_progress
-from mvindex.search.local import rankings
-from mvindex.search.options import SearchOptions
+from mvindex.search.plan import Plan
+from mvindex.search.views import rank_views
 from mvindex.store.shard_layout import ShardPlace
 from mvindex.store.sharded import open_sharded_store
 
@@ -75,7 +75,7 @@ class Steps:
 
     def build_one(self):
         with mvindex.open(self.one) as index:
-            return self._timed(index.build, CHOICE.kind)
+            return self._timed(index.admin.build, CHOICE.kind)
 
     def fill(self):
         place = ShardPlace(self.options.shard, self.options.shards)
@@ -105,8 +105,8 @@ class Steps:
                     for vector in vectors:
                         clocks.append(Clock())
                         found[name, depth].append(clocks[-1](index.search, vector, top_k=depth))
-                    with search_engine_of(index).opened(SearchOptions(top_k=depth)) as parts:
-                        scored = np.mean([ranking.num_scored for ranking in rankings(parts, vectors)])
+                    with search_engine_of(index).opened(Plan(top_k=depth)) as parts:
+                        scored = np.mean([ranking.num_scored for ranking in rank_views(parts, vectors)])
                     figures[f"{name} {depth} scored"] = round(float(scored), 1)
                     figures[f"{name} {depth} ms"] = percentiles([clock.wall_s for clock in clocks])
                     figures[f"{name} {depth} cpu_ms"] = percentiles([clock.cpu_s for clock in clocks])
@@ -134,7 +134,7 @@ class Steps:
     def _snapshot(self, path):
         copy = path.with_name("copy.mvx")
         before = self._results(path)
-        row = self._watched(path, lambda index: index.snapshot(copy))
+        row = self._watched(path, lambda index: index.admin.snapshot(copy))
         row |= self._changes(before, self._results(copy))
         shutil.rmtree(copy)
         return row
@@ -143,7 +143,7 @@ class Steps:
         with mvindex.open(path) as index:
             index.delete(ids=[str(number) for number in range(0, self.options.documents, 10)])
         before = self._results(path)
-        row = self._watched(path, lambda index: index.compact())
+        row = self._watched(path, lambda index: index.admin.compact())
         return row | self._changes(before, self._results(path))
 
     def _results(self, path):

@@ -119,7 +119,7 @@ def make_vectors(folder, documents, dim):
             views = rng.standard_normal((min(ADDED, documents - begin), VIEWS, dim), dtype=np.float32)
             views /= np.linalg.norm(views, axis=2, keepdims=True)
             index.add_views([mvindex.Document(str(begin + each), "") for each in range(len(views))], views)
-        index.build("exact")
+        index.admin.build("exact")
         snapshot = embedded_store_of(index).snapshot
         return folder / "vectors.mvx", copies_path(snapshot.directory, snapshot.generation)
 

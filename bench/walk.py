@@ -1,15 +1,18 @@
 """Count what a query and an added document pass through: calls of functions of mvindex, files, and stays in a file.
 
     python bench/walk.py --json
+    python bench/walk.py --calls query
 
 A stay ends where the next call is of another file. The query is a text, hybrid and warm, over 50 documents; its door is
 what is called before anything is encoded. Counts are exact and the same on every machine.
+--calls prints a walk instead, a stay a line.
 """
 
 import argparse
 import json
 import sys
 import tempfile
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -51,8 +54,8 @@ def count(calls):
     return {"calls": len(calls), "files": len(set(files)), "stays": stays}
 
 
-def counts():
-    """Return the counts of a query, of its door, and of an added document."""
+def walks():
+    """Return the calls of a query, of its door, and of an added document."""
     with tempfile.TemporaryDirectory() as folder:
         encoder = CallableEncoder(encode, name="counts")
         with mvindex.create(Path(folder) / "walk.mvx", encoder=encoder, lexical="english") as index:
@@ -62,15 +65,21 @@ def counts():
             query = walk(lambda: index.search("about oil", top_k=5))
             added = walk(lambda: index.add([Document("new", "fresh text")]))
     door = query[: next(number for number, (_, name) in enumerate(query) if name == _ENCODES)]
-    return {"query": count(query), "door": count(door), "add": count(added)}
+    return {"query": query, "door": door, "add": added}
 
 
 def main():
     """Print the counts beside their budgets."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one object")
+    parser.add_argument("--calls", choices=("query", "door", "add"), help="print this walk in order, a stay a line")
     options = tiny.parse(parser)
-    found = counts()
+    walked = walks()
+    if options.calls:
+        for file, calls in groupby(walked[options.calls], key=lambda call: call[0]):
+            print(f"{Path(file).relative_to(ROOT)}: {' '.join(name for _, name in calls)}")
+        return
+    found = {name: count(calls) for name, calls in walked.items()}
     if options.json:
         print(json.dumps(found))
         return

@@ -9,7 +9,7 @@ if [ ! -e "$VENV/.ready" ]; then
     "$VENV/bin/python" -m pip install --quiet --constraint constraints.txt torch lightning-ir==0.0.6 'transformers<5'
     # What is installed holds: mvindex must fit beside it.
     "$VENV/bin/python" -m pip freeze > "$VENV/versions.txt"
-    "$VENV/bin/python" -m pip install --quiet --constraint "$VENV/versions.txt" --editable '.[encode]'
+    "$VENV/bin/python" -m pip install --quiet --constraint "$VENV/versions.txt" --editable '.[train]'
     touch "$VENV/.ready"
 fi
 exec "$VENV/bin/python" bench/crosscheck/mvr.py

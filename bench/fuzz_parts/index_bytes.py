@@ -154,7 +154,7 @@ class IndexFiles(_IndexBytes):
             mvindex.repair(kit.path)
             if name.endswith(".faiss"):
                 with mvindex.open(kit.path) as index:
-                    index.build(kind="flat")
+                    index.admin.build(kind="flat")
         except MvindexError as err:
             require("acknowledged" in f"{err}", "not made again:", f"{err}")
             return

@@ -191,19 +191,19 @@ def _quietly(call) -> None:
 
 def _snapshot(path: Path, target: Path) -> None:
     with mvindex.open(path) as index:
-        index.snapshot(target)
+        index.admin.snapshot(target)
 
 
 def _write(path: Path) -> None:
     with mvindex.open(path) as index:
         index.update("日本-2", metadata={"group": 1})
         index.delete(filter={"group": 2})
-        index.build(kind="flat")
+        index.admin.build(kind="flat")
 
 
 def _compact(path: Path) -> None:
     with mvindex.open(path) as index:
-        index.compact()
+        index.admin.compact()
 
 
 def _value(choices: Choices):

@@ -74,7 +74,7 @@ def make_kits(folder: Path) -> dict[str, Kit]:
     _shrink(plain)
     _fill(engine, "fp32")
     with mvindex.open(engine) as index:
-        index.build(kind="flat")
+        index.admin.build(kind="flat")
         _add(index, [_LATER], 1)
     _shrink(engine)
     _fill(log, "fp16")

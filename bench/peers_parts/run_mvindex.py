@@ -12,9 +12,9 @@ import mvindex
 import mvindex_connectors.engines.faiss  # noqa: F401 - loaded late else, and counted as memory of the index
 from mvindex.engines.build import save_search_params
 from mvindex.index import embedded_store_of, search_engine_of
-from mvindex.search import search_parts
-from mvindex.search.options import SearchOptions
-from mvindex.search.queries import QUERY_BATCH
+from mvindex.search.plan import Plan
+from mvindex.search.request import QUERY_BATCH
+from mvindex.search.views import rank_views
 
 PACKAGES = ("mvindex", "faiss-cpu", "torch")
 
@@ -25,11 +25,10 @@ def disk_bytes(work):
 
 def build(data, work, variant):
     views, counts = data.views, np.bincount(data.document)
-    shape = (len(counts), counts[0], views.shape[1])
     with mvindex.create(work / "index.mvx", dim=views.shape[1]) as index:
         documents = [mvindex.Document(str(number), f"text {number}") for number in range(len(counts))]
-        index.add_views(documents, np.asarray(views).reshape(shape))
-        index.build(variant)
+        index.add_views(documents, np.split(np.asarray(views), np.cumsum(counts)[:-1]))
+        index.admin.build(variant)
 
 
 def open(_, work, __):
@@ -60,18 +59,17 @@ def without_documents(index, label):
     """Search without reading documents; return their rows, which were added in the order of their numbers."""
 
     def many(questions, k):
-        with search_engine_of(index).opened(SearchOptions(top_k=k)) as opened:
-            parts = [part.search for part in opened]
+        with search_engine_of(index).opened(Plan(top_k=k)) as parts:
             batches = (questions[begin : begin + QUERY_BATCH] for begin in range(0, len(questions), QUERY_BATCH))
-            return [ranking.rows.tolist() for batch in batches for ranking in search_parts(parts, batch)]
+            return [ranking.rows.tolist() for batch in batches for ranking in rank_views(parts, batch)]
 
     return Setting(label=f"{label}, documents not read", one=lambda question, k: many(question[None], k)[0], many=many)
 
 
 def rising(index, path):
     """Return the public call by each setting that `tune` measures, in rising cost; rescored as widely as it may."""
-    with search_engine_of(index).opened(SearchOptions(top_k=100)) as opened:
-        choices = opened[0].search.engines.ranking.choices()
+    with search_engine_of(index).opened(Plan(top_k=100)) as parts:
+        [choices] = [part.engines.ranking.choices() for part in parts.all]
     widest = max(choice.get("k_factor", 0) for choice in choices)
 
     def setting(choice):

@@ -42,7 +42,7 @@ def cached_indexes(kinds, options):
             print(f"building {path}", file=sys.stderr)
             shutil.copytree(folder / "exact.mvx", building)
             with mvindex.open(building) as index:
-                index.build(kind)
+                index.admin.build(kind)
             building.rename(path)
     return {kind: folder / f"{kind}.mvx" for kind in kinds}, np.load(folder / "queries.npy")
 

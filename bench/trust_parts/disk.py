@@ -13,7 +13,7 @@ from vectors import CACHE
 
 import mvindex
 from mvindex.durable import EVENT
-from mvindex.store.catalog import ReadConnection
+from mvindex.store.connections import ReadConnection
 from trust_parts.data import documents_with_views
 from trust_parts.turns import now, paired, ratio_text, ratios
 
