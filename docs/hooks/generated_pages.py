@@ -1,10 +1,10 @@
-"""Adds pages made from the code to the site, a hook of MkDocs: commands, HTTP, gRPC; and every page as Markdown.
+"""Makes the pages that come from the code: commands, HTTP, gRPC, options of a search. A test compares them.
 
-Run as a program, it prints a page: `python docs/hooks/generated_pages.py cli`.
+Run as a program, it writes all of them: `python docs/hooks/generated_pages.py`. As a hook of MkDocs it adds every page
+as Markdown to the site, and the list of them.
 """
 
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ def cli_page() -> str:
     parts = [
         "# Commands",
         "Generated from the program. Each command prints the same with `--help`."
-        " Exit status: 0 done, 1 error, 2 wrong usage.",
+        " Exit status: 0 done, 1 error, 2 wrong usage, 3 refused by a gate of `eval`.",
     ]
     for name, command in sorted(commands_of(program)):
         parts.append(f"## mvindex {name}")
@@ -58,6 +58,33 @@ def option_row(parameter: Any) -> str | None:
     shown = f" Default: `{default}`." if isinstance(default, int | float | str) and default not in (False, "") else ""
     meaning = (getattr(parameter, "help", None) or "").replace("|", "\\|").replace("<", "&lt;")
     return f"| {', '.join(f'`{name}`' for name in names)} | {meaning}{shown} |"
+
+
+def search_options_page() -> str:
+    """Return a page of the options of a search, from the one table that every door shows."""
+    from mvindex.search.flags import SEARCH_FLAGS
+
+    rows = [
+        f"| `{flag.name}` | {', '.join(f'`{choice}`' for choice in flag.choices) or flag.kind} | {flag.default} | "
+        f"{re.sub(' .default: .*?[)]', '', flag.help)} |"
+        for flag in SEARCH_FLAGS.values()
+    ]
+    return (
+        "\n\n".join(
+            [
+                "# Which options does a search have?",
+                "Python takes them by these names, `mvindex query` with dashes (`--top-k`), HTTP and gRPC as members of"
+                " a request. Python says more of each at [`search()`](indexes.md).",
+                "\n".join(["| option | takes | default | what it does |", "| --- | --- | --- | --- |", *rows]),
+                "Reranking is done where the caller is: HTTP and gRPC do not take its options, but the Python client of"
+                " a server does.",
+                "## What becomes of them?",
+                "Each door makes one `SearchRequest` of them, which is checked there.",
+                "::: mvindex.search.request.SearchRequest",
+            ]
+        )
+        + "\n"
+    )
 
 
 def http_page() -> str:
@@ -125,7 +152,7 @@ def grpc_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-PAGES = {"cli": cli_page, "http": http_page, "grpc": grpc_page}
+PAGES = {"cli": cli_page, "http": http_page, "grpc": grpc_page, "search-options": search_options_page}
 
 
 def on_config(config: Any) -> None:
@@ -135,15 +162,6 @@ def on_config(config: Any) -> None:
     config.copyright = f"mvindex {__version__}"
 
 
-def on_files(files: Any, config: Any) -> Any:
-    """Add the pages."""
-    from mkdocs.structure.files import File
-
-    for name, made in PAGES.items():
-        files.append(File.generated(config, f"reference/{name}.md", content=made()))
-    return files
-
-
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Keep what each page is written in."""
     config.extra.setdefault("written", {})[page.file.src_uri] = (page.title, markdown)
@@ -151,13 +169,15 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def on_post_build(config: Any) -> None:
-    """Write each page as Markdown beside its HTML, and llms.txt, the list of them."""
+    """Write each page as Markdown beside its HTML; llms.txt, the list of them; and llms-full.txt, all in one."""
     site = Path(config.site_dir)
     written = config.extra["written"]
     for name, (_, markdown) in written.items():
         (site / name).parent.mkdir(parents=True, exist_ok=True)
         (site / name).write_text(markdown, encoding="utf-8")
     (site / "llms.txt").write_text(list_of_pages(config.nav, written), encoding="utf-8")
+    whole = [f"<!-- {name} -->\n\n{markdown.strip()}\n" for name, (_, markdown) in written.items()]
+    (site / "llms-full.txt").write_text("\n".join(whole), encoding="utf-8")
 
 
 def list_of_pages(nav: list[Any], written: dict[str, tuple[str, str]]) -> str:
@@ -196,4 +216,5 @@ def first_sentence(markdown: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(PAGES[sys.argv[1]]())
+    for each, made in PAGES.items():
+        (ROOT / "docs" / "reference" / f"{each}.md").write_text(made(), encoding="utf-8")
