@@ -14,7 +14,7 @@ from tests.durability.operations import OPERATIONS
 from tests.durability.processes import call
 
 IS_FULL, IS_LONG = (os.environ.get(name) == "1" for name in ("FULL", "MVINDEX_LONG"))
-STEPS = None if IS_LONG else 12 if IS_FULL else 4
+STEPS = None if IS_LONG else 8 if IS_FULL else 4
 # Their steps are those of other operations, or of "ingest more beside a graph"; killed with MVINDEX_LONG=1.
 LIKE_OTHERS = {
     "delete by filter",

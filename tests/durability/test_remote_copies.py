@@ -52,8 +52,8 @@ def copied(what, source, target, scratch, *more):
 
 def some(steps):
     """Return the steps at which processes are killed: the last ones, where a copy becomes whole, and others."""
-    last = range(max(1, steps - 2), steps + 1)
-    return [*random.Random(1).sample(range(1, steps - 2), steps - 3 if IS_LONG else 1), *last]
+    last = range(max(1, steps - 1), steps + 1)
+    return [*random.Random(1).sample(range(1, steps - 1), steps - 2 if IS_LONG else 1), *last]
 
 
 @pytest.mark.needs("s3")

@@ -1,6 +1,7 @@
 """The lexical side of an index in Milvus: made by default, added later, and counted right after failures."""
 
 import logging
+import os
 import threading
 
 import numpy as np
@@ -296,8 +297,9 @@ class TestLite:
 
     def test_a_filter_matches_the_same_documents(self, place, tmp_path):
         with mvindex.create(place, dim=2) as index, mvindex.create(tmp_path / "s.mvx", dim=2) as same:
+            num = 40 if os.environ.get("MVINDEX_LONG") == "1" else 12
 
-            @settings(max_examples=40, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+            @settings(max_examples=num, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
             @given(st.lists(rows, min_size=40, max_size=40), st.data())
             def check(metadata, data):
                 told = [

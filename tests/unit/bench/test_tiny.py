@@ -20,7 +20,9 @@ NEEDS = dict.fromkeys(["milvus.py", "milvus_hybrid.py", "milvus_kills.py"], "mil
 # They take more than 20 seconds in their tiny form.
 LONG = [
     "folder.py",
+    "graph_growth.py",
     "grep.py",
+    "install.py",
     "lexical_tantivy.py",
     "mcp_latency.py",
     "memory.py",
@@ -49,6 +51,7 @@ LONG_ENCODING = [
     "full_count.py",
     "graph.py",
     "ingest.py",
+    "light.py",
     "lists.py",
     "pruning.py",
     "scale.py",

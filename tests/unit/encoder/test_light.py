@@ -202,7 +202,9 @@ np.save(sys.argv[1], np.concatenate([rows, encoder.encode_queries(texts)]))
 
 
 @pytest.mark.needs("qemu")
-@pytest.mark.parametrize(("processor", "differs"), [("Haswell", 1e-6), ("SandyBridge", 0.02)])
+@pytest.mark.parametrize(
+    ("processor", "differs"), [("Haswell", 1e-6), pytest.param("SandyBridge", 0.02, marks=pytest.mark.long)]
+)
 def test_processors_without_vnni_give_the_same_vectors(tmp_path, processor, differs):
     # The integer products are exact. One without fused multiply-add rounds the rest otherwise, which moves some input
     # of a product to the next level: as far from torch's vectors, but not the same.
