@@ -107,8 +107,7 @@ class _Sync:
         for folder, reason in self._folder.unreadable.items():
             self._reject(folder, reason)
         for file in files:
-            if self._hooks.should_stop():
-                self._report.stopped = True
+            if self._must_stop():
                 break
             self._sync_file(file)
         self._flush()
@@ -120,6 +119,11 @@ class _Sync:
         self._report.in_index = self._read_index() if self._has_written else self._before
         self._report.seconds = time.monotonic() - started
         return self._report
+
+    def _must_stop(self) -> bool:
+        """Return whether to stop, also inside a file; the next run completes a file that was stored in part."""
+        self._report.stopped = self._report.stopped or self._hooks.should_stop()
+        return self._report.stopped
 
     def _read_index(self) -> dict[str, Digest]:
         """Return the passages of each file as the index has them now."""
@@ -158,6 +162,8 @@ class _Sync:
         state, read_at = self._cache.state(file)
         reading = self._read(file)
         digest = reading.digest
+        if self._report.stopped:
+            return
         self._hooks.on_progress(0, _size_bytes(file))
         if reading.is_broken:
             return
@@ -182,6 +188,8 @@ class _Sync:
         corpus = Corpus([file], self._options.corpus, left_out=self._folder.left_out)
         corpus.on_warning = self._warn
         for row in corpus:
+            if self._must_stop():
+                break
             if isinstance(row, Row):
                 reading.digest.add(row.document)
                 reading.documents.append(row.document)
@@ -221,13 +229,14 @@ class _Sync:
     def _add(self, file: FolderFile, documents: Iterable[Document]) -> None:
         rest = iter(documents)
         ids: set[str] = set()
-        while part := list(islice(rest, CHUNK_DOCUMENTS)):
+        while not self._must_stop() and (part := list(islice(rest, CHUNK_DOCUMENTS))):
             ids.update(document.id for document in part)
             for document in part:
                 self._put(file, document)
             if self._batch.is_full:
                 self._flush()
-        if file.file in self._before and file.file not in self._report.rejected:
+        is_whole = not self._report.stopped and file.file not in self._report.rejected
+        if file.file in self._before and is_whole:
             self._batch.completed[file.file] = ids
 
     def _put(self, file: FolderFile, document: Document) -> None:

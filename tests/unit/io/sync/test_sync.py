@@ -1,6 +1,7 @@
 """A sync makes the documents of a folder in an index equal to its files, and says whether they are."""
 
 import os
+from itertools import count
 
 import pytest
 
@@ -240,10 +241,33 @@ def test_another_number_of_words_is_noticed_in_spite_of_the_cache(index, notes, 
 
 
 def test_a_stopped_run_is_not_complete_and_goes_on(index, notes):
-    calls = iter([False, False, True])
-    report = sync_folder(index, str(notes), hooks=SyncHooks(should_stop=lambda: next(calls)))
+    report = sync_folder(index, notes, hooks=stop_after(10))
     assert report.stopped and not report.is_complete and report.added == 2
+    assert report.in_folder == report.in_index and not report.equal
+    report = sync_folder(index, notes, hooks=stop_after(0))
+    assert report.stopped and not report.equal and report.differing == []
     assert sync(index, notes)[0].is_complete
+
+
+@pytest.mark.parametrize("stop_at, stored", [(10, 0), (29, 12), (32, 24)], ids=["reading", "storing", "last part"])
+def test_a_run_stops_inside_a_file_and_goes_on(index, notes, monkeypatch, stop_at, stored):
+    monkeypatch.setattr(run_module, "CHUNK_DOCUMENTS", 4)
+    for path in (*notes.glob("*.md"), notes / "sub/a.txt"):
+        path.unlink()
+    rows = "".join(f'{{"id": "{number}", "text": "row {number}"}}\n' for number in range(25))
+    write(notes, **{"a.jsonl": rows})
+    report = sync_folder(index, notes, hooks=stop_after(stop_at))
+    assert report.stopped and len(index) == stored and not report.equal
+    write(notes, **{"a.jsonl": rows.replace("row", "new")})
+    report = sync_folder(index, notes, hooks=stop_after(stop_at))
+    assert report.stopped and not report.equal
+    report, _ = sync(index, notes)
+    assert report.is_complete and len(index) == 25
+
+
+def stop_after(num_calls):
+    calls = count()
+    return SyncHooks(should_stop=lambda: next(calls) >= num_calls)
 
 
 class TestRows:
