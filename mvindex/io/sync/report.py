@@ -26,7 +26,7 @@ class SyncReport:
         removed: Number of documents deleted.
         rejected: The files that cannot be read, with the reason. Their old passages stay.
         stale: Those of them that have old passages in the index.
-        rejected_rows: Number of rows of otherwise good files that are no documents, or whose id another file has.
+        rejected_rows: Number of rows of otherwise good files that are no documents, or whose id another row has.
         warnings: Number of things that are wrong in files that were read all the same.
         left_out: The files that are not read, counted by reason.
         in_folder, in_index: The passages of each file, computed from the folder's files and from the index's documents.

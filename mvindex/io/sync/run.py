@@ -184,13 +184,19 @@ class _Sync:
         self._add(file, reading.documents or self._documents(file))
 
     def _read(self, file: FolderFile) -> _Reading:
-        reading = _Reading()
+        reading, ids = _Reading(), set[str]()
         corpus = Corpus([file], self._options.corpus, left_out=self._folder.left_out)
         corpus.on_warning = self._warn
         for row in corpus:
             if self._must_stop():
                 break
-            if isinstance(row, Row):
+            if isinstance(row, Row) and row.document.id in ids:
+                reading.num_rejected += 1
+                self._hooks.on_warning(
+                    f"{row.location}: id {row.document.id!r} is that of an earlier row; row rejected"
+                )
+            elif isinstance(row, Row):
+                ids.add(row.document.id)
                 reading.digest.add(row.document)
                 reading.documents.append(row.document)
                 if reading.digest.passages > _HELD_DOCUMENTS:
@@ -207,9 +213,12 @@ class _Sync:
     def _documents(self, file: FolderFile) -> Iterator[Document]:
         corpus = Corpus([file], self._options.corpus)
         corpus.on_warning = lambda _: None  # as it was read before
+        ids: set[str] = set()
         for row in corpus:
             if isinstance(row, Row):
-                yield row.document
+                if row.document.id not in ids:
+                    yield row.document
+                ids.add(row.document.id)
             elif isinstance(row, Reject) and row.is_file:
                 self._reject(file.file, row.reason)
 

@@ -276,14 +276,18 @@ class TestRows:
         assert sync(index, notes)[0].is_complete
         assert [index.get(f"notes/{file}.jsonl#1").text for file in "ab"] == ["x", "y"]
 
-    def test_an_id_twice_in_a_file_stays_with_the_first(self, index, notes):
-        write(notes, **{"a.jsonl": '{"id": "1", "text": "x"}\n{"id": "1", "text": "y"}\n'})
-        for _ in range(2):
-            report, warnings = sync(index, notes)
-            told = "a.jsonl: id 'notes/a.jsonl#1' is that of a document of a.jsonl already; row rejected"
-            assert warnings == [told]
-            assert report.rejected_rows == 1 and report.differing == ["a.jsonl"]
-            assert index.get("notes/a.jsonl#1").text == "x"
+    @pytest.mark.parametrize("is_long", [False, True])
+    def test_an_id_twice_in_a_file_stays_with_the_first(self, index, notes, monkeypatch, is_long):
+        if is_long:
+            monkeypatch.setattr(run_module, "_HELD_DOCUMENTS", 2)
+            monkeypatch.setattr(run_module, "CHUNK_DOCUMENTS", 1)
+        write(notes, **{"a.csv": "id,text\n1,x\n2,y\n3,z\n1,y\n"})
+        for number, options in enumerate(({}, {}, {"check": True})):
+            report, warnings = sync(index, notes, **options)
+            assert warnings == [f"{notes}/a.csv:5: id 'notes/a.csv#1' is that of an earlier row; row rejected"]
+            assert report.rejected_rows == 1 and report.equal and not report.is_complete
+            assert (report.changed, report.encoded) == (0, 0 if number else 14)
+            assert index.get("notes/a.csv#1").text == "x"
 
     def test_a_table_without_ids_is_one_document_a_row_and_quiet_when_nothing_changed(self, index, notes):
         rows = [f"PX-{number},{('fragile', 'recalled in May')[number % 2]}" for number in range(60)]
