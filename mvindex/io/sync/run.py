@@ -113,7 +113,7 @@ class _Sync:
         self._flush()
         if not self._report.stopped:
             self._delete_gone()
-        self._cache.save()
+        self._cache.save(self._hooks.on_warning)
         self._report.left_out = self._folder.left_out
         self._report.in_folder = self._expected
         self._report.in_index = self._read_index() if self._has_written else self._before

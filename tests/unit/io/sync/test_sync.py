@@ -88,6 +88,22 @@ def test_a_lost_or_damaged_cache_changes_nothing(index, notes, tmp_path, damage,
     assert report.equal and (report.unchanged, function.texts) == (6, encoded)
 
 
+@pytest.mark.parametrize("place", ["/dev/null", "/proc/nothing", ""])
+def test_without_a_cache_to_write_a_run_is_complete_and_warns(index, notes, monkeypatch, place):
+    monkeypatch.setenv("MVINDEX_CACHE", place)
+    if not place:
+        monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+        monkeypatch.setattr("pathlib.Path.home", no_home)
+    for encoded in (11, 0):
+        report, [warning] = sync(index, notes)
+        assert report.is_complete and report.encoded == encoded
+        assert "cannot be written: " in warning and "the next sync reads every file again" in warning
+
+
+def no_home():
+    raise RuntimeError("there is none")
+
+
 def test_only_the_changed_passage_is_encoded_and_ids_of_others_stay(index, notes):
     sync(index, notes)
     before = held(index)
