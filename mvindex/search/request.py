@@ -224,7 +224,12 @@ class SearchRequest:
     @property
     def depth(self) -> int:
         """Number of documents that are searched for: those of the page, and those before it."""
-        return self.offset + self.top_k + (0 if self.cursor is None else self.cursor.num_shown)
+        return self.num_before + self.top_k
+
+    @property
+    def num_before(self) -> int:
+        """Number of documents that stand before the page, by its offset or its cursor."""
+        return self.offset + (0 if self.cursor is None else self.cursor.num_shown)
 
     def of(self, query: QueryLike, text: str | Sequence[str] | None = None) -> SearchRequest:
         """Return the request for these queries; QueryError where they are none, or do not go with the options."""
