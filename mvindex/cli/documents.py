@@ -138,8 +138,9 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
 def _takes_in_documents(kind: str) -> bool:
     """Return whether compaction adds new documents to an engine of this kind; False for one that is not installed."""
     from mvindex import engines
+    from mvindex.engines.protocol import EXACT
 
-    return kind != engines.EXACT and kind in engines.kind_names() and engines.find_kind(kind).extends
+    return kind != EXACT and kind in engines.kind_names() and engines.find_kind(kind).extends
 
 
 def _summary(row: Mapping[str, Any]) -> list[str]:
