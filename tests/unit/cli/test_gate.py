@@ -1,4 +1,4 @@
-"""What the gate of mvindex eval finds worse than a baseline, and messages in flags."""
+"""The gate of mvindex eval: which runs are worse than a baseline; and messages of searches that name flags."""
 
 import pytest
 
