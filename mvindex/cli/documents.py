@@ -135,6 +135,14 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value or name not in _COUNTS}
 
 
+def _takes_in_documents(kind: str) -> bool:
+    """Return whether compaction adds new documents to an engine of this kind; False for one that is not installed."""
+    from mvindex import engines
+    from mvindex.engines.protocol import EXACT
+
+    return kind != EXACT and kind in engines.kind_names() and engines.find_kind(kind).extends
+
+
 def _summary(row: Mapping[str, Any]) -> list[str]:
     """Return what an index holds, how it searches, and what its owner may want to do, in sentences."""
     from mvindex.measure.planning.units import format_bytes
@@ -154,7 +162,7 @@ def _summary(row: Mapping[str, Any]) -> list[str]:
     if row["missing_shards"]:
         said.append(f"WITHOUT shards {', '.join(map(str, row['missing_shards']))}.")
     if row["fresh_documents"]:
-        command = "compact" if row["kind"] == "graph" else "build"
+        command = "compact" if _takes_in_documents(row["kind"]) else "build"
         said.append(
             f"{row['fresh_documents']:,} documents are newer than the engine: mvindex {command} adds them to it."
         )

@@ -44,6 +44,7 @@ from mvindex.cli.options import (
     split_batches,
 )
 from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
+from mvindex.errors import ConfigError
 
 if TYPE_CHECKING:
     from mvindex.measure.compare import RunReport
@@ -211,7 +212,11 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
     compared = None
     if others and judged is not None:
         compared = compare_runs({**others, "this": own}, judged, measure or DEFAULT_MEASURES)
-    verdict = gate.verdict(report, own, gold if judged is None else judged, measure)
+    try:
+        verdict = gate.verdict(report, own, gold if judged is None else judged, measure)
+    except ConfigError:
+        _print_all(report, compared, None, output)  # what was measured is right
+        raise
     _print_all(report, compared, verdict.as_json() if gate.is_set else None, output)
     if summary is not None:
         append_summary(summary, report, verdict)

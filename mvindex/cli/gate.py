@@ -127,8 +127,9 @@ class Gate:
             raise ConfigError(f"{where}: expected judgements, --qrels FILE or questions with passage_id, got none")
         if not self.run.keys() & judged.keys():
             raise ConfigError(f"{where}: expected a run of these questions, got one of others")
-        runs = {self.baseline: self.run, "this": own}
-        return Verdict(checks, compare_runs(runs, judged, measures or self.judged_measures or DEFAULT_MEASURES))
+        runs, chosen = {self.baseline: self.run, "this": own}, measures or self.judged_measures or DEFAULT_MEASURES
+        _note_unequal_depths(where, self.run, own, chosen)
+        return Verdict(checks, compare_runs(runs, judged, chosen))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +164,17 @@ class Verdict:
         """Return the verdict as a member of the report."""
         shown: dict[str, Any] = {"passed": self.passed, "checks": [asdict(each) for each in self.checks]}
         return shown if self.compared is None else shown | {"baseline": asdict(self.compared)}
+
+
+def _note_unequal_depths(where: str, baseline: Run, own: Run, measures: Sequence[str]) -> None:
+    """Note the measures that see more hits of one run than the other has of any question."""
+    from mvindex.measure.judged import parse_measure
+
+    before, now = (max(map(len, run.values()), default=0) for run in (baseline, own))
+    for name in measures if before != now else ():
+        cutoff = parse_measure(name).cutoff
+        if cutoff is None or cutoff > min(before, now):
+            note(f"{where}: has up to {before:,} hits a question, this run {now:,}; {name} is compared as they are")
 
 
 def parse_thresholds(texts: Sequence[str]) -> list[Threshold]:

@@ -402,15 +402,16 @@ def _check_settings(index: IndexProtocol, new: dict[str, Any]) -> None:
 
 
 @contextmanager
-def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
+def stop_on_interrupt(*, is_writing: bool = True) -> Iterator[Callable[[], bool]]:
     """Make the first Ctrl-C request a stop; a second one interrupts at once."""
+    unit, left = ("chunk", "stored documents are safe") if is_writing else ("row", "nothing is changed")
     is_requested = False
 
     def request_stop(number: int, frame: Any) -> None:
         nonlocal is_requested
         is_requested = True
         signal.signal(signal.SIGINT, before)
-        note("stopping after this chunk; press Ctrl-C again to stop at once (stored documents are safe)")
+        note(f"stopping after this {unit}; press Ctrl-C again to stop at once ({left})")
 
     before = signal.signal(signal.SIGINT, request_stop)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -45,6 +46,10 @@ MACHINE = "This machine"
 def _choices(*names: str) -> Callable[[], list[str]]:
     """Return what completes an option that takes one of these names."""
     return lambda: list(names)
+
+
+# Options of a search in Python that the command line does not have.
+_WITHOUT_FLAG = ("fields", "text")
 
 
 def search_option(name: str, *declared: str, metavar: str | None = None) -> Any:
@@ -331,6 +336,18 @@ def check_value(option: str, value: str | None, parse: Callable[[str], object]) 
     except ConfigError as err:
         reason = str(err).removeprefix(f"{option.lstrip('-')}: ")
         raise typer.BadParameter(f"{option}: {reason}") from err
+
+
+def in_flags(message: str) -> str:
+    """Return a message about a search with its options as flags: --top-k for `top_k=`, and for `top_k:` at first."""
+    names = "|".join(name for name in SEARCH_FLAGS if name not in _WITHOUT_FLAG)
+    option = re.compile(rf"^({names})(?=: )|(?<![\w'\"`.])({names})=(True\b|(?=[^\s,;:)]))?")
+
+    def shown(found: re.Match[str]) -> str:
+        flag = "--" + (found[1] or found[2]).replace("_", "-")
+        return f"{flag} " if found[3] == "" else flag
+
+    return option.sub(shown, message)
 
 
 def parse_search_options(  # noqa: PLR0913 - one parameter for each option of the command line

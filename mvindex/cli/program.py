@@ -14,9 +14,9 @@ import typer
 
 from mvindex import __version__
 from mvindex.cli.help import HelpGroup, use_help
-from mvindex.cli.options import note
+from mvindex.cli.options import in_flags, note
 from mvindex.cli.terminal import escape_controls
-from mvindex.errors import MvindexError
+from mvindex.errors import MvindexError, QueryError
 
 # Commands, and the functions that they call. Only the one that is run is imported.
 _COMMANDS = {
@@ -164,6 +164,8 @@ def main() -> None:
             _chosen_app()()
         finally:
             sys.stdout.flush()
+    except QueryError as err:
+        _fail(err, in_flags(str(err)))
     except MvindexError as err:
         _fail(err, str(err))
     except BrokenPipeError:

@@ -192,7 +192,11 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
     ):
         searcher = Searcher(target, request, reranking, device)
         named = searcher.described | _describe_group(also, combine)
-        show = _printer(ResultOutput.TREC if trec is not None and output is ResultOutput.TABLE else output, named)
+        show = _printer(
+            ResultOutput.TREC if trec is not None and output is ResultOutput.TABLE else output,
+            named,
+            request.num_before,
+        )
         for batch in split_batches(questions, QUESTION_BATCH):
             texts = [question.text for question in batch]
             with explain_wait(_FIRST_SEARCH):
@@ -213,7 +217,7 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
 
 
 def _printer(
-    output: ResultOutput, options: Mapping[str, Any]
+    output: ResultOutput, options: Mapping[str, Any], num_before: int
 ) -> Callable[[_Query, SearchResult, Explained | None], None]:
     """Return what prints one result in this form; a TREC run is written elsewhere."""
     from mvindex.cli.results import TSV_HEADER, print_result, result_as_json, result_as_rows
@@ -223,9 +227,9 @@ def _printer(
             identity = {} if query.id is None else {"query_id": query.id}
             print_json(identity | result_as_json(query.text, result, options, views))
         elif output is ResultOutput.TSV:
-            print_tsv(result_as_rows(query.id or _ONLY, result, options.get("offset", 0)))
+            print_tsv(result_as_rows(query.id or _ONLY, result, num_before))
         elif output is ResultOutput.TABLE:
-            print_result(query.text, result, options, views)
+            print_result(query.text, result, options, views, num_before=num_before)
 
     if output is ResultOutput.TSV:
         print_tsv([TSV_HEADER])

@@ -70,10 +70,18 @@ def result_as_json(
     return {"query": query, **options, **state, "hits": hits}
 
 
-def print_result(
-    query: str, result: SearchResult, options: Mapping[str, Any], explained: Explained | None = None
+def print_result(  # noqa: PLR0913 - a result, and what is shown beside it
+    query: str,
+    result: SearchResult,
+    options: Mapping[str, Any],
+    explained: Explained | None = None,
+    *,
+    num_before: int = 0,
 ) -> None:
-    """Print the hits of a query to stdout, each text with its citation highlighted; see result_as_json()."""
+    """Print the hits of a query to stdout, each text with its citation highlighted; see result_as_json().
+
+    num_before: Number of documents before the first, on earlier pages.
+    """
     width, is_coloured = stdout_width(), has_colours()
     state = "exact" if result.exact else "approximate"
     shown_options = ", ".join(f"{name} {_shown_option(value)}" for name, value in options.items())
@@ -81,9 +89,10 @@ def print_result(
         state = f"WITHOUT shards {', '.join(map(str, result.missing_shards))}"
     count = f"{len(result.hits)} document" + ("" if len(result.hits) == 1 else "s")
     summary = f"{count}, {state}; {shown_options}"
-    lines = [wrapped([(escape_controls(query), BOLD)], width, is_coloured=is_coloured)]
+    # Documents that stand for a query have no text; they are among the options.
+    lines = [wrapped([(escape_controls(query), BOLD)], width, is_coloured=is_coloured)] if query else []
     lines.append(wrapped([(summary, PLAIN)], width, is_coloured=is_coloured))
-    for rank, hit in enumerate(result.hits, start=1 + options.get("offset", 0)):
+    for rank, hit in enumerate(result.hits, start=1 + num_before):
         title = f"  {escape_controls(hit.title)}" if hit.title else ""
         if hit.id in result.duplicates_of:
             title += f"  (near-duplicate of {escape_controls(result.duplicates_of[hit.id])})"
@@ -100,9 +109,12 @@ def print_result(
                 else cited.text
             )
             where = _place_of_citation(cited)
+            shown = [(escape_controls(" ".join(quoted.split())), PLAIN)]
+            if where:
+                shown.append((f"  ({escape_controls(where)})", PLAIN))
             lines.append(
                 wrapped(
-                    [(escape_controls(" ".join(quoted.split())), PLAIN), (f"  ({escape_controls(where)})", PLAIN)],
+                    shown,
                     width,
                     is_coloured=is_coloured,
                     lead=" " * _INDENT + f"{cited.score:6.2f}  ",
@@ -116,8 +128,8 @@ def print_result(
     sys.stdout.write("\n".join(lines) + "\n\n")
 
 
-def result_as_rows(query_id: str, result: SearchResult, offset: int = 0) -> list[list[Any]]:
-    """Return a result as rows of TSV_HEADER, one for each hit; offset: documents before the first."""
+def result_as_rows(query_id: str, result: SearchResult, num_before: int = 0) -> list[list[Any]]:
+    """Return a result as rows of TSV_HEADER, one for each hit; num_before: as print_result()."""
     return [
         [
             query_id,
@@ -128,7 +140,7 @@ def result_as_rows(query_id: str, result: SearchResult, offset: int = 0) -> list
             hit.snippet,
             _place_of(hit),
         ]
-        for rank, hit in enumerate(result.hits, start=1 + offset)
+        for rank, hit in enumerate(result.hits, start=1 + num_before)
     ]
 
 

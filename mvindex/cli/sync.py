@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from mvindex.index import IndexProtocol
     from mvindex.io.sync import SyncOptions, SyncReport
 
+_WAY_ON = {False: "the same command continues from here", True: "nothing was changed"}
+
 
 def sync(  # noqa: PLR0913 - each option is a flag of the command
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The folder.")],
@@ -96,12 +98,13 @@ def sync(  # noqa: PLR0913 - each option is a flag of the command
     )
     path = expand_home(index or default_path([expand_home(folder)]))
     if check:
-        with open_chosen(path, device) as target, stop_on_interrupt() as should_stop:
+        with open_chosen(path, device) as target, stop_on_interrupt(is_writing=False) as should_stop:
             report = _run(target, folder, options, output, should_stop)
         _finish(report)
         return
     if dry_run:
-        _dry_run(path, device, folder, options, output)
+        if _dry_run(path, device, folder, options, output).stopped:
+            raise typer.Exit(1)
         return
     with open_for_ingest(path, {"encoder": encoder}, device, None) as target:
         with stop_on_interrupt() as should_stop:
@@ -114,15 +117,14 @@ def sync(  # noqa: PLR0913 - each option is a flag of the command
     _finish(report)
 
 
-def _dry_run(path: str, device: str | None, folder: str, options: SyncOptions, output: Output) -> None:
+def _dry_run(path: str, device: str | None, folder: str, options: SyncOptions, output: Output) -> SyncReport:
     from mvindex.index.factory import index_exists
 
-    with stop_on_interrupt() as should_stop:
+    with stop_on_interrupt(is_writing=False) as should_stop:
         if not index_exists(path):
-            _run(None, folder, options, output, should_stop)
-            return
+            return _run(None, folder, options, output, should_stop)
         with open_chosen(path, device) as target:
-            _run(target, folder, options, output, should_stop)
+            return _run(target, folder, options, output, should_stop)
 
 
 def _run(  # noqa: PLR0913 - what one sync takes
@@ -163,6 +165,8 @@ def _print(report: SyncReport, output: Output) -> None:
         print_report("sync", shown | {"equal": report.equal}, output)
     if report.stale:
         note(f"{len(report.stale)} files can no longer be read; their old passages stay")
+    if report.stopped:
+        note("stopped before the end, so that folder and index are not compared; " + _WAY_ON[report.is_dry])
 
 
 def _counting(advance: Callable[[int, int], None]) -> Callable[[int, int], None]:

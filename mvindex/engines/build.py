@@ -337,15 +337,21 @@ def _sealed(file: Path) -> str:
     return file_checksum(file)
 
 
-def remove_others(path: Path, active: str | None) -> None:
-    """Delete engine directories that no setting names.
+def remove_others(path: Path, active: str | None, unfinished: str = "*") -> None:
+    """Delete engine directories that no setting names, and unfinished builds.
 
     Renamed first: a reader about to load one finds it whole or not at all.
+
+    Args:
+        path: The directory of the generation.
+        active: The directory of the active engine.
+        unfinished: The kind whose unfinished builds are deleted: "*" for all kinds, "" for none.
+
     """
     for directory in path.glob("engine-*"):
         if directory.name != active:
             with audit_step("rename", directory):
                 directory.rename(directory.with_name(f"{_GONE}{directory.name}"))
-    for directory in [*path.glob(f"{_GONE}*"), *path.glob(f"{_WORK}*")]:
+    for directory in [*path.glob(f"{_GONE}*"), *path.glob(f"{_WORK}{unfinished}")]:
         with audit_step("remove", directory):
             remove_entry(directory)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mvindex import engines
-from mvindex.engines.build import EngineChoice, build_files, check_files, remove_leftovers, remove_others
+from mvindex.engines.build import EngineChoice, build_files, check_files, remove_others
 from mvindex.engines.protocol import Base
 from mvindex.errors import IndexLocked, MvindexError
 from mvindex.records import Ints, ProgressCallback, no_progress
@@ -35,7 +35,7 @@ def extend_if_due(store: EmbeddedStore) -> bool:
     try:
         if not _is_due(store.snapshot):
             if has_leftovers(store.snapshot):
-                remove_leftovers(store)
+                _remove_superseded(store)
             return False
         with store.writing() as writer:
             is_due = _is_due(store.snapshot)
@@ -58,7 +58,7 @@ def renew(
     choice = EngineChoice.of(store.settings["engine"], store.directory.parent)
     record = build_files(store.snapshot, choice, on_progress, base)
     writer.change_settings(engine=record)
-    remove_others(store.snapshot.directory, record["directory"])
+    remove_others(store.snapshot.directory, record["directory"], unfinished=record["kind"])
 
 
 def num_lacking(snapshot: Snapshot) -> int:
@@ -114,6 +114,12 @@ def has_leftovers(snapshot: Snapshot) -> bool:
     if record is None or not _extends(record):
         return False
     return any(directory.name != record["directory"] for directory in snapshot.directory.glob("*engine-*"))
+
+
+def _remove_superseded(store: EmbeddedStore) -> None:
+    """Delete engines that were superseded; builds that were interrupted stay, to be continued."""
+    with store.writing():
+        remove_others(store.snapshot.directory, store.settings["engine"]["directory"], unfinished="")
 
 
 def _extends(record: Mapping[str, Any]) -> bool:

@@ -14,7 +14,7 @@ from threading import Event
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mvindex.errors import ConfigError
+from mvindex.errors import ConfigError, StoreError
 from mvindex.index.factory import open_index
 from mvindex.index.protocol import IndexProtocol
 from mvindex.records import Document, IndexInfo, SearchResult, ViewSpans
@@ -162,16 +162,16 @@ class AsyncIndex:
 
     async def update(self, id: str, *, metadata: Mapping[str, Any]) -> None:
         """Replace the metadata of a document. QueryError when there is no such id."""
-        await _awaited(self._writer, partial(self.index.update, id, metadata=metadata))
+        await self._awaited(self._writer, partial(self.index.update, id, metadata=metadata))
 
     async def delete(
         self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None, all: bool = False
     ) -> int:
         """Delete documents by id, by a filter, or all, in one step; return how many there were."""
-        return await _awaited(self._writer, partial(self.index.delete, ids=ids, filter=filter, all=all))
+        return await self._awaited(self._writer, partial(self.index.delete, ids=ids, filter=filter, all=all))
 
     async def _read(self, function: Callable[[], T]) -> T:
-        return await _awaited(self._readers, function)
+        return await self._awaited(self._readers, function)
 
     async def _write(self, store: Callable[[IngestHooks], IngestReport], hooks: IngestHooks | None) -> IngestReport:
         """Store documents in the writing thread, until the caller is cancelled."""
@@ -180,10 +180,18 @@ class AsyncIndex:
         given, is_cancelled = hooks or IngestHooks(), Event()
         stopping = replace(given, should_stop=lambda: is_cancelled.is_set() or given.should_stop())
         try:
-            return await _awaited(self._writer, partial(store, stopping))
+            return await self._awaited(self._writer, partial(store, stopping))
         except asyncio.CancelledError:
             is_cancelled.set()
             raise
+
+    async def _awaited(self, threads: ThreadPoolExecutor, function: Callable[[], T]) -> T:
+        """Return what a function returns in one of the threads, with the context variables of the caller."""
+        try:
+            call = threads.submit(contextvars.copy_context().run, function)
+        except RuntimeError as err:
+            raise StoreError(f"{self.index.where}: this index was closed; open it again") from err
+        return await asyncio.wrap_future(call)
 
 
 async def open_async(path: str | Path | Sequence[str], *, max_calls: int = MAX_CALLS, **options: Any) -> AsyncIndex:
@@ -205,11 +213,6 @@ async def open_async(path: str | Path | Sequence[str], *, max_calls: int = MAX_C
     except ConfigError:
         await asyncio.to_thread(index.close)
         raise
-
-
-async def _awaited(threads: ThreadPoolExecutor, function: Callable[[], T]) -> T:
-    """Return what a function returns in one of the threads, with the context variables of the caller."""
-    return await asyncio.wrap_future(threads.submit(contextvars.copy_context().run, function))
 
 
 def _close_rows(rows: Any) -> None:

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from mvindex.cache import cache_folder
 from mvindex.corpus import Folder, FolderOptions
 from mvindex.corpus.passages.split import SPLIT_VERSION
 from mvindex.corpus.registry import has_reader
-from mvindex.encoder import load_encoder
+from mvindex.encoder import Encoder, load_encoder
 from mvindex.errors import EncoderError, StoreError
 from mvindex.index import Index, embedded_store_of
 from mvindex.index.factory import create_index, new_settings, open_local
@@ -35,6 +36,8 @@ from mvindex.io.sync.options import SyncHooks, SyncOptions
 from mvindex.io.sync.run import sync_folder
 from mvindex.records import Bools, CountCallback, Document, Floats, ProgressCallback, Views
 from mvindex.store.lexical.language import AUTO
+from mvindex.store.lexical.tokenizer import required_lexical
+from mvindex.store.schema import LEXICAL_KEY
 
 # What ids and metadata call the folder: an index holds one only, and "/" has no name of its own.
 _NAME = "files"
@@ -145,20 +148,40 @@ class HiddenIndex:
         self._kept = self._load()
         if self._is_in_step() and not self._must_encode(with_views, encode_all):
             try:
-                return open_local(self.place / _INDEX)
+                return self._open(with_views)
             except StoreError:
-                (self.place / _MANIFEST).unlink(missing_ok=True)  # made again
-                self._kept = None
+                self._kept = None  # made again, once it is locked
         self.place.parent.mkdir(0o700, parents=True, exist_ok=True)  # texts of the user's files
         self.place.mkdir(0o700, exist_ok=True)
         with self._lock(hooks.on_note, is_optional=self._is_in_step()) as is_ours:
             if is_ours:
                 self._refresh(hooks, with_views, budget_s, encode_all)
-        return open_local(self.place / _INDEX)
+        return self._open(with_views)
+
+    @cached_property
+    def _encoder(self) -> Encoder:
+        return load_encoder()
+
+    def _open(self, with_views: bool) -> Index:
+        """Return the index; StoreError where there is none that this version of mvindex can search."""
+        index = open_local(self.place / _INDEX)
+        try:
+            if (setting := index.settings.get(LEXICAL_KEY)) is not None:
+                required_lexical(setting, index.where)
+            if with_views:
+                expected, got = self._encoder.fingerprint, index.settings["encoder"]["fingerprint"]
+                if got != expected:
+                    raise StoreError(f"{index.where}: expected views of the encoder {expected}, got those of {got}")
+                index.use_encoder(self._encoder)
+        except BaseException:
+            index.close()
+            raise
+        return index
 
     def _refresh(self, hooks: RefreshHooks, with_views: bool, budget_s: float, encode_all: bool) -> None:
         """Sync and encode, as the only process that does."""
         self._kept = self._load()  # another process may have done it meanwhile
+        self._ensure_index(hooks, with_views)
         if not self._is_in_step():
             self._sync(hooks)
         if self._must_encode(with_views, encode_all):
@@ -203,28 +226,30 @@ class HiddenIndex:
             done += size_bytes > 0
             hooks.on_progress("reading files", done, len(self._now.files))
 
-        with self._writable() as index:
+        with open_local(self.place / _INDEX) as index:
+            index.use_encoder(_Later(dict(index.settings["encoder"]), index.settings["dim"]))
             sync_hooks = SyncHooks(on_warning=hooks.on_note, on_progress=count)
             sync_folder(index, self._folder.path, SyncOptions(name=_NAME, force=True), sync_hooks)
             bare = _bare_ids(index)
             self._keep(len(index), len(bare), is_encoded=self._deferred().issuperset(bare))
 
-    def _writable(self) -> Index:
-        """Return the index with what stands for its encoder; a new one where there is none, or it is damaged."""
+    def _ensure_index(self, hooks: RefreshHooks, with_views: bool) -> None:
+        """Create the index where there is none, or make one again that cannot be searched."""
         place = self.place / _INDEX
         try:
-            index = open_local(place)
-        except StoreError:
+            self._open(with_views).close()
+        except StoreError as err:
+            if place.exists():
+                hooks.on_note(f"the hidden index is made again: {err}")
+            later = _Later(dict(self._encoder.spec), self._encoder.dim)
+            (self.place / _MANIFEST).unlink(missing_ok=True)
+            self._kept = None
             shutil.rmtree(place, ignore_errors=True)
-            encoder = load_encoder()
-            later = _Later(dict(encoder.spec), encoder.dim)
-            return create_index(place, *new_settings(encoder=later, lexical=AUTO), None)
-        index.use_encoder(_Later(dict(index.settings["encoder"]), index.dim or index.encoder.dim))
-        return index
+            create_index(place, *new_settings(encoder=later, lexical=AUTO), None).close()
 
     def _encode(self, hooks: RefreshHooks, budget_s: float, encode_all: bool) -> None:
         """Give views to passages without them, in turn over all files, until the budget is spent; defer the rest."""
-        with open_local(self.place / _INDEX) as index:
+        with self._open(with_views=True) as index:
             bare = _bare_ids(index)
             deferred = set() if encode_all else self._deferred()
             ids = [doc_id for doc_id in bare if doc_id not in deferred]

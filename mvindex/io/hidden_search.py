@@ -42,18 +42,20 @@ def search_hidden(  # noqa: PLR0913 - a query, and what is searched for it
         index: The index.
         words: The query.
         top_k: Number of passages, at most.
-        mode: By which rankings.
+        mode: By which rankings; AUTO is HYBRID, since a hidden index has a lexical side.
         files: The files that are searched; None for all.
         has_bare: Whether there are passages without views.
 
     """
     if not len(index) or files == []:
         return []
+    mode = Mode.HYBRID if mode is Mode.AUTO else mode
     chosen: dict[str, Any] = {"filter": None if files is None else {"file": {"in": list(files)}}, "mode": mode.value}
+    depth = max(top_k, _DEPTH)  # the best of all may be left out, for it has none of the words and is not near
     if has_bare and mode is Mode.HYBRID:
-        found = _partly(index, words, max(top_k, _DEPTH), chosen)
+        found = _partly(index, words, depth, chosen)
     else:
-        found = [_scored(hit) for hit in index.search(words, top_k, **chosen).hits]
+        found = [_scored(hit) for hit in index.search(words, depth, **chosen).hits]
     return [hit for hit in found if hit.is_near][:top_k]
 
 

@@ -64,7 +64,7 @@ def compact_store(store: EmbeddedStore, on_progress: CountCallback = no_progress
             rows = np.arange(store.settings["engine"]["built_rows"])
             renew(store, writer, find_base(store.snapshot, rows))
         elif has_leftovers(store.snapshot):
-            remove_others(store.snapshot.directory, store.settings["engine"]["directory"])
+            remove_others(store.snapshot.directory, store.settings["engine"]["directory"], unfinished="")
     kept = [entry for entry in store.directory.glob("generation-*") if entry != store.snapshot.directory]
     return CompactReport(
         generation=store.snapshot.generation,

@@ -224,7 +224,12 @@ class SearchRequest:
     @property
     def depth(self) -> int:
         """Number of documents that are searched for: those of the page, and those before it."""
-        return self.offset + self.top_k + (0 if self.cursor is None else self.cursor.num_shown)
+        return self.num_before + self.top_k
+
+    @property
+    def num_before(self) -> int:
+        """Number of documents that stand before the page, by its offset or its cursor."""
+        return self.offset + (0 if self.cursor is None else self.cursor.num_shown)
 
     def of(self, query: QueryLike, text: str | Sequence[str] | None = None) -> SearchRequest:
         """Return the request for these queries; QueryError where they are none, or do not go with the options."""
@@ -362,10 +367,13 @@ def parse_request(  # noqa: PLR0913 - one parameter for each option that a calle
     """Return the request of a search as a caller names it; see Searches.search() for the arguments.
 
     Raises:
+        TypeError: For a keyword that search() does not have.
         QueryError: For an invalid value, or options that do not go together.
         CheckpointError: For rerank= without a cross-encoder there; it is loaded to the device.
 
     """
+    if unknown := options.keys() - OptionKeywords.__optional_keys__:
+        raise TypeError(f"search() got an unexpected keyword argument {min(unknown)!r}")
     request = parse_options(top_k, filter, **options)
     if (rerank, rerank_on, rerank_depth) != (None, None, None):
         from mvindex.search.rerank import parse_rerank

@@ -290,3 +290,10 @@ def test_an_interrupted_ingest_goes_on_where_it_was(tmp_path, number):
     done = json.loads(ok(mvindex("ingest", "corpus.tsv", "--json", cwd=tmp_path)).stdout)
     assert done["documents"] == 2100 and done["unchanged"] > 0 and not done["stopped"]
     assert done["added"] + done["unchanged"] == 2100
+
+
+def test_a_cursor_goes_on_in_the_numbers_of_the_page_before(folder):
+    first = ok(mvindex("query", "oil", "--index", "corpus.mvx", "-k", "3", "--cursor", "", "--json", cwd=folder))
+    cursor = json.loads(first.stdout)["next"]
+    done = ok(mvindex("query", "oil", "--index", "corpus.mvx", "-k", "3", "--cursor", cursor, cwd=folder))
+    assert "\n  4. " in done.stdout and "\n  1. " not in done.stdout

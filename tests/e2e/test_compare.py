@@ -132,6 +132,11 @@ def test_a_gate_knows_what_is_worse_than_a_baseline(folder):
     better = mvindex(*command, "--baseline", "worst.run", "--json", cwd=folder)
     [pair] = lines(better)[0]["gate"]["baseline"]["comparisons"]
     assert better.returncode == 0 and pair["difference"] > 0 and pair["p_corrected"] < 0.05
+    assert "hits a question" not in same.stderr
+    (folder / "short.run").write_text("".join(f"{q} Q0 {d} 1 {s} x\n" for q, _, d, r, s, _ in rows if int(r) <= 5))
+    short = mvindex(*command, "--measure", "R@5", "--baseline", "short.run", cwd=folder)
+    told = "--baseline short.run: has up to 5 hits a question, this run 40; MRR@10 is compared as they are"
+    assert told in short.stderr and "R@5 is compared" not in short.stderr
     # What is measured is the worse one of both: questions whose words are all the same.
     queries = [json.loads(line) for line in (folder / "beir" / "queries.jsonl").read_text().splitlines()]
     (folder / "blind.jsonl").write_text("".join(json.dumps({**each, "text": "the of"}) + "\n" for each in queries))
@@ -151,6 +156,8 @@ def test_a_gate_reads_gold_passages_where_there_are_no_judgements(folder):
     done = mvindex(*command, "--baseline", "dense.run", "--fail-below", "R@1=0.1", cwd=folder)
     assert done.returncode == 0 and "passed gold.R@1" in done.stderr and "R@1 against dense.run" in done.stderr
     refused = mvindex(*command, "--fail-below", "nDCG@10=.1", cwd=folder)
+    report = json.loads(refused.stdout)
+    assert report["gold"] == lines(done)[0]["gold"] and "gate" not in report
     assert refused.returncode == 1 and "expected a measure of this evaluation, gold.R@1" in refused.stderr
     (folder / "other.run").write_text("z Q0 d 1 1 x\n")
     refused = mvindex(*command, "--baseline", "other.run", cwd=folder)

@@ -10,6 +10,7 @@ import time
 import pytest
 
 import mvindex as package
+from mvindex.io.sync import run
 from tests.helpers.cli import lines, mvindex, ok
 from tests.helpers.folders import Counting, write
 
@@ -124,6 +125,29 @@ def test_wrong_options_are_named(notes, tmp_path, options, told):
 def test_a_folder_that_does_not_exist_is_named(tmp_path):
     done = mvindex("sync", "nowhere", "--index", "i.mvx", cwd=tmp_path)
     assert done.returncode == 1 and "nowhere: expected a folder, got nothing" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ((), "stopping after this chunk; press Ctrl-C again to stop at once (stored documents are safe)"),
+        (("--check",), "stopping after this row; press Ctrl-C again to stop at once (nothing is changed)"),
+        (("--dry-run",), "stopping after this row; press Ctrl-C again to stop at once (nothing is changed)"),
+    ],
+    ids=["sync", "check", "dry run"],
+)
+def test_ctrl_c_stops_a_sync_that_says_it_is_not_complete(notes, tmp_path, monkeypatch, options, message):
+    sync(tmp_path)
+    read = run._Sync._read
+
+    def interrupt(self, file):
+        os.kill(os.getpid(), signal.SIGINT)
+        return read(self, file)
+
+    monkeypatch.setattr(run._Sync, "_read", interrupt)
+    report, told = sync(tmp_path, *options, code=1)
+    assert message in told and "stopped before the end" in told
+    assert (report["stopped"], report["equal"], report["differing"]) == (True, False, 0)
 
 
 def test_watch_syncs_again_when_files_change_and_ends_at_ctrl_c(notes, tmp_path):

@@ -2,10 +2,13 @@
 
 import json
 import os
+import re
 import signal
+import sqlite3
 import stat
 import subprocess
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ import pytest
 from mvindex.cli.grep import _as_line
 from mvindex.io import hidden
 from mvindex.records import Citation, Hit
+from mvindex.store import catalog
 from tests.helpers.cli import COMMAND, mvindex, ok
 from tests.helpers.folders import write
 
@@ -203,7 +207,31 @@ def test_a_damaged_index_is_made_again(notes, settled, damaged):
         file.rename(file.with_name("elsewhere"))
     else:
         file.write_text("{")
-    assert grep(notes, "embargo").stdout == first
+    again = grep(notes, "embargo")
+    assert again.stdout == first
+    assert ("the hidden index is made again: " in again.stderr) == (damaged == "index.mvx/current.json")
+
+
+@pytest.mark.parametrize("is_changed", [False, True], ids=["same files", "other files"])
+@pytest.mark.parametrize(
+    "changed, message",
+    [
+        ({"lexical": "english"}, "expected terms of version 2, got 1"),
+        ({"encoder": {"fingerprint": "old", "dim": 384}}, "expected views of the encoder .*, got those of old"),
+    ],
+    ids=["terms", "encoder"],
+)
+def test_an_index_of_an_older_version_is_made_again(notes, settled, changed, message, is_changed):
+    first = grep(notes, "embargo").stdout
+    [catalog_path] = place_of(notes).glob("index.mvx/*/catalog.sqlite")
+    with closing(sqlite3.connect(catalog_path)) as connection, connection:
+        catalog.write_settings(connection, changed)
+    if is_changed:
+        write(notes, **{"other.md": "Nothing of it.\n"})
+    again = grep(notes, "embargo")
+    assert again.stdout == first
+    assert re.search(f"the hidden index is made again: .*{message}", again.stderr), again.stderr
+    assert "made again" not in grep(notes, "embargo").stderr
 
 
 def start(notes, *args):

@@ -43,6 +43,7 @@ _MARKED = re.compile(
 _BOLD = re.compile(r"(\*\*|__)[^\n]+\1:?$")
 _QUESTION = re.compile(r"[\W_]{0,6}(?:Q|Question)[ \t]?\d{0,3}[*_]{0,2}[.:)]", re.IGNORECASE)
 _ANSWER = re.compile(r"[\W_]{0,6}(?:A|Answer)[ \t]?\d{0,3}[*_]{0,2}[.:)]", re.IGNORECASE)
+_ANSWERED = re.compile(r"[?？؟][\W_]{1,6}(?:A|Answer)[ \t]?\d{0,3}[*_]{0,2}[.:)]", re.IGNORECASE)
 _NUMBER = re.compile(r"(?:\d{1,3}(?:\.\d{1,3}){0,5}[.)]?|[A-Z][a-z]+ (?:\d{1,3}|[IVXLC]{1,6})[.:]?)[ \t]+")
 
 
@@ -245,15 +246,21 @@ def _has_digit(text: str) -> bool:
 
 
 def _mark_questions(text: str, groups: Sequence[_Lines], units: Sequence[Span], heads: list[bool]) -> None:
-    """Mark the parts of a question that begins with "Q:", up to its answer, which may follow on the same line."""
+    """Mark the parts of questions that begin with "Q:", up to their answers, which may follow on the same line.
+
+    A part that holds both, where no sentence ends between them, is left to be cited.
+    """
     for group in groups:
         if not _QUESTION.match(group.text):
             continue
+        is_question = True
         for place in range(group.first, group.last):
             begin, end = units[place]
-            if place > group.first and _ANSWER.match(text, begin, end):
-                break
-            heads[place] = place + 1 < len(units)
+            is_question = bool(
+                _QUESTION.match(text, begin, end) or (is_question and not _ANSWER.match(text, begin, end))
+            )
+            if is_question:
+                heads[place] = place + 1 < len(units) and not _ANSWERED.search(text, begin, end)
 
 
 def _mark_tables(groups: Sequence[_Lines], units: Sequence[Span], found: Headed) -> None:

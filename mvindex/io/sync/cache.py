@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -64,8 +66,8 @@ class FileCache:
         """Return the state of a file, to be taken before it is read, and the time now."""
         return state_of(file), time.time_ns()
 
-    def save(self) -> None:
-        """Write what was found and remembered in this run; without a place to write it is left out."""
+    def save(self, on_warning: Callable[[str], None]) -> None:
+        """Write what was found and remembered in this run; warn where it cannot be written, and the index is right."""
         unfinished = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,15 +76,19 @@ class FileCache:
                     row = [file, state, digest.passages, f"{digest.whole:x}", f"{digest.content:x}"]
                     out.write(json.dumps(row, ensure_ascii=False) + "\n")
             unfinished.replace(self._path)
-        except OSError:
-            unfinished.unlink(missing_ok=True)
+        except OSError as err:
+            with suppress(OSError):
+                unfinished.unlink()
+            on_warning(
+                f"{self._path.parent}: cannot be written: {err.strerror or err}; the next sync reads every file again"
+            )
 
 
 def _folder() -> Path:
     try:
         return cache_folder() / "sync"
     except OSError:  # a user without a home directory
-        return Path(os.devnull)
+        return Path(os.devnull) / "no-cache-directory"
 
 
 def state_of(file: FolderFile) -> list[int]:

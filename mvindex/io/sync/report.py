@@ -26,7 +26,7 @@ class SyncReport:
         removed: Number of documents deleted.
         rejected: The files that cannot be read, with the reason. Their old passages stay.
         stale: Those of them that have old passages in the index.
-        rejected_rows: Number of rows of otherwise good files that are no documents, or whose id another file has.
+        rejected_rows: Number of rows of otherwise good files that are no documents, or whose id another row has.
         warnings: Number of things that are wrong in files that were read all the same.
         left_out: The files that are not read, counted by reason.
         in_folder, in_index: The passages of each file, computed from the folder's files and from the index's documents.
@@ -59,18 +59,21 @@ class SyncReport:
 
     @property
     def equal(self) -> bool:
-        """Return whether the index holds the passages of the folder's readable files, all of them and no others."""
-        return self.in_folder == self.in_index
+        """Return whether the index holds the passages of the folder's readable files, all of them and no others.
+
+        False after a run that was stopped: it has not read every file.
+        """
+        return not self.stopped and self.in_folder == self.in_index
 
     @property
     def is_complete(self) -> bool:
         """Return whether the index equals the folder, and nothing of the folder was rejected."""
-        return self.equal and not (self.rejected or self.rejected_rows or self.stopped)
+        return self.equal and not (self.rejected or self.rejected_rows)
 
     @property
     def differing(self) -> list[str]:
-        """Return the files whose passages in the index are not those of the folder."""
-        files = self.in_folder.keys() | self.in_index.keys()
+        """Return the files whose passages in the index are not those of the folder; when stopped, of those read."""
+        files = self.in_folder.keys() | (set() if self.stopped else self.in_index.keys())
         return sorted(file for file in files if self.in_folder.get(file) != self.in_index.get(file))
 
     def as_json(self) -> dict[str, Any]:

@@ -107,19 +107,23 @@ class _Sync:
         for folder, reason in self._folder.unreadable.items():
             self._reject(folder, reason)
         for file in files:
-            if self._hooks.should_stop():
-                self._report.stopped = True
+            if self._must_stop():
                 break
             self._sync_file(file)
         self._flush()
         if not self._report.stopped:
             self._delete_gone()
-        self._cache.save()
+        self._cache.save(self._hooks.on_warning)
         self._report.left_out = self._folder.left_out
         self._report.in_folder = self._expected
         self._report.in_index = self._read_index() if self._has_written else self._before
         self._report.seconds = time.monotonic() - started
         return self._report
+
+    def _must_stop(self) -> bool:
+        """Return whether to stop, also inside a file; the next run completes a file that was stored in part."""
+        self._report.stopped = self._report.stopped or self._hooks.should_stop()
+        return self._report.stopped
 
     def _read_index(self) -> dict[str, Digest]:
         """Return the passages of each file as the index has them now."""
@@ -158,6 +162,8 @@ class _Sync:
         state, read_at = self._cache.state(file)
         reading = self._read(file)
         digest = reading.digest
+        if self._report.stopped:
+            return
         self._hooks.on_progress(0, _size_bytes(file))
         if reading.is_broken:
             return
@@ -178,11 +184,19 @@ class _Sync:
         self._add(file, reading.documents or self._documents(file))
 
     def _read(self, file: FolderFile) -> _Reading:
-        reading = _Reading()
+        reading, ids = _Reading(), set[str]()
         corpus = Corpus([file], self._options.corpus, left_out=self._folder.left_out)
         corpus.on_warning = self._warn
         for row in corpus:
-            if isinstance(row, Row):
+            if self._must_stop():
+                break
+            if isinstance(row, Row) and row.document.id in ids:
+                reading.num_rejected += 1
+                self._hooks.on_warning(
+                    f"{row.location}: id {row.document.id!r} is that of an earlier row; row rejected"
+                )
+            elif isinstance(row, Row):
+                ids.add(row.document.id)
                 reading.digest.add(row.document)
                 reading.documents.append(row.document)
                 if reading.digest.passages > _HELD_DOCUMENTS:
@@ -199,9 +213,12 @@ class _Sync:
     def _documents(self, file: FolderFile) -> Iterator[Document]:
         corpus = Corpus([file], self._options.corpus)
         corpus.on_warning = lambda _: None  # as it was read before
+        ids: set[str] = set()
         for row in corpus:
             if isinstance(row, Row):
-                yield row.document
+                if row.document.id not in ids:
+                    yield row.document
+                ids.add(row.document.id)
             elif isinstance(row, Reject) and row.is_file:
                 self._reject(file.file, row.reason)
 
@@ -221,13 +238,14 @@ class _Sync:
     def _add(self, file: FolderFile, documents: Iterable[Document]) -> None:
         rest = iter(documents)
         ids: set[str] = set()
-        while part := list(islice(rest, CHUNK_DOCUMENTS)):
+        while not self._must_stop() and (part := list(islice(rest, CHUNK_DOCUMENTS))):
             ids.update(document.id for document in part)
             for document in part:
                 self._put(file, document)
             if self._batch.is_full:
                 self._flush()
-        if file.file in self._before and file.file not in self._report.rejected:
+        is_whole = not self._report.stopped and file.file not in self._report.rejected
+        if file.file in self._before and is_whole:
             self._batch.completed[file.file] = ids
 
     def _put(self, file: FolderFile, document: Document) -> None:

@@ -52,3 +52,14 @@ def test_a_cited_sentence_is_marked_in_text_with_and_without_style_and_never_in_
     told = display.result_as_json("when?", result, {})
     assert "»" not in json.dumps(told, ensure_ascii=False)
     assert display.result_as_rows("q", result) == [["q", 1, "oil", "0.5", "Oil", "The price rose in 1973.", ""]]
+
+
+def test_a_later_page_goes_on_in_its_numbers_and_citations_have_a_place_where_it_is_known(capsys):
+    placed = Citation("It fell.", 24, 32, {}, file="oil.md", line=7)
+    hit = Hit("oil", 0.5, 0, None, "", "The price rose in 1973. It fell.", "Oil", {}, citations=(CITED, placed))
+    result = SearchResult((hit,), exact=True, short_by=0, rounds=1)
+    display.print_result("", result, {"positives": ["d1"]}, num_before=20)
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "1 document, exact; positives d1" and shown[1].startswith(" 21. 0.5000  oil")
+    assert "()" not in "".join(shown) and shown[-2].endswith("It fell.  (oil.md, line 7)")
+    assert [row[1] for row in display.result_as_rows("q", result, num_before=20)] == [21]

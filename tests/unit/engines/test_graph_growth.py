@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import mvindex
 from mvindex.engines import extend, graph_build
 from mvindex.engines.build import EngineCache, build_engine, engine_choice, save_search_params
+from mvindex.engines.graph_carry import Carried
 from mvindex.index import embedded_store_of
 from mvindex.testing import unit
 
@@ -165,6 +167,61 @@ def test_what_a_killed_process_has_left_of_the_graph_before_is_removed(index, ca
         shutil.copytree(active, other)
     call(index)
     assert active.exists() and not any(other.exists() for other in others)
+
+
+@pytest.mark.parametrize("least", [1000, 1], ids=["scanned", "taken in"])
+def test_an_unfinished_build_of_another_kind_stays_when_documents_are_added(index, monkeypatch, least):
+    monkeypatch.setattr(extend, "LEAST_DOCUMENTS", least)
+    directory = embedded_store_of(index).snapshot.directory
+    for name in ("building-hnsw", "building-graph", "engine-hnsw-000007"):
+        (directory / name).mkdir()
+    is_taken_in = least == 1
+    add(index, COUNT, clustered(5, COUNT // 32))
+    assert (index.info().fresh_documents == 0) == is_taken_in
+    left = {path.name for path in directory.iterdir()}
+    assert "building-hnsw" in left and "engine-hnsw-000007" not in left
+    assert ("building-graph" in left) != is_taken_in
+
+
+def grown(num_rows, built_rows, dead=(), **origin):
+    """Return a snapshot with a graph, as far as the rules of growth look at it."""
+    record = {"kind": "graph", "built_rows": built_rows, "settings": {"origin": {"gone": 0, **origin}}}
+    is_alive = np.ones(num_rows, dtype=bool)
+    is_alive[list(dead)] = False
+    return SimpleNamespace(
+        settings={"engine": record}, num_rows=num_rows, num_documents=int(is_alive.sum()), alive=is_alive
+    )
+
+
+@pytest.mark.parametrize(
+    "rows, dead, origin, is_outgrown",
+    [
+        (200, 0, {"rows": 100}, False),
+        (201, 0, {"rows": 100}, True),
+        (100, 100, {"rows": 100}, False),
+        (100, 60, {"rows": 100, "gone": 40}, False),
+        (100, 60, {"rows": 100, "gone": 41}, True),
+    ],
+)
+def test_a_graph_is_outgrown_beyond_twice_its_first_size_or_once_it_has_lost_as_many(rows, dead, origin, is_outgrown):
+    assert extend.is_outgrown(grown(rows, rows, range(dead), **origin)) == is_outgrown
+
+
+@pytest.mark.parametrize(
+    "built, lacking, is_due",
+    [(1, 999, False), (1, 1000, True), (32_032, 1000, False), (32_032, 1001, True), (64_000, 1999, False)],
+)
+def test_a_graph_is_due_once_it_lacks_a_thousand_and_a_32nd(built, lacking, is_due):
+    assert extend._is_due(grown(built + lacking, built, rows=built)) == is_due
+
+
+def test_a_document_that_no_link_leads_to_is_linked_again():
+    # 0 and 1 lead to each other, 2 to 0, and 3 is gone.
+    links = np.array([[1, -1], [0, -1], [0, 1]], dtype=np.int32)
+    graph = SimpleNamespace(links=links, starts=np.arange(4), owners=np.arange(3))
+    carried = Carried(np.zeros((4, 2), np.int32), np.array([0, 1, 2, -1], np.int32), None, np.arange(3))
+    assert carried.find_linked(graph).tolist() == [True, True, False]
+    assert links[2].tolist() == [-1, -1] and links[0].tolist() == [1, -1]
 
 
 def test_compaction_builds_from_nothing_and_measures_again_what_has_doubled(index, monkeypatch):

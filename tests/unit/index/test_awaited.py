@@ -97,8 +97,6 @@ def test_every_method_returns_what_the_blocking_one_does(place):
                 await index.search("a", 0)
             with pytest.raises(QueryError, match="there is no document"):
                 await index.update("none", metadata={})
-        with pytest.raises(RuntimeError, match="shutdown"):
-            await index.search("a")
 
     run(work())
 
@@ -216,5 +214,29 @@ def test_a_scan_that_is_left_leaves_the_index_usable(place):
                 assert document.id == "d0"
                 break
             assert await index.delete(ids="d0") == 1 and await index.count() == COUNT - 1
+
+    run(work())
+
+
+def test_a_closed_index_refuses_every_call_by_name(place):
+    async def work():
+        index = await mvindex.open_async(place, encoder=rows_of)
+        await index.close()
+        calls = (lambda: index.search("a"), index.count, lambda: index.add([]), lambda: index.delete(all=True))
+        for call in calls:
+            with pytest.raises(StoreError, match="this index was closed; open it again"):
+                await call()
+        await index.close()
+
+    run(work())
+
+
+def test_a_keyword_that_search_does_not_have_is_named_with_search(place):
+    async def work():
+        async with await mvindex.open_async(place, encoder=rows_of) as index:
+            for search in (index.search, index.index.search):
+                with pytest.raises(TypeError, match=r"^search\(\) got an unexpected keyword argument 'topk'$"):
+                    found = search("a", topk=3)
+                    await found
 
     run(work())

@@ -40,6 +40,26 @@ def test_a_passage_needs_a_word_or_nearness(index):
     assert len(found) == 10 and "bare" not in ids(found)
 
 
+def test_auto_is_both_rankings(index):
+    best = [ids(search_hidden(index, "embargo October", 10, mode, None, has_bare=True)) for mode in Mode]
+    auto, _, _, hybrid = best
+    assert auto == hybrid and auto[0] == "bare"
+
+
+def test_fewer_hits_are_the_first_of_more_where_far_ones_are_left_out(tmp_path):
+    def near(texts):
+        return [[0.39, 0.92] if "far" in text else [0.0, 1.0] for text in texts]
+
+    encoder = mvindex.CallableEncoder(near, query_function=lambda texts: [[1.0, 0.0]] * len(texts), name="far")
+    others = [mvindex.Document(f"o{n}", f"Other {n} of an embargo.") for n in range(40)]
+    with mvindex.create(tmp_path / "i.mvx", encoder=encoder, lexical="unicode") as index:
+        index.add([*others, mvindex.Document("far", "A far one.")])
+        assert [hit.id for hit in index.search("embargo", 1, mode="hybrid").hits] == ["far"]
+        all_hits = ids(search_hidden(index, "embargo", 50, Mode.HYBRID, None, has_bare=False))
+        assert len(all_hits) == 40
+        assert ids(search_hidden(index, "embargo", 1, Mode.HYBRID, None, has_bare=False)) == all_hits[:1]
+
+
 def test_only_the_files_that_are_named_are_searched(index):
     assert ids(search_hidden(index, "October", 10, Mode.HYBRID, ["bare.md"], has_bare=True)) == ["bare"]
     assert search_hidden(index, "October", 10, Mode.HYBRID, [], has_bare=True) == []

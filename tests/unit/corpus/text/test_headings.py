@@ -205,6 +205,9 @@ ANSWERS = (
         "**{q}**\n\n{a}\n\n",
         "{q}\n-------------------------\n\n{a}\n\n",
         "Q: {q}\nA: {a}\n\n",
+        "Q: {q} A: {a} ",
+        "- Q: {q}\n- A: {a}\n",
+        "- **Q:** {q}\n  **A:** {a}\n",
         "<details><summary>{q}</summary>\n\n{a}\n\n</details>\n\n",
         "1. {q}\n\n   {a}\n\n",
         ".. _label {q}:\n\n{q}\n\n{a}\n\n",
@@ -212,12 +215,21 @@ ANSWERS = (
 )
 def test_the_answer_of_a_faq_is_cited_and_never_its_question(form):
     text = "".join(form.format(q=q, a=a) for q, a in zip(QUESTIONS, ANSWERS, strict=True))
-    found = [Citer(question).cite(text, "FAQ").text.removeprefix("A: ") for question in QUESTIONS]
+    found = [
+        Citer(question).cite(text, "FAQ").text.lstrip("-* ").removeprefix("A:").lstrip("* ") for question in QUESTIONS
+    ]
     assert found == list(ANSWERS)
 
 
 @pytest.mark.parametrize(
-    "form", ['??? question "{q}"\n\n    {a}\n\n', ".. dropdown:: {q}\n\n   {a}\n\n", "- **{q}** {a}\n"]
+    "form",
+    [
+        '??? question "{q}"\n\n    {a}\n\n',
+        ".. dropdown:: {q}\n\n   {a}\n\n",
+        "- **{q}** {a}\n",
+        "**Q: {q}** A: {a}\n",
+        "- **Q:** {q} / **A:** {a}\n",
+    ],
 )
 def test_a_question_that_names_its_answer_is_cited_with_it(form):
     text = "".join(form.format(q=q, a=a) for q, a in zip(QUESTIONS, ANSWERS, strict=True))

@@ -1,6 +1,7 @@
 """A sync makes the documents of a folder in an index equal to its files, and says whether they are."""
 
 import os
+from itertools import count
 
 import pytest
 
@@ -85,6 +86,22 @@ def test_a_lost_or_damaged_cache_changes_nothing(index, notes, tmp_path, damage,
         path.unlink() if damage is None else path.write_bytes(damage)
     report, _ = sync(index, notes)
     assert report.equal and (report.unchanged, function.texts) == (6, encoded)
+
+
+@pytest.mark.parametrize("place", ["/dev/null", "/proc/nothing", ""])
+def test_without_a_cache_to_write_a_run_is_complete_and_warns(index, notes, monkeypatch, place):
+    monkeypatch.setenv("MVINDEX_CACHE", place)
+    if not place:
+        monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+        monkeypatch.setattr("pathlib.Path.home", no_home)
+    for encoded in (11, 0):
+        report, [warning] = sync(index, notes)
+        assert report.is_complete and report.encoded == encoded
+        assert "cannot be written: " in warning and "the next sync reads every file again" in warning
+
+
+def no_home():
+    raise RuntimeError("there is none")
 
 
 def test_only_the_changed_passage_is_encoded_and_ids_of_others_stay(index, notes):
@@ -240,10 +257,33 @@ def test_another_number_of_words_is_noticed_in_spite_of_the_cache(index, notes, 
 
 
 def test_a_stopped_run_is_not_complete_and_goes_on(index, notes):
-    calls = iter([False, False, True])
-    report = sync_folder(index, str(notes), hooks=SyncHooks(should_stop=lambda: next(calls)))
+    report = sync_folder(index, notes, hooks=stop_after(10))
     assert report.stopped and not report.is_complete and report.added == 2
+    assert report.in_folder == report.in_index and not report.equal
+    report = sync_folder(index, notes, hooks=stop_after(0))
+    assert report.stopped and not report.equal and report.differing == []
     assert sync(index, notes)[0].is_complete
+
+
+@pytest.mark.parametrize("stop_at, stored", [(10, 0), (29, 12), (32, 24)], ids=["reading", "storing", "last part"])
+def test_a_run_stops_inside_a_file_and_goes_on(index, notes, monkeypatch, stop_at, stored):
+    monkeypatch.setattr(run_module, "CHUNK_DOCUMENTS", 4)
+    for path in (*notes.glob("*.md"), notes / "sub/a.txt"):
+        path.unlink()
+    rows = "".join(f'{{"id": "{number}", "text": "row {number}"}}\n' for number in range(25))
+    write(notes, **{"a.jsonl": rows})
+    report = sync_folder(index, notes, hooks=stop_after(stop_at))
+    assert report.stopped and len(index) == stored and not report.equal
+    write(notes, **{"a.jsonl": rows.replace("row", "new")})
+    report = sync_folder(index, notes, hooks=stop_after(stop_at))
+    assert report.stopped and not report.equal
+    report, _ = sync(index, notes)
+    assert report.is_complete and len(index) == 25
+
+
+def stop_after(num_calls):
+    calls = count()
+    return SyncHooks(should_stop=lambda: next(calls) >= num_calls)
 
 
 class TestRows:
@@ -252,14 +292,18 @@ class TestRows:
         assert sync(index, notes)[0].is_complete
         assert [index.get(f"notes/{file}.jsonl#1").text for file in "ab"] == ["x", "y"]
 
-    def test_an_id_twice_in_a_file_stays_with_the_first(self, index, notes):
-        write(notes, **{"a.jsonl": '{"id": "1", "text": "x"}\n{"id": "1", "text": "y"}\n'})
-        for _ in range(2):
-            report, warnings = sync(index, notes)
-            told = "a.jsonl: id 'notes/a.jsonl#1' is that of a document of a.jsonl already; row rejected"
-            assert warnings == [told]
-            assert report.rejected_rows == 1 and report.differing == ["a.jsonl"]
-            assert index.get("notes/a.jsonl#1").text == "x"
+    @pytest.mark.parametrize("is_long", [False, True])
+    def test_an_id_twice_in_a_file_stays_with_the_first(self, index, notes, monkeypatch, is_long):
+        if is_long:
+            monkeypatch.setattr(run_module, "_HELD_DOCUMENTS", 2)
+            monkeypatch.setattr(run_module, "CHUNK_DOCUMENTS", 1)
+        write(notes, **{"a.csv": "id,text\n1,x\n2,y\n3,z\n1,y\n"})
+        for number, options in enumerate(({}, {}, {"check": True})):
+            report, warnings = sync(index, notes, **options)
+            assert warnings == [f"{notes}/a.csv:5: id 'notes/a.csv#1' is that of an earlier row; row rejected"]
+            assert report.rejected_rows == 1 and report.equal and not report.is_complete
+            assert (report.changed, report.encoded) == (0, 0 if number else 14)
+            assert index.get("notes/a.csv#1").text == "x"
 
     def test_a_table_without_ids_is_one_document_a_row_and_quiet_when_nothing_changed(self, index, notes):
         rows = [f"PX-{number},{('fragile', 'recalled in May')[number % 2]}" for number in range(60)]
