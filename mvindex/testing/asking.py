@@ -260,7 +260,7 @@ TWINS = (("d2", "e2"), ("d3", "e3"))
 def slow_diverse(
     whole: SearchResult, units: Mapping[str, Floats], diversity: float
 ) -> tuple[list[str], dict[str, str]]:
-    """Return ids in the order of maximal marginal relevance, and each near-duplicate with its original, by definition."""
+    """Return ids in the order of maximal marginal relevance, and the original of each near-duplicate, by definition."""
 
     def has_like(one: str, other: str) -> bool:
         return all(max(float(row @ mate) for mate in units[other]) >= 0.98 for row in units[one])
