@@ -108,7 +108,7 @@ class Gate:
         judged: Mapping[str, Mapping[str, int]],
         measures: Sequence[str] | None,
     ) -> Verdict:
-        """Return what an evaluation is found to be; ConfigError for a measure or a baseline of other questions.
+        """Return the verdict on an evaluation; ConfigError for an unknown measure, or a baseline of other questions.
 
         Args:
             report: Of the evaluation.

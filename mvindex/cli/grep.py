@@ -64,7 +64,7 @@ def grep(  # noqa: PLR0913 - each option is a flag of the command
     ] = False,
     threads: ThreadsOption = None,
 ) -> None:
-    """Search the files of a folder by exact words and by meaning, without an index of yours.
+    """Search the files of a folder by terms and by meaning, without an index of yours.
 
     Prints file:line: sentence, the best first. Exit 0: hits, 1: none, 2: an error, as grep does.
 
@@ -117,7 +117,7 @@ def _open(hidden: HiddenIndex, with_views: bool, budget: float | None) -> Index:
     count, bare = hidden.counts
     if with_views and bare:
         note(
-            f"{count - bare:,} of {count:,} passages are found by meaning too, the others by their words only; "
+            f"{count - bare:,} of {count:,} passages are found by meaning too, the others by their terms only; "
             "--budget SECONDS encodes more"
         )
     return index

@@ -59,15 +59,16 @@ class IndexAdmin:
     ) -> BuildReport:
         """Build a search engine over all documents and make it the active one.
 
-        Documents added later are scanned beside it until the next build. Readers are never blocked; an ivf build that
-        was killed goes on where it was when it is run again.
+        Documents added later are scanned beside it until the next build, or until a graph takes them in. Readers are
+        never blocked. A build of a graph or an ivf kind that was killed continues when it is run again.
 
         Args:
-            kind: The name of an engine kind, such as "exact", "flat", "hnsw" or "ivf-pq"; None chooses by size, memory
+            kind: The name of an engine kind, such as "exact", "graph", "flat" or "ivf-pq"; None chooses by size, memory
                 and target_recall, and the report says why.
             nlist: For ivf kinds: number of inverted lists; by the number of views unless given.
             parameters: Other parameters of the kind, by name.
-            target_recall: Without a kind: the share of the exact answer that should be found.
+            target_recall: The share of the exact top-k that should be found: without a kind by the choice of one, with
+                kind "graph" by its beam.
             on_progress: Called with a step, how much of it is done, and how much there is.
 
         Raises:

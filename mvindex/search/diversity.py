@@ -45,32 +45,32 @@ def search_diverse(
         run: Returns the results of a request.
 
     """
-    found = run(replace(request, diversity=None, top_k=DEPTH, offset=0))
-    views = views_of({hit.id: None for result in found for hit in result.hits})
-    return [_page(result, views, request, diversity) for result in found]
+    results = run(replace(request, diversity=None, top_k=DEPTH, offset=0))
+    views = views_of({hit.id: None for each in results for hit in each.hits})
+    return [_page(each, views, request, diversity) for each in results]
 
 
 def _page(
-    found: SearchResult, views: Mapping[str, DocumentViews], request: SearchRequest, diversity: float
+    result: SearchResult, views: Mapping[str, DocumentViews], request: SearchRequest, diversity: float
 ) -> SearchResult:
     """Return the documents of one page, near-duplicates of better ones behind all others."""
     # A document may be gone since the search.
-    hits = [hit for hit in found.hits if hit.id in views]
+    hits = [hit for hit in result.hits if hit.id in views]
     if not hits:
-        return replace(found, hits=(), short_by=0)
-    own = [unit_rows(views[hit.id].vectors) for hit in hits]
-    originals = _originals(own)
+        return replace(result, hits=(), short_by=0)
+    units = [unit_rows(views[hit.id].vectors) for hit in hits]
+    originals = _originals(units)
     firsts = [row for row, original in enumerate(originals) if original == row]
-    winners = np.array([rows[min(hit.slot, len(rows) - 1)] for hit, rows in zip(hits, own, strict=True)])
+    winners = np.array([rows[min(hit.slot, len(rows) - 1)] for hit, rows in zip(hits, units, strict=True)])
     scores = np.array([hit.score for hit in hits], dtype=np.float64)
     width = scores.max() - scores.min()
     relevance = (scores - scores.min()) / width if width > 0 else np.ones(len(hits))
     chosen = choose_diverse(relevance[firsts], winners[firsts], len(firsts), 1 - diversity).rows
     order = [firsts[row] for row in chosen] + [row for row, original in enumerate(originals) if original != row]
     page = order[request.offset : request.offset + request.top_k]
-    missing = min(request.top_k, max(0, len(hits) + found.short_by - request.offset)) - len(page)
+    missing = min(request.top_k, max(0, len(hits) + result.short_by - request.offset)) - len(page)
     duplicates = {hits[row].id: hits[original].id for row, original in enumerate(originals) if original != row}
-    return replace(found, hits=tuple(hits[row] for row in page), short_by=missing, duplicates_of=duplicates)
+    return replace(result, hits=tuple(hits[row] for row in page), short_by=missing, duplicates_of=duplicates)
 
 
 def choose_diverse(relevance: Doubles, units: Doubles, count: int, relevance_weight: float) -> Diverse:
@@ -82,7 +82,7 @@ def choose_diverse(relevance: Doubles, units: Doubles, count: int, relevance_wei
     Args:
         relevance: (n,) of the rows.
         units: (n, d) of length 1, the one view of each document that stands for it.
-        count: Number of rows wanted.
+        count: Number of rows to choose.
         relevance_weight: 1 for relevance alone, 0 for diversity alone.
 
     """

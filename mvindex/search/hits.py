@@ -108,7 +108,7 @@ def _group_cites(
         return []
     pairs = Pairs(np.tile(ranking.rows, num_vectors), np.repeat(np.arange(num_vectors), len(rows)))
     scores = parts.view_scores(queries.vectors, pairs)
-    best = np.array([own.max() for own in scores]).reshape(num_vectors, len(rows)).argmax(axis=0).tolist()
+    best = np.array([each.max() for each in scores]).reshape(num_vectors, len(rows)).argmax(axis=0).tolist()
     return [
         cites_of(texts[winner], [row], stored, [scores[winner * len(rows) + place]], plan.quoting)[0]
         for place, (row, winner) in enumerate(zip(rows, best, strict=True))
@@ -160,8 +160,8 @@ def cites_of(
     citer = Citer(text)
     known: Sequence[Floats | None] = [None] * len(rows) if scores is None else scores
     if quoting is not None:
-        return [_Quotes(citer, stored[row], own, quoting) for row, own in zip(rows, known, strict=True)]
-    return [partial(_cite, citer, stored[row], own) for row, own in zip(rows, known, strict=True)]
+        return [_Quotes(citer, stored[row], each, quoting) for row, each in zip(rows, known, strict=True)]
+    return [partial(_cite, citer, stored[row], each) for row, each in zip(rows, known, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,14 +179,14 @@ class _Quotes:
     def quotes(self) -> tuple[Citation, ...]:
         """Return the citations."""
         views = None if self.scores is None else ScoredViews(self.stored.spans, self.scores)
-        found = quotes(self.citer, self.stored.text, self.stored.title, views, self.quoting)
-        return tuple(_placed(each, self.stored) for each in found)
+        quoted = quotes(self.citer, self.stored.text, self.stored.title, views, self.quoting)
+        return tuple(_placed(each, self.stored) for each in quoted)
 
 
 def _cite(citer: Citer, stored: StoredDocument, scores: Floats | None) -> Citation | None:
     views = None if scores is None else ScoredViews(stored.spans, scores)
-    found = citer.cite(stored.text, stored.title, views)
-    return None if found is None else _placed(found, stored)
+    cited = citer.cite(stored.text, stored.title, views)
+    return None if cited is None else _placed(cited, stored)
 
 
 def _placed(cited: Citation, stored: StoredDocument) -> Citation:

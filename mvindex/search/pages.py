@@ -62,16 +62,16 @@ class Cursor:
         head = 1 + 2 * _HASH_BYTES
         index, query, count = packed[1:9], packed[9:head], packed[head : head + 4]
         shown = packed[head + 4 :]
-        found = cls(index, query, int.from_bytes(count, "big"), shown)
-        is_whole = len(count) == 4 and len(shown) in (0, found.num_shown * _HASH_BYTES)
+        cursor = cls(index, query, int.from_bytes(count, "big"), shown)
+        is_whole = len(count) == 4 and len(shown) in (0, cursor.num_shown * _HASH_BYTES)
         if packed[:1] != _VERSION or not is_whole:
             raise QueryError(f'cursor: expected "" or the next of a result, got {text!r:.60}')
-        if len(shown) < found.num_shown * _HASH_BYTES:
+        if len(shown) < cursor.num_shown * _HASH_BYTES:
             raise CursorExpired(
-                f"cursor: {found.num_shown:,} documents were shown, and a cursor remembers {MAX_SHOWN:,}; go on with "
-                f"offset={found.num_shown}"
+                f"cursor: {cursor.num_shown:,} documents were shown, and a cursor remembers {MAX_SHOWN:,}; go on with "
+                f"offset={cursor.num_shown}"
             )
-        return found
+        return cursor
 
     @property
     def text(self) -> str:
@@ -102,18 +102,18 @@ class Cursor:
             raise CursorExpired(f'cursor: this one is of {other}; begin again with cursor=""')
         return [self._page(*each, named, request.top_k) for each in zip(results, keys, strict=True)]
 
-    def _page(self, found: SearchResult, query: bytes, index: bytes, top_k: int) -> SearchResult:
+    def _page(self, result: SearchResult, query: bytes, index: bytes, top_k: int) -> SearchResult:
         seen = {self.shown[at : at + _HASH_BYTES] for at in range(0, len(self.shown), _HASH_BYTES)}
         # One call for each: pages far down look at many documents.
-        hashes = [blake2b(hit.id.encode(), digest_size=_HASH_BYTES).digest() for hit in found.hits]
+        hashes = [blake2b(hit.id.encode(), digest_size=_HASH_BYTES).digest() for hit in result.hits]
         new = [place for place, hashed in enumerate(hashes) if hashed not in seen][:top_k]
         count = self.num_shown + len(new)
         shown = self.shown + b"".join([hashes[place] for place in new]) if count <= MAX_SHOWN else b""
         is_last = len(new) < top_k
         return replace(
-            found,
-            hits=tuple(found.hits[place] for place in new),
-            short_by=min(found.short_by, top_k - len(new)),
+            result,
+            hits=tuple(result.hits[place] for place in new),
+            short_by=min(result.short_by, top_k - len(new)),
             next=None if is_last else Cursor(index, query, count, shown).text,
         )
 

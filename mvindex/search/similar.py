@@ -33,22 +33,22 @@ def search_like(
         QueryError: Where there is no document of an id.
 
     """
-    found = views_of(like.ids)
+    views = views_of(like.ids)
     for doc_id in like.ids:
-        if doc_id not in found:
+        if doc_id not in views:
             raise QueryError(f"{where}: there is no document {doc_id!r}; expected the ids of documents")
     others = {"not": {"id": {"in": list(like.ids)}}}
     condition = others if request.filter is None else {"and": [request.filter, others]}
-    plain = replace(request, like=None, filter=condition, queries=(_group(found, like.positives),))
+    plain = replace(request, like=None, filter=condition, queries=(_group(views, like.positives),))
     if not like.negatives:
         return run(plain)
-    against = replace(plain, fields=frozenset(), exact=True, candidates=None, queries=(_group(found, like.negatives),))
+    against = replace(plain, fields=frozenset(), exact=True, candidates=None, queries=(_group(views, like.negatives),))
     return [_nearer(plain, against, run)]
 
 
-def _group(found: Mapping[str, DocumentViews], ids: Sequence[str]) -> Queries:
+def _group(views: Mapping[str, DocumentViews], ids: Sequence[str]) -> Queries:
     """Return all views of the documents as one group: a document's score is the highest for any of them."""
-    return Queries(np.concatenate([found[doc_id].vectors for doc_id in ids]), None, Combine.MAX)
+    return Queries(np.concatenate([views[doc_id].vectors for doc_id in ids]), None, Combine.MAX)
 
 
 def _nearer(
@@ -58,16 +58,16 @@ def _nearer(
 
     More are searched for until there are enough, or no others are left.
     """
-    wanted = limit = plain.offset + plain.top_k
+    end = limit = plain.offset + plain.top_k
     while True:
-        [found] = run(replace(plain, top_k=limit, offset=0))
+        [result] = run(replace(plain, top_k=limit, offset=0))
         scores: dict[str, float] = {}
-        if found.hits:
-            by_id = {"id": {"in": [hit.id for hit in found.hits]}}
-            [other] = run(replace(against, filter=by_id, top_k=len(found.hits), offset=0))
+        if result.hits:
+            by_id = {"id": {"in": [hit.id for hit in result.hits]}}
+            [other] = run(replace(against, filter=by_id, top_k=len(result.hits), offset=0))
             scores = {hit.id: hit.score for hit in other.hits}
-        kept = [hit for hit in found.hits if hit.score > scores.get(hit.id, np.inf)]
-        if len(kept) >= wanted or len(found.hits) < limit:
-            page = kept[plain.offset : wanted]
-            return replace(found, hits=tuple(page), short_by=min(found.short_by, plain.top_k - len(page)))
+        kept = [hit for hit in result.hits if hit.score > scores.get(hit.id, np.inf)]
+        if len(kept) >= end or len(result.hits) < limit:
+            page = kept[plain.offset : end]
+            return replace(result, hits=tuple(page), short_by=min(result.short_by, plain.top_k - len(page)))
         limit *= 2

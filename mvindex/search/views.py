@@ -69,8 +69,8 @@ def _begin_search(snapshot: Snapshot, engines: Engines, request: Request) -> Doc
     """Return the search of one store; see search_documents()."""
     top_k = min(request.top_k, request.num_allowed)
     if top_k == 0:
-        nothing = np.empty(0, dtype=np.int64)
-        ranking = Ranking(nothing, nothing.astype(np.float32), nothing, True, 0, 0, 0)
+        empty = np.empty(0, dtype=np.int64)
+        ranking = Ranking(empty, empty.astype(np.float32), empty, True, 0, 0, 0)
         return _FullSearch(lambda queries: [ranking] * len(queries))
     if top_k < request.top_k:
         request = replace(request, top_k=top_k)
@@ -142,7 +142,7 @@ def _rank_shares(parts: Parts, searches: Sequence[DocumentSearch], queries: Floa
     Approximate engines propose what one engine of all views would: each its share of the view hits, and the best of
     all parts are scored. A part that may have more of them than its share is searched in full afterwards.
     """
-    proposed, found = [], []
+    proposed, rankings = [], []
     in_common: dict[Hashable, Any] = {}
     for search, part in zip(searches, parts.all, strict=True):
         with part.errors():
@@ -150,17 +150,17 @@ def _rank_shares(parts: Parts, searches: Sequence[DocumentSearch], queries: Floa
     floors = floors_of(proposed, [search.first_limit for search in searches], request.scoring)
     for search, part in zip(searches, parts.all, strict=True):
         with part.errors():
-            found.append(search.run(queries, floors))
-    merged = merge_rankings(parts, found, request.top_k)
-    cut_short = find_cut_short(found, merged, request.scoring)
+            rankings.append(search.run(queries, floors))
+    merged = merge_rankings(parts, rankings, request.top_k)
+    cut_short = find_cut_short(rankings, merged, request.scoring)
     if not any(map(len, cut_short)):
         return merged
-    for part, own, which in zip(parts.all, found, cut_short, strict=True):
+    for part, of_part, which in zip(parts.all, rankings, cut_short, strict=True):
         with part.errors():
             again = search_documents(part.snapshot, part.engines, queries[which], part.request) if len(which) else []
         for query, ranking in zip(which.tolist(), again, strict=True):
-            own[query] = ranking.after(own[query])
-    return merge_rankings(parts, found, request.top_k)
+            of_part[query] = ranking.after(of_part[query])
+    return merge_rankings(parts, rankings, request.top_k)
 
 
 def _is_better_scanned(ranking: Engine, request: Request) -> bool:
@@ -190,9 +190,9 @@ def _walked(
     add_tail(best, snapshot, engines.scan, queries, request, tail)
     if num_inside:
         allowed = None if num_inside == engine.num_rows else request.allowed[: engine.num_rows]
-        found = engine.documents(queries, min(request.top_k, num_inside), allowed, request.scoring)
-        which = np.repeat(np.arange(len(queries)), [len(rows) for rows in found])
-        best.add(Pairs(found[0] if len(found) == 1 else np.concatenate(found), which))
+        proposed = engine.documents(queries, min(request.top_k, num_inside), allowed, request.scoring)
+        which = np.repeat(np.arange(len(queries)), [len(rows) for rows in proposed])
+        best.add(Pairs(proposed[0] if len(proposed) == 1 else np.concatenate(proposed), which))
     rankings = list(rankings_of(best, range(len(queries)), request.top_k, exact=not num_inside, rounds=1))
     short = [query for query, ranking in enumerate(rankings) if ranking.short_by]
     if short:

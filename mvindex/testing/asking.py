@@ -1,4 +1,4 @@
-"""Promises of every index about what a search may ask for beside its best documents: pages."""
+"""Promises of every index about pages, documents in place of a query, several citations, and diversity."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mvindex.testing.truth import assert_same, brute_force_group
 
 
 class AskingContract:
-    """The part of IndexContract about pages; see there."""
+    """The part of IndexContract about pages, documents in place of a query, several citations, and diversity."""
 
     dim = 16
     is_exact = True
@@ -260,7 +260,7 @@ TWINS = (("d2", "e2"), ("d3", "e3"))
 def slow_diverse(
     whole: SearchResult, units: Mapping[str, Floats], diversity: float
 ) -> tuple[list[str], dict[str, str]]:
-    """Return ids in the order of maximal marginal relevance, and the near-duplicates, as the definition says."""
+    """Return ids in the order of maximal marginal relevance, and the original of each near-duplicate, by definition."""
 
     def has_like(one: str, other: str) -> bool:
         return all(max(float(row @ mate) for mate in units[other]) >= 0.98 for row in units[one])

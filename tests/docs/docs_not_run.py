@@ -20,6 +20,7 @@ NOT_RUN = [
     NotRun("README.md", "pip install -c constraints.txt .", INSTALLS),
     NotRun("docs/how-to/install.md", "pip install -c constraints.txt .", INSTALLS),
     NotRun("docs/how-to/install.md", "pip wheel", INSTALLS),
+    NotRun("docs/how-to/install.md", "pip uninstall", "removes the package that runs it"),
     NotRun("docs/explanation/benchmarks.md", "python bench/quality.py", BENCH),
     NotRun("docs/explanation/benchmarks.md", "python bench/docs.py", BENCH),
     NotRun("docs/how-to/citations.md", "python bench/citations.py", BENCH),

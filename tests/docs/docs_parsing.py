@@ -112,7 +112,7 @@ def stop_when_parsed(parse_args):
 
 def read_pip(args):
     """Check that the extras and the constraints file exist in the project."""
-    assert args[0] in ("install", "wheel"), args
+    assert args[0] in ("install", "wheel", "uninstall"), args
     args = [word for word in args if word != "--no-index"]
     for option in ("-w", "--find-links"):
         if option in args:

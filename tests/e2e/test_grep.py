@@ -1,5 +1,6 @@
-"""mvindex grep: hits of a folder by words and meaning, a hidden index that follows the folder, and exit codes."""
+"""mvindex grep: hits of a folder by terms and meaning, a hidden index that follows the folder, and exit codes."""
 
+import fcntl
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from mvindex.cli.grep import _as_line
+from mvindex.index.factory import open_local
 from mvindex.io import hidden
 from mvindex.records import Citation, Hit
 from mvindex.store import catalog
@@ -98,6 +100,40 @@ def test_a_second_run_reads_no_file_and_encodes_no_passage(notes, settled, monke
     for name in ("_sync", "_encode"):
         monkeypatch.setattr(hidden.HiddenIndex, name, None)
     assert grep(notes, "embargo").stdout == first
+
+
+def test_files_written_just_before_a_run_are_read_once_more(notes, monkeypatch):
+    runs, sync = [], hidden.HiddenIndex._sync
+    monkeypatch.setattr(hidden.HiddenIndex, "_sync", lambda *args: runs.append(sync(*args)))
+    monkeypatch.setattr(hidden, "SETTLED_NS", 10**15)
+    grep(notes, "embargo", "--mode", "lexical")
+    monkeypatch.setattr(hidden, "SETTLED_NS", -(10**12))
+    for _ in range(3):
+        grep(notes, "embargo", "--mode", "lexical")
+    assert len(runs) == 2
+
+
+def test_passages_are_encoded_in_turn_over_the_files(notes, settled):
+    grep(notes, "embargo", "--mode", "lexical")
+    with open_local(place_of(notes) / "index.mvx") as index:
+        files = [document.metadata["file"] for document in index.get(hidden._bare_ids(index))]
+    assert files == ["oil.md", "src/get.py", "sub/plague.txt", "oil.md"]
+
+
+def test_a_search_does_not_wait_for_a_run_that_encodes(notes, settled):
+    grep(notes, "embargo", "--mode", "lexical")
+    with (place_of(notes) / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with start(notes, "embargo") as child:
+            try:
+                found, _ = child.communicate(timeout=60)
+            finally:
+                child.kill()
+    assert found.startswith("oil.md:8: ")
+
+
+def test_terms_of_english_are_stems(notes):
+    assert [one["file"] for one in hits(notes, "rising embargoes", "--mode", "lexical")] == ["oil.md"]
 
 
 def test_what_changes_in_the_folder_is_found_at_once(notes, settled):

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import http.client
 import json
+import re
 
 import jsonschema
 import numpy as np
@@ -191,7 +192,8 @@ def test_documents_stand_for_a_query(search, index, server):
     for options in ({"like": "d0"}, NEAR, {"like": "d0", "filter": {"n": {"gt": 5}}}):
         found = index.search(top_k=5, **options)
         assert search(index, server, None, 5, **options) == found
-        assert found.mode == "dense" and not {"d0", "d1"} & set(ids(found)) or "like" in options
+        named = {"d0"} if "like" in options else {"d0", "d1", "d6"}
+        assert found.mode == "dense" and len(found) == 5 and not named & set(ids(found))
     assert ids(index.search(top_k=3, like="d0"))[0] in {"d1", "d2", "d3"}
     with pytest.raises(QueryError, match="there is no document 'gone'"):
         search(index, server, None, like="gone")
@@ -212,7 +214,8 @@ def test_documents_stand_for_a_query_at_the_other_doors(index, server, place):
     [shown] = lines(ok(command(*args, "--json", cwd=place.parent)))
     assert ids(shown["hits"]) == near and shown["positives"] == ["d0", "d1"]
     jsonschema.validate(shown, schema("query_result"))
-    assert ok(command("query", "--like", "d0", "--index", place, cwd=place.parent)).stdout.count("d1") >= 1
+    shown = ok(command("query", "--like", "d0", "-k", 5, "--index", place, cwd=place.parent)).stdout
+    assert re.findall(r"^ +\d+\. \S+ +(d\d+)", shown, re.M) == like
     assert command("query", "x", "--like", "d0", "--index", place, cwd=place.parent).returncode == 2
     assert command("query", "--like", "gone", "--index", place, cwd=place.parent).returncode == 1
     assert ids(by_mcp(index, "search", like="d0", top_k=5)["passages"]) == like
@@ -253,7 +256,9 @@ SEVERAL = {"citations": 2, "context": 1, "max_chars": 90}
 def test_every_door_gives_several_citations(index, server, place):
     found = index.search(QUERY, 3, **SEVERAL)
     expected = quoted(found)
-    assert all(len(own) == 2 for own in expected) and expected[0][0][0].startswith("In 197")
+    assert all(len(each) == 2 for each in expected) and expected[0][0][0].startswith("In 197")
+    for hit in found:
+        assert all(hit.text[each.start : each.end] == each.text for each in hit.citations)
     for search in CLIENTS:
         assert quoted(search(index, server, QUERY, 3, **SEVERAL)) == expected
         assert [hit.citations for hit in search(index, server, QUERY, 3, **SEVERAL)] == [hit.citations for hit in found]

@@ -72,5 +72,5 @@ class TermCheck:
         if counted == expected:
             return []
         what = "documents, terms, and documents of all terms together"
-        told = f"expected the counts {expected} ({what}), got {counted}; {_WAY_OUT}"
-        return [Problem(self._where, None, told, is_derived=True)]
+        message = f"expected the counts {expected} ({what}), got {counted}; {_WAY_OUT}"
+        return [Problem(self._where, None, message, is_derived=True)]

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 from mvindex.corpus.text.citation import Citer, ScoredViews, citing_long_texts_by
+from mvindex.corpus.text.parted import KEPT_CHARS
 from mvindex.corpus.text.quotes import Quoting, quoting_long_texts_by
 from mvindex.errors import CorpusError
 from mvindex.records import Citation, SearchResult
@@ -26,9 +27,8 @@ from mvindex_connectors.server.lanes import Job
 
 logger = logging.getLogger(__name__)
 
-# Characters of all results of a request, and of one text of them, that others need not wait for: what is known of
-# shorter texts is kept.
-_LONG_CHARS, _LONG_TEXT_CHARS = 64 << 10, 8_000
+# Characters of all results of a request that others need not wait for, where none of the texts is a long one.
+_LONG_CHARS = 64 << 10
 # CPU time of a worker for one text.
 _CPU_S, _CPU_S_PER_MB = 2, 4
 
@@ -47,7 +47,7 @@ def uncited(job: Job, results: list[SearchResult]) -> Uncited | None:
     if job.queries.texts is None:
         return None
     sizes = [len(hit.text) for result in results for hit in result.hits]
-    if sum(sizes) <= _LONG_CHARS and max(sizes, default=0) <= _LONG_TEXT_CHARS:
+    if sum(sizes) <= _LONG_CHARS and max(sizes, default=0) <= KEPT_CHARS:
         return None
     return Uncited(job, results, 1 + sum(sizes) // _LONG_CHARS)
 

@@ -38,12 +38,12 @@ _BEAM, _BEAM_TOP_K = 400, 10
 REFERENCE_CORES = 2
 _PRODUCT_S = 1.77e-11
 # Of an element of build_work(). Lists: the 125 s of 10 million views of 96 dimensions (full_count.jsonl), less their
-# products; the builds of other lists take about as long (scale.jsonl). graph: 308 s for 800,000 views of 384
-# (peers.jsonl). hnsw: 320 s for 1,600,000 (scale.jsonl). flat reads fp16 and writes float32, at 1.3 GB/s.
+# products; the builds of other lists take about as long (scale.jsonl). graph: 271 s for 800,000 views of 384
+# (bench/graph.py). hnsw: 320 s for 1,600,000 (scale.jsonl). flat reads fp16 and writes float32, at 1.3 GB/s.
 _BUILD_S: Mapping[str, float] = {
     EXACT: 0.0,
     "flat": 1.5e-9,
-    "graph": 1.0e-6,
+    "graph": 8.8e-7,
     "hnsw": 3.8e-10,
     **dict.fromkeys(IVF_KINDS, 2.5e-8),
 }

@@ -44,6 +44,7 @@ def test_every_hit_of_a_text_cites_by_its_own_views_and_terms(index, mode):
             assert (hit.citation is None) == (hit.text == "")
             if wanted is not None:
                 assert (hit.citation.start, hit.citation.end) == (wanted.start, wanted.end)
+                assert hit.citation.text == hit.text[wanted.start : wanted.end]
                 assert hit.citation.why == pytest.approx(wanted.why, abs=1e-5)
     (best,) = [hit for hit in found[0].hits if hit.id == "d0"]
     assert best.citation.text == "The embargo began in October 1973."

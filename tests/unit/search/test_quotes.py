@@ -72,6 +72,7 @@ def test_citations_do_not_overlap_and_fit(parts, count, context, max_chars):
     spans = sorted((each.start, each.end) for each in found)
     assert all(end <= begin for (_, end), (begin, _) in zip(spans, spans[1:], strict=False))
     for each in found:
+        assert text[each.start : each.end] == each.text
         assert text[each.start - len(each.before) : each.start] == each.before
         assert text[each.end : each.end + len(each.after)] == each.after
     if max_chars is not None:
@@ -89,6 +90,7 @@ def test_quotes_do_not_overlap_and_fall_in_score_behind_the_first(parts, gap, qu
     text, citer = gap.join(f"{before}{words.capitalize()}{after}" for before, words, after in parts), Citer(question)
     quoted = quotes(citer, text, "", None, Quoting(count=50))
     assert quoted[0].text == citer.cite(text).text
+    assert all(text[each.start : each.end] == each.text for each in quoted)
     places = sorted((each.start, each.end) for each in quoted)
     assert all(end <= start for (_, end), (start, _) in pairwise(places))
     scores = [each.score for each in quoted[1:]]
