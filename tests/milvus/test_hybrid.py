@@ -220,9 +220,10 @@ class TestLite:
         with mvindex.create(place, dim=8, lexical="english") as index:
             index.add_views(documents(range(20)), views(range(20)))
             with mvindex.open(place) as other:
-                stop, failures = threading.Event(), []
+                stop, failures, num_written = threading.Event(), [], 0
 
                 def write():
+                    nonlocal num_written
                     try:
                         for number in range(200):
                             if stop.is_set():
@@ -230,6 +231,7 @@ class TestLite:
                             other.add_views(documents([number % 30], number), views([number % 30], number))
                             if number % 5 == 0:
                                 other.delete(ids=f"d{(number + 7) % 30}")
+                            num_written += 1
                     except Exception as err:  # noqa: BLE001 - shown below
                         failures.append(err)
 
@@ -237,12 +239,15 @@ class TestLite:
                 writing.start()
                 for number in range(25):
                     mode = "hybrid" if number % 2 else "lexical"
-                    hits = index.search(np.ones(8), text=text_of(number, 9), mode=mode, top_k=5).hits
+                    hits = index.search(np.ones(8), text=f"oil {text_of(number, 9)}", mode=mode, top_k=5).hits
+                    # At any time more than five documents have the first term.
+                    assert len(hits) == 5
                     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
                     assert len({hit.id for hit in hits}) == len(hits)
                 stop.set()
                 writing.join()
                 assert not failures
+                assert num_written > 1
             index.refresh()
             assert_as_embedded(index, tmp_path / "one.mvx")
 
