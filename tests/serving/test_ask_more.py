@@ -19,6 +19,8 @@ from mvindex.v1 import search_pb2
 from mvindex_connectors.remote import ShardedClient
 from mvindex_connectors.remote.async_client import AsyncIndexClient
 from mvindex_connectors.remote.convert import request_from
+from mvindex_connectors.server.config import Limits
+from mvindex_connectors.server.query_checks import QueryChecks
 from tests.helpers.cli import lines, ok, schema
 from tests.helpers.cli import mvindex as command
 
@@ -372,6 +374,8 @@ def test_diversity_compares_so_many_views_and_costs_what_it_searches_for(tmp_pat
     assert dict(found.duplicates_of) == {"b": "a"}
     assert parse_options(top_k=5, diversity=0.5).depth == 100
     assert parse_options(top_k=5).depth == 5
+    with pytest.raises(LimitExceeded, match=r"diversity: expected a server that searches for 100 .*--max-top-k"):
+        QueryChecks(Limits(top_k=50), None).hits(1, parse_options(top_k=5, diversity=0.5))
 
 
 def test_near_duplicates_are_named_at_every_door(tmp_path):
