@@ -16,6 +16,8 @@ from mvindex.records import Document, Hit, IndexInfo, SearchResult
 
 # Values of metadata that sources shows of each field, and the characters of one.
 _EXAMPLES, _EXAMPLE_CHARS = 3, 60
+# Characters of a passage, where there are so many: with fewer it says too little.
+_LEAST_PASSAGE = 800
 # Files that sources names.
 _FILES = 100
 
@@ -125,7 +127,8 @@ def found_of(result: SearchResult, max_chars: int) -> Found:
     passages: list[Passage] = []
     room = max_chars - size_of(found)
     for hit in result.hits:
-        passage = _passage(hit, room // (len(result.hits) - len(passages)))
+        share = room // (len(result.hits) - len(passages))
+        passage = _passage(hit, min(room, max(share, _LEAST_PASSAGE)))
         room -= _size_within(passage)
         if room < 0:
             break
@@ -211,13 +214,15 @@ def _passage(hit: Hit, room: int) -> Passage:
     Metadata and citations are whole or absent; title, cited sentence and text are cut where there is no room.
     """
     passage = Passage(id=hit.id, uri=uri_of(hit.id), score=hit.score, text_length=len(hit.text))
-    passage = _filled(passage, room // 4, "title", hit.title)
+    least = _size_within(passage)
+    spare = room - least
+    passage = _filled(passage, least + spare // 4, "title", hit.title)
     cite = hit.citation
     if cite is not None:
         passage = _with(passage, room, file=cite.file, page=cite.page, line=cite.line, end_line=cite.end_line)
         # The text quotes it again.
-        passage = _filled(passage, room // 2, "cited", cite.text)
-    passage = _with(passage, room * 3 // 4, metadata=_shown(hit.metadata))
+        passage = _filled(passage, least + spare // 2, "cited", cite.text)
+    passage = _with(passage, least + spare * 3 // 4, metadata=_shown(hit.metadata))
     passage = _with_citations(passage, room, hit)
     begin, end = (0, 0) if cite is None else (cite.start, cite.end)
     length = min(len(hit.text), max(0, room - _size_within(passage)))
