@@ -12,13 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from mvindex.errors import QueryError
-from mvindex.records import Bools, DocumentViews, Doubles, Floats, SearchResult
-from mvindex.search.request import SearchRequest
+from mvindex.records import Bools, DocumentViews, Doubles, Floats, Ints, SearchResult
+from mvindex.search.request import DIVERSE_DEPTH, SearchRequest
 
-# Documents that are chosen from.
-DEPTH = 100
 # Two documents are near-duplicates where each view of either has a view of the other with at least this cosine.
 SAME = 0.98
+# Views of a document that are compared; of more, so many that are spread evenly: all pairs of views are compared.
+_COMPARED_VIEWS = 64
 # Cosines that are computed at once.
 _CELLS = 1 << 24
 
@@ -45,9 +45,9 @@ def search_diverse(
         run: Returns the results of a request.
 
     """
-    results = run(replace(request, diversity=None, top_k=DEPTH, offset=0))
-    views = views_of({hit.id: None for each in results for hit in each.hits})
-    return [_page(each, views, request, diversity) for each in results]
+    results = run(replace(request, diversity=None, top_k=DIVERSE_DEPTH, offset=0))
+    views = views_of({hit.id: None for result in results for hit in result.hits})
+    return [_page(result, views, request, diversity) for result in results]
 
 
 def _page(
@@ -58,10 +58,10 @@ def _page(
     hits = [hit for hit in result.hits if hit.id in views]
     if not hits:
         return replace(result, hits=(), short_by=0)
-    units = [unit_rows(views[hit.id].vectors) for hit in hits]
-    originals = _originals(units)
+    own = [views[hit.id].vectors for hit in hits]
+    originals = _originals([unit_rows(rows[_spread(len(rows))]) for rows in own])
     firsts = [row for row, original in enumerate(originals) if original == row]
-    winners = np.array([rows[min(hit.slot, len(rows) - 1)] for hit, rows in zip(hits, units, strict=True)])
+    winners = unit_rows(np.array([rows[min(hit.slot, len(rows) - 1)] for hit, rows in zip(hits, own, strict=True)]))
     scores = np.array([hit.score for hit in hits], dtype=np.float64)
     width = scores.max() - scores.min()
     relevance = (scores - scores.min()) / width if width > 0 else np.ones(len(hits))
@@ -115,12 +115,17 @@ def check_diversity(diversity: object, request: SearchRequest) -> float:
         raise QueryError(f"diversity: expected a number from 0 to 1, got {diversity!r:.60}")
     if request.cursor is not None:
         raise QueryError("cursor= does not go with diversity=, which orders again; give offset=")
-    if request.depth > DEPTH:
+    if request.depth > DIVERSE_DEPTH:
         raise QueryError(
-            f"diversity= orders the best {DEPTH} documents; expected top_k and offset of up to {DEPTH} together, got "
-            f"{request.depth}"
+            f"diversity= orders the best {DIVERSE_DEPTH} documents; expected top_k and offset of up to {DIVERSE_DEPTH} "
+            f"together, got {request.depth}"
         )
     return float(diversity)  # type: ignore[arg-type]  # a number
+
+
+def _spread(count: int) -> Ints:
+    """Return the places of the views that are compared, of so many."""
+    return np.linspace(0, count - 1, min(count, _COMPARED_VIEWS)).round().astype(np.int64)
 
 
 def _originals(documents: Sequence[Doubles]) -> list[int]:

@@ -42,7 +42,8 @@ def parse_like(like: object, positives: object, negatives: object) -> Like | Non
     """
     if like is not None and positives:
         raise QueryError("like= is short for positives= of one id; give one of them")
-    near, far = _ids("positives", [like] if like is not None else positives), _ids("negatives", negatives)
+    near = _ids("positives", positives) if like is None else _ids("like", [like])
+    far = _ids("negatives", negatives)
     if far and not near:
         raise QueryError("negatives= belongs to positives= or like=, which say what is searched for")
     if not near:
@@ -60,4 +61,8 @@ def _ids(name: str, given: object) -> tuple[str, ...]:
         return ()
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise QueryError(f"{name}: expected a sequence of ids, got {given!r:.60}")
-    return tuple(check_ids(list(given)))
+    ids = check_ids(list(given))
+    for each in ids:
+        if not each.strip():
+            raise QueryError(f"{name}: expected the id of a document, got {each!r:.60}")
+    return tuple(ids)

@@ -39,6 +39,8 @@ Vector: TypeAlias = npt.NDArray[np.floating[Any]]
 QueryLike: TypeAlias = "str | Sequence[str] | Vector | QueryGroup | Sequence[QueryGroup]"
 # Queries searched at once: bounds the memory of their candidates.
 QUERY_BATCH = 256
+# Documents that a search with diversity= chooses from.
+DIVERSE_DEPTH = 100
 # Far enough below MAX_NORM that float32 sums cannot pass for less than they are.
 _PLAIN_SQUARE = np.float32(MAX_NORM**2 / 4)
 
@@ -223,8 +225,9 @@ class SearchRequest:
 
     @property
     def depth(self) -> int:
-        """Number of documents that are searched for: those of the page, and those before it."""
-        return self.num_before + self.top_k
+        """Number of documents that are searched for: those of the page, those before it, and those to choose from."""
+        depth = self.num_before + self.top_k
+        return depth if self.diversity is None else max(depth, DIVERSE_DEPTH)
 
     @property
     def num_before(self) -> int:

@@ -8,9 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from mvindex.errors import QueryError
-from mvindex.records import Combine, DocumentViews, SearchResult
+from mvindex.records import Combine, DocumentViews, Hit, SearchResult
 from mvindex.search.like import Like
 from mvindex.search.request import Queries, SearchRequest
+
+# Documents that are compared with negatives, unless a page twice as deep needs more.
+_MOST_COMPARED = 10_000
 
 
 def search_like(
@@ -43,7 +46,7 @@ def search_like(
     if not like.negatives:
         return run(plain)
     against = replace(plain, fields=frozenset(), exact=True, candidates=None, queries=(_group(views, like.negatives),))
-    return [_nearer(plain, against, run)]
+    return [_nearer(plain, against, run, where)]
 
 
 def _group(views: Mapping[str, DocumentViews], ids: Sequence[str]) -> Queries:
@@ -52,22 +55,40 @@ def _group(views: Mapping[str, DocumentViews], ids: Sequence[str]) -> Queries:
 
 
 def _nearer(
-    plain: SearchRequest, against: SearchRequest, run: Callable[[SearchRequest], list[SearchResult]]
+    plain: SearchRequest, against: SearchRequest, run: Callable[[SearchRequest], list[SearchResult]], where: str
 ) -> SearchResult:
     """Return the page of the documents that score more for one request than for another.
 
-    More are searched for until there are enough, or no others are left.
+    More are searched for until there are enough, or no others are left; only those of the page are read. QueryError
+    where too many were searched for.
     """
-    end = limit = plain.offset + plain.top_k
+    wanted = limit = plain.offset + plain.top_k
+    most = max(_MOST_COMPARED, 2 * wanted)
     while True:
-        [result] = run(replace(plain, top_k=limit, offset=0))
+        [result] = run(replace(plain, top_k=limit, offset=0, fields=frozenset(), quoting=None))
         scores: dict[str, float] = {}
         if result.hits:
             by_id = {"id": {"in": [hit.id for hit in result.hits]}}
             [other] = run(replace(against, filter=by_id, top_k=len(result.hits), offset=0))
             scores = {hit.id: hit.score for hit in other.hits}
         kept = [hit for hit in result.hits if hit.score > scores.get(hit.id, np.inf)]
-        if len(kept) >= end or len(result.hits) < limit:
-            page = kept[plain.offset : end]
-            return replace(result, hits=tuple(page), short_by=min(result.short_by, plain.top_k - len(page)))
-        limit *= 2
+        if len(kept) >= wanted or len(result.hits) < limit:
+            page = _read(kept[plain.offset : wanted], plain, run)
+            return replace(result, hits=page, short_by=min(result.short_by, plain.top_k - len(page)))
+        if limit == most:
+            raise QueryError(
+                f"{where}: negatives: expected {wanted} documents nearer to positives among the {limit:,} nearest, got "
+                f"{len(kept)}; lower top_k, or give other negatives"
+            )
+        limit = min(2 * limit, most)
+
+
+def _read(
+    hits: Sequence[Hit], plain: SearchRequest, run: Callable[[SearchRequest], list[SearchResult]]
+) -> tuple[Hit, ...]:
+    """Return these hits with the fields of the request; without those of documents that are gone since."""
+    if not hits or not plain.fields:
+        return tuple(hits)
+    condition = {"and": [plain.filter, {"id": {"in": [hit.id for hit in hits]}}]}
+    [found] = run(replace(plain, filter=condition, top_k=len(hits), offset=0))
+    return found.hits

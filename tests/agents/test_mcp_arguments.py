@@ -1,6 +1,7 @@
-"""Wrong calls by an agent: unknown arguments and absent resources are named, and leave no traceback."""
+"""Calls by an agent, on a server in this process: wrong ones are named, and pages show every document once."""
 
 import asyncio
+import contextlib
 import logging
 
 import numpy as np
@@ -16,22 +17,83 @@ def encode(texts):
     return np.array([[len(text), 1.0] for text in texts], dtype=np.float32)
 
 
-@pytest.fixture
-def call(tmp_path):
-    """Return what a function of a client returns, which is connected to a server in this process."""
+@contextlib.contextmanager
+def serving(folder, documents, max_chars):
+    """Give a call that returns what a function of a client returns, connected to a server in this process."""
     from mcp import Client
 
     from mvindex_connectors.mcp.server import make_server
 
-    with mvindex.create(tmp_path / "x.mvx", encoder=encode) as index:
-        index.add([Document("a", "a text")])
-        server = make_server(index, max_chars=10_000, allow_write=True)
+    with mvindex.create(folder / "x.mvx", encoder=encode) as index:
+        index.add(documents)
+        server = make_server(index, max_chars=max_chars, allow_write=True)
 
         async def connected(work):
             async with Client(server) as client:
                 return await work(client)
 
         yield lambda work: asyncio.run(connected(work))
+
+
+@pytest.fixture
+def call(tmp_path):
+    with serving(tmp_path, [Document("a", "a text")], 10_000) as calling:
+        yield calling
+
+
+def pages(call, **arguments):
+    """Return the pages of a search by cursor, to the last."""
+
+    async def work(client):
+        shown, cursor = [], ""
+        while cursor is not None:
+            result = await client.call_tool("search", {"query": "words", "cursor": cursor} | arguments)
+            assert not result.is_error, result.content
+            assert len(result.content[0].text) <= 1500
+            shown.append(result.structured_content)
+            cursor = shown[-1]["next"]
+        return shown
+
+    return call(work)
+
+
+# With line breaks and quotes, which take two characters each; a title, a sentence and metadata longer than an answer.
+LONG_DOCUMENTS = [
+    *(Document(f"d{number}", f'Line {number} of "words".\n' * 200) for number in range(9)),
+    Document("titled", "some words", title="A title of words. " * 200),
+    Document("sentence", "some words and no end " * 300),
+    Document("described", "some words", metadata={"file": "a/" * 2000, "notes": "n" * 4000}),
+]
+
+
+@pytest.mark.parametrize("options", [{"top_k": 1}, {"top_k": 5}, {"top_k": 50}, {"top_k": 5, "citations": 3}])
+def test_pages_of_long_documents_show_each_once_and_a_part_of_each(tmp_path, options):
+    with serving(tmp_path, LONG_DOCUMENTS, 1500) as call:
+        shown = pages(call, **options)
+    passages = [passage for page in shown for passage in page["passages"]]
+    assert sorted(passage["id"] for passage in passages) == sorted(document.id for document in LONG_DOCUMENTS)
+    texts = {document.id: document.text for document in LONG_DOCUMENTS}
+    assert all(passage["text"] for passage in passages[:3])
+    assert all(texts[passage["id"]][passage["text_start"] :].startswith(passage["text"]) for passage in passages)
+    assert all(page["passages"] and page["left_out"] == 0 for page in shown[:-1])
+
+
+def test_a_cursor_without_room_for_a_passage_beside_it_is_refused(tmp_path):
+    name = "石" * 200  # an id whose address takes 1,800 characters
+    with serving(tmp_path, [Document(name, "words")], 1500) as call:
+        result = call(lambda client: client.call_tool("search", {"query": "words", "cursor": ""}))
+        without = call(lambda client: client.call_tool("search", {"query": "words"})).structured_content
+    assert result.is_error and "cursor: expected room for a passage" in result.content[0].text
+    assert (without["passages"], without["left_out"]) == ([], 1)
+
+
+def test_near_duplicates_are_named_as_far_as_there_is_room(tmp_path):
+    documents = [Document(f"{number:0100d}", "words") for number in range(30)]
+    with serving(tmp_path, documents, 1500) as call:
+        result = call(lambda client: client.call_tool("search", {"query": "words", "top_k": 1, "diversity": 0.5}))
+    found = result.structured_content
+    assert len(result.content[0].text) <= 1500 and len(found["passages"]) == 1
+    assert 0 < len(found["duplicates_of"]) < 29
 
 
 @pytest.mark.parametrize(
@@ -47,6 +109,7 @@ def call(tmp_path):
         ("add", {"documents": [], "overwrite": 1}, "add: expected arguments of documents, got 'overwrite'"),
         ("search", {"query": "x", "top_k": 0}, "search: top_k: Input should be greater than or equal to 1, got 0"),
         ("search", {}, "Error executing tool search: the query is empty; expected a text"),
+        ("search", {"like": ""}, "Error executing tool search: like: expected the id of a document, got ''"),
         ("add", {"documents": [{"text": "x", "name": "y"}]}, "add: documents.0.name: .*, got 'y'"),
     ],
 )

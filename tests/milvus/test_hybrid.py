@@ -1,8 +1,12 @@
 """The lexical side of an index in Milvus: made by default, added later, and counted right after failures."""
 
+import json
 import logging
 import os
 import threading
+import time
+from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pytest
@@ -12,7 +16,7 @@ from milvus_documents import fill, topical
 
 import mvindex
 from mvindex import Document
-from mvindex.errors import DamagedIndex, StaleReader, StoreError, Unsupported
+from mvindex.errors import DamagedIndex, IndexLocked, StaleReader, StoreError, Unsupported
 from mvindex.index import store_of
 from mvindex.records import ViewText
 from mvindex.search.term_scores import Bm25
@@ -20,6 +24,8 @@ from mvindex.store.lexical.tokenizer import Lexical
 from mvindex.testing import assert_alike, unit
 from mvindex_connectors.milvus import term_counts, term_rows, term_search, writer
 from mvindex_connectors.milvus.connection import Connection
+from mvindex_connectors.milvus.layout import special_record
+from mvindex_connectors.milvus.lease import Lease
 from mvindex_connectors.milvus.term_rows import bound_ratio, split_texts
 from tests.helpers.filter_strategies import conditions, rows
 
@@ -215,9 +221,10 @@ class TestLite:
         with mvindex.create(place, dim=8, lexical="english") as index:
             index.add_views(documents(range(20)), views(range(20)))
             with mvindex.open(place) as other:
-                stop, failures = threading.Event(), []
+                stop, failures, num_written = threading.Event(), [], 0
 
                 def write():
+                    nonlocal num_written
                     try:
                         for number in range(200):
                             if stop.is_set():
@@ -225,6 +232,7 @@ class TestLite:
                             other.add_views(documents([number % 30], number), views([number % 30], number))
                             if number % 5 == 0:
                                 other.delete(ids=f"d{(number + 7) % 30}")
+                            num_written += 1
                     except Exception as err:  # noqa: BLE001 - shown below
                         failures.append(err)
 
@@ -232,12 +240,15 @@ class TestLite:
                 writing.start()
                 for number in range(25):
                     mode = "hybrid" if number % 2 else "lexical"
-                    hits = index.search(np.ones(8), text=text_of(number, 9), mode=mode, top_k=5).hits
+                    hits = index.search(np.ones(8), text=f"oil {text_of(number, 9)}", mode=mode, top_k=5).hits
+                    # At any time more than five documents have the first term.
+                    assert len(hits) == 5
                     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
                     assert len({hit.id for hit in hits}) == len(hits)
                 stop.set()
                 writing.join()
                 assert not failures
+                assert num_written > 1
             index.refresh()
             assert_as_embedded(index, tmp_path / "one.mvx")
 
@@ -295,6 +306,90 @@ class TestLite:
             assert index.admin.verify().is_sound
             assert_as_embedded(index, tmp_path / "last.mvx")
 
+    def test_terms_that_a_dead_writer_left_are_not_those_of_a_document_without(self, place, tmp_path):
+        with mvindex.create(place, dim=8, lexical="english") as index:
+            index.add_views([*documents(range(3)), Document("old", "oil")], views(range(4)))
+            for document in (Document("new", "embargo embargo"), Document("old", "embargo")):
+                with StoppedBefore("noting"):
+                    index.add_views([document], views([9]))
+                # It gets the number and the version of the one that was not stored, and has no terms.
+                index.add_views([replace(document, text="?!")], views([9]))
+            assert index.search("embargo", mode="lexical", exact=True, filter={"id": {"in": ["new", "old"]}}).hits == ()
+            assert index.admin.verify().is_sound
+            assert_as_embedded(index, tmp_path / "one.mvx")
+
+    def test_documents_added_during_a_search_are_beyond_its_last_one(self, place, monkeypatch):
+        with mvindex.create(place, dim=8, lexical="english") as index:
+            index.add_views([Document("first", "oil price"), *documents(range(9))], views(range(10)))
+            rows_with, new = term_search.MilvusTerms.rows_with, [Document("new", "price of oil")]
+
+            def beside_a_write(terms, hashed):
+                index.add_views(new, views([77]))
+                return rows_with(terms, hashed)
+
+            monkeypatch.setattr(term_search.MilvusTerms, "rows_with", beside_a_write)
+            hits = index.search("+price", mode="lexical", operators=True, top_k=20).hits
+            assert {"first", "new"} <= {hit.id for hit in hits}
+
+    def test_an_index_whose_documents_are_all_gone_has_no_matches(self, place):
+        with mvindex.create(place, dim=8, lexical="english") as index:
+            index.add_views(documents([1]), views([1]))
+            index.delete(ids="d1")
+            index.admin.enable_lexical("english")
+            for options in ({"mode": "lexical"}, {"mode": "hybrid"}):
+                found = index.search(np.ones(8), text="oil", exact=True, **options)
+                assert (found.hits, found.exact) == ((), True)
+
+    def test_a_search_beside_other_writes_does_not_say_that_it_is_exact(self, place, monkeypatch):
+        with mvindex.create(place, dim=8, lexical="english") as index:
+            index.add_views(documents(range(20)), views(range(20)))
+            ranking, left, versions = term_search.MilvusTerms.ranking, 0, count(1)
+
+            def beside_a_write(terms, *args):
+                nonlocal left
+                if left:
+                    left, version = left - 1, next(versions)
+                    index.add_views(documents([3], version), views([3], version))
+                return ranking(terms, *args)
+
+            monkeypatch.setattr(term_search.MilvusTerms, "ranking", beside_a_write)
+            # A search is made again after a write; after some more it returns what it has.
+            for num_writes, is_exact in ((1, True), (100, False)):
+                for mode in ("lexical", "hybrid"):
+                    left = num_writes
+                    found = index.search(np.ones(8), text="oil price", mode=mode)
+                    assert found.hits and found.exact == is_exact, (mode, num_writes)
+                    assert left < num_writes
+
+    @pytest.mark.parametrize(
+        ("write", "step"),
+        [
+            ("add", "writing terms"),
+            ("delete", "writing counts of terms"),
+            ("delete", "noting"),
+            ("build", "writing terms"),
+            ("adapt", "writing terms"),
+        ],
+    )
+    def test_a_writer_that_lost_its_claim_commits_nothing(self, place, write, step):
+        with mvindex.create(place, dim=8, lexical="english") as index:
+            index.add_views([Document(f"d{number}", "oil") for number in range(2)], views(range(2)))
+            grown = [Document(f"e{number}", text_of(number, length=300)) for number in range(20)]
+            calls = {
+                "add": lambda: index.add_views(documents(range(4)), views(range(4), 1)),
+                "delete": lambda: index.delete(ids=["d0"]),
+                "build": lambda: index.admin.enable_lexical("english"),
+                "adapt": lambda: index.add_views(grown, views(range(20))),
+            }
+            with LosingItsClaim(step, times=2 if write == "adapt" else 1) as losing, pytest.raises(IndexLocked) as err:
+                calls[write]()
+            assert "process 77 on elsewhere" in str(err.value) and losing.commits == []
+            client, name = store_of(index).connection._client, store_of(index).connection.address.collection
+            client.delete(name, ids=[-5000])
+            index.refresh()
+            index.admin.rebuild_lexical_if_damaged()
+            assert len(index) == (22 if write == "adapt" else 2)
+
     def test_a_filter_matches_the_same_documents(self, place, tmp_path):
         with mvindex.create(place, dim=2) as index, mvindex.create(tmp_path / "s.mvx", dim=2) as same:
             num = 40 if os.environ.get("MVINDEX_LONG") == "1" else 12
@@ -343,6 +438,70 @@ class Dying:
     def __exit__(self, kind, error, at):
         self._patch.undo()
         return kind is MemoryError
+
+
+class StoppedBefore:
+    """Inside it, a writer stops for good before its first step of this name."""
+
+    def __init__(self, step):
+        self._step, self._has_stopped = step, False
+
+    def __enter__(self):
+        call = Connection.call
+
+        def until(connection, step, function):
+            self._has_stopped = self._has_stopped or step.startswith(self._step)
+            if self._has_stopped and "claim" not in step:
+                raise MemoryError(f"stopped before {step}")
+            return call(connection, step, function)
+
+        self._patch = pytest.MonkeyPatch()
+        self._patch.setattr(Connection, "call", until)
+        return self
+
+    def __exit__(self, kind, error, at):
+        self._patch.undo()
+        assert self._has_stopped
+        return kind is MemoryError
+
+
+class LosingItsClaim:
+    """Inside it, the claim of a writer expires after steps of a name, and another writer comes.
+
+    commits: the later steps that change records or settings.
+    """
+
+    def __init__(self, step, times):
+        self._step, self._left, self.commits = step, times, []
+
+    def __enter__(self):
+        call, acquire, leases = Connection.call, Lease._acquire, []
+
+        def acquired(lease):
+            leases.append(lease)
+            acquire(lease)
+
+        def losing(connection, step, function):
+            if self._left == 0 and step in ("writing records", "writing the settings", "deleting documents"):
+                self.commits.append(step)
+            returned = call(connection, step, function)
+            if step.startswith(self._step) and self._left:
+                self._left -= 1
+                if self._left == 0:
+                    leases[-1]._written_at -= 1000
+                    claim = {"host": "elsewhere", "pid": 77, "boot": "b", "started": "1", "until": time.time() + 60}
+                    row = special_record(-5000, json.dumps(claim))
+                    connection._client.upsert(connection.address.collection, [row])
+            return returned
+
+        self._patch = pytest.MonkeyPatch()
+        self._patch.setattr(Lease, "_acquire", acquired)
+        self._patch.setattr(Connection, "call", losing)
+        return self
+
+    def __exit__(self, kind, error, at):
+        self._patch.undo()
+        assert self._left == 0
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -13,9 +13,15 @@ from serving_tools import ServedHere, served
 
 import mvindex
 from mvindex.errors import CursorExpired, LimitExceeded, QueryError, Unsupported
+from mvindex.search import diversity, similar
+from mvindex.search.request import parse_options
 from mvindex.testing import unit
+from mvindex.v1 import search_pb2
 from mvindex_connectors.remote import ShardedClient
 from mvindex_connectors.remote.async_client import AsyncIndexClient
+from mvindex_connectors.remote.convert import request_from
+from mvindex_connectors.server.config import Limits
+from mvindex_connectors.server.query_checks import QueryChecks
 from tests.helpers.cli import lines, ok, schema
 from tests.helpers.cli import mvindex as command
 
@@ -326,6 +332,55 @@ def test_every_door_gives_diverse_documents(index, server, place):
 
     query = VectorStoreQuery(query_str=QUERY, similarity_top_k=5)
     assert llama.MVIndexVectorStore(index).query(query, diversity=0.6).ids == expected
+
+
+@pytest.mark.parametrize("name", ["terms", "combine", "shard"])
+def test_grpc_takes_nothing_of_queries_beside_documents(name):
+    values = {
+        "terms": search_pb2.Texts(values=["oil"]),
+        "combine": search_pb2.COMBINE_MAX,
+        "shard": search_pb2.ShardSearch(),
+    }
+    assert request_from(search_pb2.SearchRequest(positives=["d1"])).like.ids == ("d1",)
+    with pytest.raises(QueryError, match=f"{name}: belongs to queries, got documents"):
+        request_from(search_pb2.SearchRequest(positives=["d1"], **{name: values[name]}))
+
+
+def test_negatives_are_compared_with_so_many_documents_and_texts_are_read_of_the_page(tmp_path, monkeypatch):
+    angles = {"near": 0, "far": 5} | {f"d{angle}": angle for angle in (10, 20, 30, 40, 50, -60, -65)}
+    views = [[[np.cos(angle), np.sin(angle)]] for angle in np.radians(list(angles.values()))]
+    with mvindex.create(tmp_path / "circle.mvx", dim=2) as circle:
+        circle.add_views([mvindex.Document(name, name) for name in angles], np.array(views, dtype=np.float32))
+        requests, run = [], type(circle).run
+
+        def noted(index, request):
+            requests.append(request)
+            return run(index, request)
+
+        monkeypatch.setattr(type(circle), "run", noted)
+        found = circle.search(top_k=2, like="near", negatives=["far"])
+        assert [(hit.id, hit.text) for hit in found] == [("d-60", "d-60"), ("d-65", "d-65")]
+        # After the request itself texts are read of the page only.
+        assert [request.top_k for request in requests[1:] if request.fields] == [2]
+        monkeypatch.setattr(similar, "_MOST_COMPARED", 4)
+        with pytest.raises(QueryError, match="expected 2 documents nearer to positives among the 4 nearest, got 0"):
+            circle.search(top_k=2, like="near", negatives=["far"])
+
+
+def test_diversity_compares_so_many_views_and_costs_what_it_searches_for(tmp_path, monkeypatch):
+    covered, compared = diversity._covered, []
+    monkeypatch.setattr(diversity, "_covered", lambda own: compared.append(max(map(len, own))) or covered(own))
+    views = unit(np.random.default_rng(1).standard_normal((300, 8)))
+    with mvindex.create(tmp_path / "many.mvx", dim=8) as many:
+        others = unit(np.random.default_rng(2).standard_normal((300, 8)))
+        many.add_views([mvindex.Document(name, name) for name in "abc"], [views, views, others])
+        found = many.search(views[7], diversity=0.5)
+    assert compared == [64]
+    assert dict(found.duplicates_of) == {"b": "a"}
+    assert parse_options(top_k=5, diversity=0.5).depth == 100
+    assert parse_options(top_k=5).depth == 5
+    with pytest.raises(LimitExceeded, match=r"diversity: expected a server that searches for 100 .*--max-top-k"):
+        QueryChecks(Limits(top_k=50), None).hits(1, parse_options(top_k=5, diversity=0.5))
 
 
 def test_near_duplicates_are_named_at_every_door(tmp_path):

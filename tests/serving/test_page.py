@@ -303,6 +303,34 @@ def test_a_click_on_metadata_of_a_document_filters_by_it(browser, serving):
     assert "<i>k</i>: </p><script>1</script>" in browser.texts("#one .meta button")
 
 
+@pytest.mark.parametrize(
+    ("given", "key", "value", "on", "off"),
+    [
+        ("{}", "year", 1, '{"year":1}', "{}"),
+        ('{"year":{"gte":1}}', "year", 2, '{"year":{"gte":1,"in":[2]}}', '{"year":{"gte":1}}'),
+        ('{"year":{"gte":1,"in":[3]}}', "year", 2, '{"year":{"gte":1,"in":[3,2]}}', '{"year":{"gte":1,"in":[3]}}'),
+        ('{"year":{}}', "year", 2, '{"year":2}', "{}"),
+        ("{}", "__proto__", 2, '{"__proto__":2}', "{}"),
+        ("{}", "constructor", "a", '{"constructor":"a"}', "{}"),
+    ],
+)
+def test_a_chip_adds_and_removes_its_value_and_nothing_else(browser, serving, given, key, value, on, off):
+    show(browser, serving, q="animals")
+    script = """async ([given, key, value]) => {
+        const { toggled } = await import("/filters.js");
+        const on = toggled(JSON.parse(given), key, value);
+        return [on, toggled(on, key, value)].map((each) => JSON.stringify(each));
+    }"""
+    assert browser.page.evaluate(script, [given, key, value]) == [on, off]
+
+
+def test_the_chip_of_a_range_leaves_the_values_of_its_field(browser, serving):
+    show(browser, serving, q="animals", filter='{"year": {"gte": 1, "in": [2001, 1973]}}')
+    browser.page.click(".chip[aria-pressed=true]:has-text('gte')")
+    settled(browser)
+    assert json.loads(address(browser)["filter"]) == {"year": {"in": [2001, 1973]}}
+
+
 def test_a_filter_without_matches_can_be_removed(browser, serving):
     show(browser, serving, q="animals", filter='{"year": 3000}')
     assert browser.texts("#blank h2") == ["Nothing passes the filter"]

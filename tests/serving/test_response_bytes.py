@@ -137,6 +137,27 @@ def test_room_is_given_back_when_responses_are_sent(serving, client):
         assert post(serving, "search", {"vector": QUERIES[0].tolist(), "top_k": 36})[0] == 200
 
 
+@pytest.mark.parametrize("num_documents", [1, 40], ids=["in the search", "behind the searches"])
+def test_citations_with_what_stands_around_them_count(tmp_path, num_documents):
+    text = " ".join(f"Sentence {n} has word{n} in it." for n in range(100))
+    with mvindex.create(tmp_path / "a.mvx", dim=8, lexical="unicode") as index:
+        index.add_views([Document(f"d{n}", text) for n in range(num_documents)], vectors(num_documents, 8)[:, None])
+
+        async def search(**options):
+            batcher = Batcher(index, NoObserver(), Limits(), batch=64, state=lambda: None)
+            request = parse_request(vectors(1, 8), num_documents, text=["sentence"], mode="dense", **options)
+            try:
+                [found] = await batcher.search(request, ResponseMeter(ResponseBudget(num_documents * 30_000)))
+                return found.hits
+            finally:
+                batcher.close()
+
+        assert len(asyncio.run(search(citations=2, context=1))) == num_documents
+        # 50 citations of a hit with 41 sentences each are 60 KB.
+        with pytest.raises(TooLarge):
+            asyncio.run(search(citations=50, context=20))
+
+
 def hits_alive():
     # Not isinstance(): it asks objects of other libraries for their class, and some warn that they are deprecated.
     return [each for each in gc.get_objects() if type(each) is Hit]

@@ -13,10 +13,12 @@ from test_http import ask
 import mvindex
 from mvindex import Document, QueryGroup
 from mvindex.errors import ConfigError, MvindexError, NoSuchIndex, NotPermitted, QueryError
+from mvindex.search.request import parse_request
 from mvindex.v1 import documents_pb2, jobs_pb2, search_pb2, service_pb2
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote import Access, AsyncIndexClient, CallSettings, IndexClient
 from mvindex_connectors.server.http.openapi import OPERATIONS
+from mvindex_connectors.server.tenants import TenantIndex
 from mvindex_connectors.server.tokens import Tokens
 
 A, B, ALL, NEWS, PREFIX, NONE = (f"{name}-0123456789abcdef" for name in ("a", "b", "all", "news", "prefix", "none"))
@@ -268,6 +270,31 @@ def check_finds_own(serving, options):
         assert sorted(hit.id for hit in near) == sorted(each for each in own if each != "a1")
         group = ann.search(QueryGroup([ROWS[0], ROWS[2]], "sum"), top_k=50)
         assert sorted(hit.id for hit in group.hits) == sorted(own)
+
+
+@pytest.mark.parametrize("name", ["search", "search_as"])
+def test_a_document_that_becomes_another_tenants_during_a_search_stands_for_no_query(name):
+    class Service:
+        name = "wiki"
+        owner = "a"
+
+        async def read(self, function):
+            return function()
+
+        def metadata_of(self, ids):
+            return {doc_id: json.dumps({"tenant": self.owner}) for doc_id in ids}
+
+        async def search(self, request, meter):
+            self.owner = "b"
+            return ["what is near to b's document"]
+
+        async def search_as(self, convert, request, meter):
+            return await self.search(request, meter)
+
+    index = TenantIndex(Service(), {"tenant": "a"})
+    arguments = [parse_request(None, like="d1"), None]
+    with pytest.raises(QueryError, match="there is no document 'd1'"):
+        asyncio.run(getattr(index, name)(*([list] if name == "search_as" else []), *arguments))
 
 
 def test_a_tenant_counts_and_lists_its_own(serving):

@@ -16,6 +16,8 @@ from mvindex.records import Document, Hit, IndexInfo, SearchResult
 
 # Values of metadata that sources shows of each field, and the characters of one.
 _EXAMPLES, _EXAMPLE_CHARS = 3, 60
+# Characters of a passage, where there are so many: with fewer it says too little.
+_LEAST_PASSAGE = 800
 # Files that sources names.
 _FILES = 100
 
@@ -50,7 +52,7 @@ class Found:
 
     exact: True only where these are provably the best of all documents. left_out: passages dropped for lack of room.
     next: with cursor, that of the next page; absent after the last. duplicates_of: with diversity, ids of
-    near-duplicates of better passages, and the ids of these.
+    near-duplicates of better passages, and the ids of these, as many as there is room for.
     """
 
     mode: str
@@ -110,19 +112,28 @@ def size_of(answer: Any) -> int:
 
 
 def found_of(result: SearchResult, max_chars: int) -> Found:
-    """Return the passages of a result, each with its share of the characters."""
-    share = max_chars // max(len(result.hits), 1)
-    passages = [_passage(hit, share) for hit in result.hits]
+    """Return the passages of a result, each with its share of the characters, as many as there is room for."""
     found = Found(
         mode=result.mode,
         exact=result.exact,
-        passages=passages,
+        passages=[],
+        left_out=len(result.hits),
         next=result.next,
         duplicates_of=dict(result.duplicates_of),
     )
-    while size_of(found) > max_chars and found.passages:
-        found = replace(found, passages=found.passages[:-1], left_out=found.left_out + 1)
-    return found
+    while size_of(found) > max_chars // 2 and found.duplicates_of:
+        few = list(found.duplicates_of.items())[: len(found.duplicates_of) // 2]
+        found = replace(found, duplicates_of=dict(few))
+    passages: list[Passage] = []
+    room = max_chars - size_of(found)
+    for hit in result.hits:
+        share = room // (len(result.hits) - len(passages))
+        passage = _passage(hit, min(room, max(share, _LEAST_PASSAGE)))
+        room -= _size_within(passage)
+        if room < 0:
+            break
+        passages.append(passage)
+    return replace(found, passages=passages, left_out=len(result.hits) - len(passages))
 
 
 def text_of(document: Document, start: int, end: int | None, max_chars: int) -> Text:
@@ -192,45 +203,64 @@ def uri_of(id: str) -> str:
     return f"mvindex://documents/{quote(id, safe='')}"
 
 
+def _size_within(passage: Passage) -> int:
+    """Return the characters that a passage adds to an answer, at most."""
+    return size_of(Found(mode="", exact=True, passages=[passage])) - size_of(Found(mode="", exact=True, passages=[]))
+
+
 def _passage(hit: Hit, room: int) -> Passage:
-    """Return a hit as a passage of about that many characters: text around the citation, metadata where they fit."""
-    passage = Passage(
-        id=hit.id,
-        uri=uri_of(hit.id),
-        score=hit.score,
-        title=hit.title,
-        text_length=len(hit.text),
-        metadata=_shown(hit.metadata),
-    )
-    if size_of(passage) > room // 2:
-        passage = replace(passage, metadata={})
+    """Return a hit as a passage of so many characters, or its id alone where that takes more.
+
+    Metadata and citations are whole or absent; title, cited sentence and text are cut where there is no room.
+    """
+    passage = Passage(id=hit.id, uri=uri_of(hit.id), score=hit.score, text_length=len(hit.text))
+    least = _size_within(passage)
+    spare = room - least
+    passage = _filled(passage, least + spare // 4, "title", hit.title)
     cite = hit.citation
     if cite is not None:
-        passage = replace(
-            passage,
-            citations=_quoted(hit, room - size_of(passage)),
-            cited=cite.text,
-            file=cite.file,
-            page=cite.page,
-            line=cite.line,
-            end_line=cite.end_line,
-        )
+        passage = _with(passage, room, file=cite.file, page=cite.page, line=cite.line, end_line=cite.end_line)
+        # The text quotes it again.
+        passage = _filled(passage, least + spare // 2, "cited", cite.text)
+    passage = _with(passage, least + spare * 3 // 4, metadata=_shown(hit.metadata))
+    passage = _with_citations(passage, room, hit)
     begin, end = (0, 0) if cite is None else (cite.start, cite.end)
-    spare = max(0, room - size_of(passage) - (end - begin))
-    start = max(0, min(begin - spare // 2, len(hit.text) - (end - begin) - spare))
-    return replace(passage, text=hit.text[start : start + spare + end - begin], text_start=start)
+    length = min(len(hit.text), max(0, room - _size_within(passage)))
+    while length:
+        start = max(0, min(begin - max(0, length - (end - begin)) // 2, len(hit.text) - length))
+        fuller = _with(passage, room, text=hit.text[start : start + length], text_start=start)
+        if fuller is not passage:
+            return fuller
+        length = length * 3 // 4
+    return passage
 
 
-def _quoted(hit: Hit, room: int) -> list[dict[str, Any]]:
-    """Return the citations of a hit without the parts of their scores, as many as there is room for."""
-    shown: list[dict[str, Any]] = []
+def _with(passage: Passage, room: int, **fields: Any) -> Passage:
+    """Return the passage with these fields where it then has at most so many characters, else the passage."""
+    fuller = replace(passage, **fields)
+    return fuller if _size_within(fuller) <= room else passage
+
+
+def _filled(passage: Passage, room: int, name: str, text: str) -> Passage:
+    """Return the passage with as much of a text in a field as there is room for."""
+    text = text[: max(0, room)]
+    while text:
+        fuller = _with(passage, room, **{name: text})
+        if fuller is not passage:
+            return fuller
+        text = text[: len(text) * 3 // 4]
+    return passage
+
+
+def _with_citations(passage: Passage, room: int, hit: Hit) -> Passage:
+    """Return the passage with the citations of a hit, without the parts of their scores: as many as fit."""
     for cited in hit.citations:
         one = {name: value for name, value in cited.as_json().items() if name != "why"} | {"score": cited.score}
-        room -= len(to_json(one).decode())
-        if room < 0:
+        fuller = _with(passage, room, citations=[*passage.citations, one])
+        if fuller is passage:
             break
-        shown.append(one)
-    return shown
+        passage = fuller
+    return passage
 
 
 def _shown(metadata: Mapping[str, Any]) -> dict[str, Any]:

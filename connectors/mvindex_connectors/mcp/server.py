@@ -162,7 +162,11 @@ class _Tools:
             ),
         ] = None,
         offset: Annotated[
-            int, Field(description="Passages at the head of the ranking to leave out: 5 for the next 5.", ge=0)
+            int,
+            Field(
+                description="Passages at the head of the ranking to skip: for a next page, as many as were returned.",
+                ge=0,
+            ),
         ] = 0,
         cursor: Annotated[str | None, Field(description='"" for pages; then next of the page before.')] = None,
         like: Annotated[
@@ -188,10 +192,16 @@ class _Tools:
         question = None if like is not None and not query else query
 
         def found(top_k: int) -> Found:
-            found_all = found_of(self._index.search(question, top_k, filter, **options), self._max_chars)
-            # The next page begins with what there was no room for.
-            is_cut = cursor is not None and found_all.left_out and found_all.passages
-            return found(len(found_all.passages)) if is_cut else found_all
+            answer = found_of(self._index.search(question, top_k, filter, **options), self._max_chars)
+            if cursor is None or not answer.left_out:
+                return answer
+            if not answer.passages:
+                raise QueryError(
+                    f"cursor: expected room for a passage and the next cursor, got answers of {self._max_chars} "
+                    "characters; give offset= in place of cursor=, or start the server with a larger --max-chars"
+                )
+            # The next page begins after the passages that there was room for.
+            return found(len(answer.passages))
 
         return self._answered(lambda: found(top_k))
 

@@ -1,4 +1,4 @@
-"""The intent of a commit: noted before it, so that after a kill in the middle it is known what to look for."""
+"""The intent of a commit: its documents, written before it, so that the next writer can count them after a kill."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ INTENT_DOCUMENTS = 2_000
 
 
 class Intent(NamedTuple):
-    """The plan of a commit, noted just before it.
+    """The plan of a commit, written just before it.
 
-    follows: the version of the settings before it. documents: (n, 3), number, version before (-1: none) and version
-    after it (-1: deleted). longest, means: see TermState, after it.
+    Attributes:
+        follows: The version of the settings before the commit.
+        documents: (n, 3), of each document its number, its version before (-1: none) and after (-1: deleted).
+        longest, means: Those of TermState after the commit.
+
     """
 
     follows: int
@@ -32,7 +35,7 @@ class Intent(NamedTuple):
     means: tuple[float, float]
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the records that note it; StoreError where there are too many documents for them."""
+        """Return the records of the intent; ValueError where it has too many documents."""
         parts = [
             self.documents[begin : begin + INTENT_DOCUMENTS]
             for begin in range(0, max(len(self.documents), 1), INTENT_DOCUMENTS)
@@ -66,9 +69,13 @@ class Intent(NamedTuple):
 
 
 def read_intent(reader: Reader, version: int, first: Mapping[str, Any] | None = None) -> Intent | None:
-    """Return what a commit that has not come to its end is about to do; None where there is none.
+    """Return the intent of the unfinished commit; None where there is none.
 
-    version: that of the settings; first: the intent's first record where it was read with them.
+    Args:
+        reader: Reads the records.
+        version: The version of the settings.
+        first: The first record of the intent, where it was read with the settings.
+
     """
     if first is None:
         first = next(iter(reader.query(one_of("pk", [INTENT_KEY]), ("pk", "text"), "reading what is written")), None)
@@ -81,7 +88,7 @@ def read_intent(reader: Reader, version: int, first: Mapping[str, Any] | None = 
 
 
 def pending_change(reader: Reader, table: TermTable, intent: Intent) -> CountChange:
-    """Return what the counts lack of a commit that has not come to its end: of its documents that were stored."""
+    """Return the change of the counts by those documents of an unfinished commit that are stored already."""
     numbers, before, after = intent.documents.T
     found = reader.records(numbers.tolist(), ("pk", "version"))
     now = np.array([int(found[number]["version"]) if number in found else -1 for number in numbers.tolist()])

@@ -56,15 +56,19 @@ class Lease:
                 self._delete([self._key])
 
     def check(self) -> None:
-        """Raise IndexLocked when the claim expired and another writer came; called before every commit."""
-        if time.monotonic() - self._written_at < self._seconds / 2:
+        """Raise IndexLocked when the claim has expired: another writer may have come; called before every commit."""
+        age = time.monotonic() - self._written_at
+        if age < self._seconds / 2:
             return
-        self._write()
+        has_expired = age >= self._seconds
+        if not has_expired:
+            self._write()
         other = self._other()
-        if other is not None:
+        if has_expired or other is not None:
+            writer = "another may write" if other is None else f"{_shown(other)} writes"
             raise IndexLocked(
-                f"{self._reader.where}: this writer was silent for too long, and {_shown(other)} writes here now; "
-                "nothing of this batch is stored"
+                f"{self._reader.where}: expected this writer to renew its claim within {self._seconds:.0f} s, got "
+                f"{age:.0f} s of silence; {writer} here now. Nothing more is written; run it again"
             )
 
     def _acquire(self) -> None:
@@ -116,6 +120,9 @@ class Lease:
 
     def _renew(self, stop: Event) -> None:
         while not stop.wait(self._seconds / 4):
+            # After it has expired another writer may have come: check() finds out.
+            if time.monotonic() - self._written_at >= self._seconds:
+                return
             try:
                 self._write()
             except MvindexError as err:

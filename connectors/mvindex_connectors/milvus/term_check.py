@@ -21,7 +21,7 @@ _WAY_OUT = "`mvindex build --lexical` makes the lexical side again"
 
 
 class TermCheck:
-    """The terms of all documents, which are given some at a time, and then the counts of all."""
+    """Checks the terms of documents, some at a time, and then the counts of all."""
 
     def __init__(self, connection: Connection, reader: Reader) -> None:
         self._table, self._where = TermTable(connection, reader), reader.where
@@ -71,6 +71,5 @@ class TermCheck:
         expected = (self._num_documents, self._num_terms, self._num_pairs)
         if counted == expected:
             return []
-        what = "documents, terms, and documents of all terms together"
-        message = f"expected the counts {expected} ({what}), got {counted}; {_WAY_OUT}"
+        message = f"lexical counts (documents, terms, postings): expected {expected}, got {counted}; {_WAY_OUT}"
         return [Problem(self._where, None, message, is_derived=True)]

@@ -36,7 +36,8 @@ _BLOCK_BITS, _BLOCK_TERMS = 20, 2_048
 _BLOCKS_AT_ONCE = 64
 # So many segments of about one size are merged.
 _MERGED = 8
-# Growth after which it is asked whether mean lengths have drifted apart, and by how much they have then.
+# Sparse vectors are made again once the index has so many times the documents of the last time, and its highest mean
+# length is more than so many times the lowest.
 _GROWN, _DRIFTED = 4, 1.25
 # Rows of terms of one request.
 ROWS_AT_ONCE = 1_024
@@ -147,9 +148,9 @@ class TermState:
 
     @property
     def has_drifted(self) -> bool:
-        """Whether sparse vectors should be made again: a bound by them is far above the score.
+        """Whether sparse vectors should be made again, since their bounds are far above the scores.
 
-        It is asked about once each time that the index has grown by a factor, so that a row is seldom written again.
+        It is False until the index has grown by a factor, so that rows are seldom written again.
         """
         low, high = self.means
         return self.num_documents >= _GROWN * self.adapted_at > 0 and high > _DRIFTED * low

@@ -154,10 +154,12 @@ def bound_ratio(weights: Bm25, means: tuple[float, float], longest: int) -> floa
 
     Args:
         weights: Those of the search.
-        means: Lowest and highest mean length that values are stored for.
+        means: Lowest and highest mean length that values are stored for; 0 before the first.
         longest: No document has more terms.
 
     """
+    if not means[1]:
+        return 1.0
     corners = np.array([(1, 1), (1, max(longest, 1)), (max(longest, 1),) * 2], dtype=np.float64)
     counts, lengths = corners.T
     now = weights.saturated(counts, lengths / weights.mean_length)

@@ -285,6 +285,8 @@ class MilvusTerms:
 
         [hits] = self._connection.call("searching terms", search)
         documents: Ints = np.unique(documents_of(np.array(hits.ids, dtype=np.int64)))
+        # Of a later write, or left by a dead writer: no document of this state has such a number.
+        documents = documents[documents < self.num_rows]
         return documents, float(min(hits.distances)) if len(hits.ids) >= limit else None
 
 

@@ -189,6 +189,8 @@ class TermWriter:
         return state
 
     def _write(self, state: TermState, terms: BatchTerms, keys: Ints) -> TermState:
+        # A document without terms has no row: one that a dead writer has left under its key would pass for its own.
+        delete_keys(self._connection, self._name, keys[np.diff(terms.starts) == 0].tolist(), "removing old terms")
         columns = term_columns(terms, keys, state.mean_length)
         upsert_columns(self._connection, self._name, columns, "writing terms", ROWS_AT_ONCE)
         self.num_written += len(columns["pk"])

@@ -213,6 +213,7 @@ class MilvusWriter:
             changed = {**changed, **step.settings}
         settings = _following(self._state.settings, changed)
         for part in _by_bytes([*records, settings_record(settings)]):
+            self._lease.check()
             self._upsert(self._connection.address.collection, columns_of(part), "writing records")
         self._state.settings = settings
 
@@ -255,9 +256,11 @@ class MilvusWriter:
             .T
         )
         step = self._terms.remove(numbers, versions) if len(rows) else None
+        self._lease.check()
         if step is not None:
             self._terms.announce(step)
         for part in chunks(numbers.tolist(), _KEYS_AT_ONCE):
+            self._lease.check()
             self._delete(self._connection.address.collection, part, "deleting documents")
         settings = self._state.settings
         self.change_settings(
@@ -295,7 +298,8 @@ class MilvusWriter:
         return result_of(self._state.settings, mark) is not None
 
     def change_settings(self, **changed: Any) -> None:
-        """Write the settings, with a version one higher."""
+        """Write the settings, with a version one higher: a commit."""
+        self._lease.check()
         old = self._state.settings
         settings = _following(old, changed)
         row = columns_of([settings_record(settings)])
@@ -303,12 +307,14 @@ class MilvusWriter:
         self._state.settings = settings
 
     def remove_rows(self, pks: list[int]) -> None:
-        """Delete these views, which no record names."""
+        """Delete these views, which no record names; IndexLocked where they may be those of another writer."""
         for part in chunks(pks, _KEYS_AT_ONCE):
+            self._lease.check()
             self._delete(views_of(self._connection.address.collection), part, "removing old views")
 
     def remove_terms(self, reader: Reader, begin: int, end: int, view_keys: Ints) -> None:
         """Remove the terms of documents numbered from `begin` to before `end` but for the versions of these views."""
+        self._lease.check()
         self._terms.remove_leftovers(reader, begin, end, view_keys)
 
     def _remove_views(self, versions_of: Iterable[tuple[int, int, int]]) -> None:

@@ -263,6 +263,9 @@ def request_from(message: search.SearchRequest) -> SearchRequest:
         diversity=message.diversity if message.HasField("diversity") else None,
     )
     if message.positives or message.negatives:
+        for name in ("terms", "combine", "shard"):
+            if name in {field.name for field, _ in message.ListFields()}:
+                raise QueryError(f"{name}: belongs to queries, got documents")
         return request.of_documents(parse_like(None, message.positives, message.negatives))
     shard = _shard_from(message.shard) if message.HasField("shard") else None
     return replace(request, queries=(queries_from(message),), shard=shard)

@@ -362,7 +362,7 @@ def _metered(job: Job, answer: list[SearchResult] | Exception) -> list[SearchRes
     try:
         for result in answer:
             job.meter.give_way()
-            # At least: spans, snippets and citations are parts of the text, and are counted when they are written.
+            # At least: span, snippet and one citation are parts of the text, and are counted when they are written.
             job.meter.gather(sum(len(hit.text) + len(hit.title) + len(hit.id) for hit in result.hits))
     except LimitExceeded as err:
         return without_frames(err)
@@ -379,7 +379,10 @@ def _completed(job: Job, answer: list[SearchResult] | Exception, *, can_wait: bo
 
 def _cited(waiting: Uncited) -> list[Any] | Exception:
     """Return results with their citations, converted."""
-    _choose_citations(waiting.results, waiting.job.meter)
+    try:
+        _choose_citations(waiting.results, waiting.job.meter)
+    except LimitExceeded as err:
+        return without_frames(err)
     return _converted(waiting.job, waiting.results)
 
 
@@ -427,4 +430,6 @@ def _choose_citations(results: Sequence[SearchResult], meter: ResponseMeter) -> 
         for hit in result.hits:
             meter.give_way()
             with citing_in_workers(hit.id):
-                _ = hit.citation, hit.citations
+                _ = hit.citation
+                # Several of them, with what stands around each, may be many times the text.
+                meter.gather(sum(len(each.before) + len(each.text) + len(each.after) for each in hit.citations))

@@ -22,6 +22,11 @@ class QueryChecks:
     def hits(self, num_queries: int, request: SearchRequest) -> None:
         """Raise LimitExceeded for more documents than are searched for or returned at once."""
         top_k, depth = request.top_k, request.depth
+        if request.diversity is not None and depth > self._limits.top_k >= top_k:
+            raise LimitExceeded(
+                f"diversity: expected a server that searches for {depth} documents, which it chooses from, got one for "
+                f"{self._limits.top_k} (--max-top-k)"
+            )
         if depth > self._limits.top_k >= top_k:
             raise LimitExceeded(
                 f"top_k: expected a page within the first {self._limits.top_k} documents on this server (--max-top-k), "

@@ -72,7 +72,10 @@ class TenantIndex:
     ) -> list[SearchResult]:
         """Return a result for each query, of documents that match both filters."""
         await self._check_like(request)
-        return await self._service.search(self._own_request(request), meter)
+        found = await self._service.search(self._own_request(request), meter)
+        # Others may have replaced some meanwhile.
+        await self._check_like(request)
+        return found
 
     async def search_as(
         self,
@@ -82,7 +85,10 @@ class TenantIndex:
     ) -> list[T]:
         """Return what the results of search() are converted to; see IndexService.search_as()."""
         await self._check_like(request)
-        return await self._service.search_as(convert, self._own_request(request), meter)
+        found = await self._service.search_as(convert, self._own_request(request), meter)
+        # Others may have replaced some meanwhile.
+        await self._check_like(request)
+        return found
 
     async def explain_all(
         self,

@@ -19,27 +19,43 @@ export function comparable(key, value) {
   return Array.isArray(value) && value.every(isPlain) ? [...new Set(value)].map((each) => [each, true]) : [];
 }
 
-// The filter with a value added, or taken away where it has it already. Several values of one field are alternatives.
+// The filter with a value added, or taken away where it has it already. Several values of one field are alternatives;
+// what else the field must be, such as a range, stays.
 export function toggled(filter, key, value, isMember = false) {
-  const { [key]: before, ...others } = filter;
-  const values = valuesOf(before);
+  const { values, rest } = partsOf(filter, key);
   const after = values.includes(value) ? values.filter((each) => each !== value) : [...values, value];
-  if (!after.length) return others;
   const [one] = after;
-  if (isMember) return { ...others, [key]: after.length === 1 ? { contains: one } : { contains_any: after } };
-  return { ...others, [key]: after.length === 1 ? one : { in: after } };
+  if (!after.length) return withCondition(filter, key, rest);
+  if (isMember) {
+    const members = after.length === 1 ? { contains: one } : { contains_any: after };
+    return withCondition(filter, key, { ...rest, ...members });
+  }
+  return withCondition(filter, key, after.length === 1 && !rest ? one : { ...rest, in: after });
 }
 
-function valuesOf(condition) {
-  if (condition === undefined) return [];
-  if (typeof condition !== "object" || condition === null) return [condition];
-  const [[operator, value], ...others] = Object.entries(condition);
-  if (others.length) return [];
-  return { in: value, contains: [value], contains_any: value }[operator] || [];
+// The filter with another condition of a field; undefined takes the field away.
+function withCondition(filter, key, condition) {
+  const { [key]: gone, ...others } = filter;
+  return condition === undefined ? others : { ...others, [key]: condition };
 }
 
-function isOfMembers(condition) {
-  return ["contains", "contains_any"].some((name) => Object.hasOwn(Object(condition), name));
+// The filter with the values of a field and nothing else of it.
+function withoutRest(filter, key) {
+  const { values, operator } = partsOf(filter, key);
+  return withCondition(filter, key, values.length ? { [operator]: filter[key][operator] } : undefined);
+}
+
+// What a filter demands of a field: values that are alternatives, by their operator, and the rest; undefined for none.
+function partsOf(filter, key) {
+  const condition = Object.hasOwn(filter, key) ? filter[key] : undefined;
+  if (condition === undefined) return { values: [] };
+  if (typeof condition !== "object" || condition === null) return { values: [condition] };
+  const operator = ["in", "contains", "contains_any"].find((name) => Object.hasOwn(condition, name));
+  if (Array.isArray(condition) || !operator) {
+    return { values: [], rest: Object.keys(condition).length ? condition : undefined };
+  }
+  const { [operator]: values, ...rest } = condition;
+  return { values: [values].flat(), operator, rest: Object.keys(rest).length ? rest : undefined };
 }
 
 // The values of each field that has few of them: those of the results first, then others of a sample of the index.
@@ -75,10 +91,11 @@ function byValueOrCount([one, count], [other, otherCount]) {
 
 // Fills the node with chips. choose(filter) is called with the filter that a click makes.
 export function showChips(node, filter, facets, choose) {
-  const set = Object.entries(filter).flatMap(([key, condition]) => {
-    const values = valuesOf(condition);
-    const isMember = isOfMembers(condition);
-    return values.length ? values.map((value) => [key, value, isMember, true]) : [[key, condition, false, true]];
+  const set = Object.keys(filter).flatMap((key) => {
+    const { values, operator, rest } = partsOf(filter, key);
+    const isMember = operator !== undefined && operator !== "in";
+    const chips = values.map((value) => [key, value, isMember, true]);
+    return rest === undefined ? chips : [...chips, [key, rest, false, true]];
   });
   const isSet = (key, value) => set.some(([one, other]) => one === key && other === value);
   const offered = facets.filter(([key, value]) => !isSet(key, value));
@@ -89,8 +106,8 @@ export function showChips(node, filter, facets, choose) {
     chip.dataset.name = named(key, value);
     if (isOn) chip.append(made("span", { "aria-hidden": "true" }, " \u00d7"));
     chip.addEventListener("click", () => {
-      const { [key]: gone, ...others } = filter;
-      choose(typeof value === "object" && value !== null ? others : toggled(filter, key, value, isMember));
+      const isRest = typeof value === "object" && value !== null;
+      choose(isRest ? withoutRest(filter, key) : toggled(filter, key, value, isMember));
     });
     return chip;
   }));
