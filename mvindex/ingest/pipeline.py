@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, wait
 from contextlib import closing
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -191,7 +191,6 @@ class Encoding:
         if encode is None or not changes.fresh:
             work()
         else:
-            # A daemon: at Ctrl-C the process ends without what a model or a remote encoder still computes.
             Thread(target=copy_context().run, args=(work,), daemon=True, name="mvindex-encode").start()
 
     def views(self) -> Views | None:
@@ -199,8 +198,9 @@ class Encoding:
         return self._result.result()
 
     def give_up(self) -> None:
-        """End the encoding with its next batch; its views are of no use."""
+        """Wait for the end of the batch that is encoded, the last one; a process cannot end while a model computes."""
         self._is_given_up = True
+        wait([self._result])
 
 
 def within_length(entries: Iterable[Entry], most_chars: int) -> Iterator[Entry]:
@@ -261,7 +261,7 @@ def ingest_chunk(
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a chunk changes in a store.
+    """The changes that a chunk makes in a store.
 
     fresh: the entries to encode and store. updates: metadata of documents that are otherwise unchanged, by row.
     known: the documents of the chunk's ids that the store has. settings: to set in the transaction.
