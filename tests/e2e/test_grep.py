@@ -120,16 +120,18 @@ def test_passages_are_encoded_in_turn_over_the_files(notes, settled):
     assert files == ["oil.md", "src/get.py", "sub/plague.txt", "oil.md"]
 
 
-def test_a_search_does_not_wait_for_a_run_that_encodes(notes, settled):
+def test_a_search_does_not_wait_for_a_run_that_encodes(notes, settled, monkeypatch):
     grep(notes, "embargo", "--mode", "lexical")
+    lock_file = fcntl.flock
+
+    def refuse_to_wait(file, operation):
+        assert operation & fcntl.LOCK_NB, "it waits"
+        lock_file(file, operation)
+
     with (place_of(notes) / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with start(notes, "embargo") as child:
-            try:
-                found, _ = child.communicate(timeout=60)
-            finally:
-                child.kill()
-    assert found.startswith("oil.md:8: ")
+        monkeypatch.setattr(fcntl, "flock", refuse_to_wait)
+        assert grep(notes, "embargo").stdout.startswith("oil.md:8: ")
 
 
 def test_terms_of_english_are_stems(notes):
