@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, Future, wait
 from contextlib import closing
-from contextvars import copy_context
 from dataclasses import dataclass, field
-from threading import Thread
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -125,82 +122,12 @@ def ingest_store(
             f"{store.where} is a shard of an index: add to the whole index, or ingest a corpus with --shard"
         )
     with store.writing() as writer, SeenIds() as seen:
-        read = read_chunks(within_length(entries, hooks.max_document_chars))
-        chunks = (seen.drop_repeats(chunk, hooks.on_duplicate, report) for chunk in _until_stopped(read, report, hooks))
-        ingest_chunks(writer, chunks, encode, report, hooks)
+        for chunk in read_chunks(within_length(entries, hooks.max_document_chars)):
+            if hooks.should_stop():
+                report.stopped = True
+                break
+            ingest_chunk(writer, seen.drop_repeats(chunk, hooks.on_duplicate, report), encode, report, hooks)
     return report
-
-
-def _until_stopped(chunks: Iterable[list[Entry]], report: IngestReport, hooks: IngestHooks) -> Iterator[list[Entry]]:
-    for chunk in chunks:
-        if hooks.should_stop():
-            report.stopped = True
-            return
-        yield chunk
-
-
-def ingest_chunks(
-    writer: Writer, chunks: Iterable[Sequence[Entry]], encode: Encode | None, report: IngestReport, hooks: IngestHooks
-) -> None:
-    """Ingest chunks: while one is encoded, in a thread, the next is read and the one before is committed.
-
-    They are committed in their order. After an error in one, those before it are committed and none after it.
-    """
-    following = (find_changes(writer, chunk, hooks) for chunk in chunks)
-    encoding: Encoding | None = None
-    try:
-        while True:
-            changes, error = None, None
-            try:
-                changes = next(following, None)
-            except Exception as err:  # noqa: BLE001 - raised when what was read before is committed
-                error = err
-            before, views = encoding, encoding.views() if encoding else None
-            encoding = Encoding(changes, encode, hooks.on_progress) if changes else None
-            if before:
-                store_changes(writer, before.changes, views, report)
-            if error:
-                raise error
-            if not encoding:
-                return
-    finally:
-        if encoding:
-            encoding.give_up()
-
-
-class Encoding:
-    """The encoding of what a chunk changes, in a thread of its own; given views are there at once."""
-
-    def __init__(self, changes: Changes, encode: Encode | None, on_progress: CountCallback) -> None:
-        """Begin."""
-        self.changes = changes
-        self._is_given_up = False
-        self._result: Future[Views | None] = Future()
-
-        def report_progress(count: int) -> None:
-            if self._is_given_up:
-                raise CancelledError
-            on_progress(count)
-
-        def work() -> None:
-            try:
-                self._result.set_result(_make_views(changes.fresh, encode, report_progress) if changes.fresh else None)
-            except BaseException as err:  # noqa: BLE001 - views() raises it
-                self._result.set_exception(err)
-
-        if encode is None or not changes.fresh:
-            work()
-        else:
-            Thread(target=copy_context().run, args=(work,), daemon=True, name="mvindex-encode").start()
-
-    def views(self) -> Views | None:
-        """Wait for the views of the fresh entries; None where there are none."""
-        return self._result.result()
-
-    def give_up(self) -> None:
-        """Wait for the end of the batch that is encoded, the last one; a process cannot end while a model computes."""
-        self._is_given_up = True
-        wait([self._result])
 
 
 def within_length(entries: Iterable[Entry], most_chars: int) -> Iterator[Entry]:
@@ -254,33 +181,11 @@ def ingest_chunk(
 
     hooks.note is called before anything is encoded, where something changes; duplicates are not looked for here.
     """
-    changes = find_changes(writer, chunk, hooks)
-    views = _make_views(changes.fresh, encode, hooks.on_progress) if changes.fresh else None
-    store_changes(writer, changes, views, report)
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """The changes that a chunk makes in a store.
-
-    fresh: the entries to encode and store. updates: metadata of documents that are otherwise unchanged, by row.
-    known: the documents of the chunk's ids that the store has. settings: to set in the transaction.
-    """
-
-    chunk: Sequence[Entry]
-    fresh: Sequence[Entry] = ()
-    updates: Mapping[int, str] = field(default_factory=dict)
-    known: Mapping[str, ExistingDocument] = field(default_factory=dict)
-    hashes: Mapping[str, bytes] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    mark: str = ""
-
-
-def find_changes(writer: Writer, chunk: Sequence[Entry], hooks: IngestHooks) -> Changes:
-    """Compare the chunk with what the store has; documents that stay as they are count as done."""
+    on_progress = hooks.on_progress
     if hooks.mark and writer.has_mark(hooks.mark):
-        hooks.on_progress(len(chunk))
-        return Changes(chunk)
+        on_progress(len(chunk))
+        report.unchanged += len(chunk)
+        return
     known = writer.known([entry.document.id for entry in chunk])
     hashes = {entry.document.id: content_hash(entry.document, entry.views, entry.spans) for entry in chunk}
     fresh = [
@@ -291,37 +196,33 @@ def find_changes(writer: Writer, chunk: Sequence[Entry], hooks: IngestHooks) -> 
     fresh_ids = {entry.document.id for entry in fresh}
     updates = _metadata_updates([entry for entry in chunk if entry.document.id not in fresh_ids], known)
     if len(fresh) < len(chunk):
-        hooks.on_progress(len(chunk) - len(fresh))
-    return Changes(chunk, fresh, updates, known, hashes, hooks.note() if fresh else {}, hooks.mark)
-
-
-def store_changes(writer: Writer, changes: Changes, encoded: Views | None, report: IngestReport) -> None:
-    """Commit the changes in one transaction, and count them; encoded: the views of the fresh entries, if any."""
-    fresh = changes.fresh
-    if encoded is not None:
-        documents, chosen = [entry.document for entry in fresh], writer.settings
+        on_progress(len(chunk) - len(fresh))
+    if fresh:
+        settings, chosen = hooks.note(), writer.settings
+        documents = [entry.document for entry in fresh]
         view_type, eps = ViewType(chosen["dtype"]), chosen.get("prune_views")
-        full = pack_views(encoded, view_type, [document.id for document in documents])
+        full = pack_views(_make_views(fresh, encode, on_progress), view_type, [document.id for document in documents])
         views = full if eps is None else remove_near_duplicates(full, eps)
+        content_hashes = [hashes[document.id] for document in documents]
         batch = Batch(
             documents=documents,
             views=views,
-            content_hashes=[changes.hashes[document.id] for document in documents],
-            metadata_updates=changes.updates,
+            content_hashes=content_hashes,
+            metadata_updates=updates,
             ordinals=_ordinals(fresh),
-            settings=changes.settings,
-            mark=changes.mark,
+            settings=settings,
+            mark=hooks.mark,
         )
-        writer.commit(batch, changes.known)
+        writer.commit(batch, known)
         report.views_given += len(full.rows)
         report.views_stored += len(views.rows)
-    elif changes.updates:
-        writer.set_metadata(changes.updates, changes.mark)
-    replaced = sum(entry.document.id in changes.known for entry in fresh)
+    elif updates:
+        writer.set_metadata(updates, hooks.mark)
+    replaced = len(fresh_ids & known.keys())
     report.added += len(fresh) - replaced
     report.replaced += replaced
-    report.updated += len(changes.updates)
-    report.unchanged += len(changes.chunk) - len(fresh) - len(changes.updates)
+    report.updated += len(updates)
+    report.unchanged += len(chunk) - len(fresh) - len(updates)
 
 
 def _ordinals(entries: Sequence[Entry]) -> Ints | None:

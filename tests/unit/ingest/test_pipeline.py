@@ -1,8 +1,5 @@
 """Documents are stored in whole batches, or refused by name."""
 
-import threading
-from concurrent.futures import CancelledError
-
 import numpy as np
 import pytest
 
@@ -12,9 +9,7 @@ from mvindex.errors import (
     EncoderError,
     StoreError,
 )
-from mvindex.ingest import Entry, IngestHooks
-from mvindex.ingest.pipeline import Changes, Encoding
-from mvindex.records import no_progress
+from mvindex.ingest import IngestHooks
 from tests.helpers.index_examples import by_length, documents, one_vector, vectors
 
 
@@ -51,80 +46,9 @@ def test_a_stopped_run_ends_at_a_batch_and_can_go_on(tmp_path, monkeypatch):
     hooks = IngestHooks(on_progress=seen.append, should_stop=lambda: sum(seen) >= 16)
     encoder = mvindex.CallableEncoder(by_length, query_function=one_vector, name="by_length")
     with mvindex.create(tmp_path / "y.mvx", encoder=encoder) as index:
-        report = index.add(documents(80), hooks=hooks)
-        # Beside the batch that is encoded, the next one may be read before the stop is seen.
-        assert report.stopped and report.added == len(index) in (16, 24)
-        assert index.add(documents(80)).added == 80 - report.added
-
-
-def test_the_next_batch_is_read_while_one_is_encoded(tmp_path, monkeypatch):
-    monkeypatch.setattr("mvindex.ingest.pipeline.CHUNK_DOCUMENTS", 8)
-    has_read_on = threading.Event()
-
-    def read():
-        for number, document in enumerate(documents(16)):
-            if number == 8:
-                has_read_on.set()
-            yield document
-
-    def encode(texts):
-        assert has_read_on.wait(30)
-        return by_length(texts)
-
-    encoder = mvindex.CallableEncoder(encode, query_function=one_vector, name="waits")
-    with mvindex.create(tmp_path / "y.mvx", encoder=encoder) as index:
-        assert index.add(read()).added == 16
-
-
-def test_a_batch_that_cannot_be_encoded_loses_none_before_it(tmp_path, monkeypatch):
-    monkeypatch.setattr("mvindex.ingest.pipeline.CHUNK_DOCUMENTS", 8)
-    num_calls = 0
-
-    def encode(texts):
-        nonlocal num_calls
-        num_calls += 1
-        if num_calls == 3:
-            raise RuntimeError("the model broke")
-        return by_length(texts)
-
-    encoder = mvindex.CallableEncoder(encode, query_function=one_vector, name="breaks")
-    with mvindex.create(tmp_path / "y.mvx", encoder=encoder) as index:
-        with pytest.raises(RuntimeError, match="the model broke"):
-            index.add(documents(40))
-        assert (len(index), num_calls) == (16, 3)
-
-
-def test_an_encoding_that_is_given_up_ends_with_its_next_step():
-    entries = [Entry(str(number), document) for number, document in enumerate(documents(3))]
-    encoded, may_go_on = [], threading.Event()
-
-    def encode(texts, on_progress):
-        for text in texts:
-            encoded.append(text)
-            assert may_go_on.wait(30)
-            on_progress(1)
-
-    encoding = Encoding(Changes(entries, fresh=entries), encode, no_progress)
-    encoding.give_up()
-    may_go_on.set()
-    with pytest.raises(CancelledError):
-        encoding.views()
-    assert len(encoded) == 1
-
-
-def test_an_interrupt_stores_nothing_of_the_batch_that_is_encoded(tmp_path, monkeypatch):
-    monkeypatch.setattr("mvindex.ingest.pipeline.CHUNK_DOCUMENTS", 8)
-
-    def read():
-        yield from documents(20)
-        raise KeyboardInterrupt
-
-    encoder = mvindex.CallableEncoder(by_length, query_function=one_vector, name="by_length")
-    with mvindex.create(tmp_path / "y.mvx", encoder=encoder) as index:
-        index.add(documents(1))  # how texts are split is chosen by the first ones
-        with pytest.raises(KeyboardInterrupt):
-            index.add(read())
-        assert len(index) == 8
+        report = index.add(documents(40), hooks=hooks)
+        assert report.stopped and report.added == len(index) == 16
+        assert index.add(documents(40)).added == 24
 
 
 def test_documents_that_did_not_change_are_encoded_again_where_a_run_says_so(tmp_path):
