@@ -237,7 +237,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     new: dict[str, Any] = {
         "encoder": encoder,
         "family": family,
-        "max_views": _parse_views(views),
+        "max_views": parse_views(views),
         "dtype": dtype,
         "temperature": temperature,
     }
@@ -286,7 +286,7 @@ def _lexical_of_shards(paths: Sequence[str], options: CorpusOptions) -> str:
         return detect_lexical(row.document.text or row.document.title for row in corpus if isinstance(row, Row)).value
 
 
-def _parse_views(value: str | None) -> int | str | None:
+def parse_views(value: str | None) -> int | str | None:
     """Return the number of --views, or "auto"."""
     if value is None or value == "auto":
         return value

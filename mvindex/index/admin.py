@@ -21,7 +21,9 @@ from mvindex.store.sharded import ShardedStore
 
 # The tools themselves are imported by what calls them: a process that only asks needs none.
 if TYPE_CHECKING:
+    from mvindex.encoder import Encoder
     from mvindex.engines.build import BuildReport
+    from mvindex.ingest.reembed import ReembedHooks, ReembedReport
     from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport
     from mvindex.search.tuning import FusionReport, TuneGoal, TuneReport
 
@@ -68,6 +70,9 @@ class Admin(Protocol):
 
     def compact(self, on_progress: CountCallback) -> CompactReport:
         """Give back the bytes of deleted and replaced documents."""
+
+    def reembed(self, encoder: Encoder, hooks: ReembedHooks, *, texts_only: bool) -> ReembedReport:
+        """Make the views of all documents again, with another encoder."""
 
     def snapshot(self, path: Path, on_progress: CountCallback) -> SnapshotReport:
         """Copy the latest committed state."""
@@ -229,6 +234,17 @@ class LocalAdmin:
             bytes_after=sum(report.bytes_after for report in reports),
             is_old_in_use=any(report.is_old_in_use for report in reports),
         )
+
+    def reembed(self, encoder: Encoder, hooks: ReembedHooks, *, texts_only: bool) -> ReembedReport:
+        """Make the views of all documents again, with another encoder; shards have no such operation."""
+        from mvindex.ingest.reembed import reembed_store
+
+        self._search.forget_scans()
+        before = self._self_measured()
+        report = reembed_store(self._stores()[0], encoder, hooks, texts_only=texts_only)
+        if before is not None and not report.stopped and not self._is_measured():
+            self._measure(float(before["target_recall"]), hooks.on_progress)
+        return report
 
     def snapshot(self, path: Path, on_progress: CountCallback) -> SnapshotReport:
         """Copy the latest committed state; of shards one after the other."""

@@ -1,24 +1,29 @@
-"""IndexAdmin: the administration of an index, index.admin: build, tune, lexical side, compact, snapshot, verify."""
+"""IndexAdmin: the administration of an index, index.admin: build, tune, lexical side, compact, re-embed and so on."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from mvindex.encoder import Encoder, EncoderLike
+from mvindex.encoder.registry import as_encoder
 from mvindex.index.admin import Admin
 from mvindex.paths import expand_home
 from mvindex.records import CountCallback, ProgressCallback, check_count, no_progress
 from mvindex.search.fusion import Fusion, Mode, make_fusion, parse_fusion
 from mvindex.search.plan import Plan
 from mvindex.search.request import Queries, SearchRequest, Vector, as_vectors
+from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.fields import parse_filter_fields
 from mvindex.store.lexical.language import AUTO, detect_lexical
 from mvindex.store.protocol import Operation, Store
 
 if TYPE_CHECKING:
     from mvindex.engines.build import BuildReport
+    from mvindex.index.index import Index
+    from mvindex.ingest.reembed import ReembedReport
     from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport
     from mvindex.search.tuning import FusionReport, TuneReport
 
@@ -44,9 +49,15 @@ ADMINISTRATION = frozenset(
 class IndexAdmin:
     """The administration of an index that this process works on itself."""
 
-    def __init__(self, store: Store, admin: Admin, plan: Callable[[SearchRequest], tuple[Queries, Plan]]) -> None:
-        """Take the store, what carries operations out there, and what encodes and plans questions."""
-        self._store, self._admin, self._plan = store, admin, plan
+    def __init__(
+        self,
+        store: Store,
+        admin: Admin,
+        plan: Callable[[SearchRequest], tuple[Queries, Plan]],
+        use_encoder: Callable[[Encoder], None],
+    ) -> None:
+        """Take the store, what carries operations out there, what plans questions, and what takes a new encoder."""
+        self._store, self._admin, self._plan, self._use_encoder = store, admin, plan, use_encoder
 
     def build(
         self,
@@ -229,6 +240,53 @@ class IndexAdmin:
         """
         self._store.capabilities.check(Operation.COMPACT, self._store.where)
         return self._admin.compact(on_progress)
+
+    def reembed(  # noqa: PLR0913 - each argument is a choice of the caller's
+        self,
+        encoder: EncoderLike,
+        *,
+        family: str | None = None,
+        max_views: int | Literal["auto"] | None = None,
+        texts_only: bool = False,
+        before_switch: Callable[[Index], object] | None = None,
+        should_stop: Callable[[], bool] = lambda: False,
+        on_progress: ProgressCallback = no_progress,
+    ) -> ReembedReport:
+        """Make the views of all documents again, with another encoder, and switch to them in one commit.
+
+        Ids, ordinals, texts, metadata, terms and other settings stay; an engine is built again, untuned. Readers go on
+        with the old views until they refresh; writers are refused meanwhile. After an interruption, the same call
+        encodes only the rest. Takes room for two more copies.
+
+        Args:
+            encoder: The new encoder, as create() takes it.
+            family: How views are made, as create() takes it.
+            max_views: The most views a document gets, as create() takes it.
+            texts_only: Take title and text of documents that had view_texts or given vectors, too.
+            before_switch: Called with an index of the encoded documents, without an engine, to be measured.
+            should_stop: Asked before each chunk; where true, the run ends, to be resumed by the same call.
+            on_progress: Called with a step, how much of it is done, and how much there is.
+
+        Raises:
+            DocumentError: For a document without a text, or, without texts_only, with view_texts or given vectors.
+            Unsupported: For an index in shards or in Milvus.
+
+        """
+        from mvindex.index.factory import local_index
+        from mvindex.ingest.reembed import ReembedHooks
+
+        self._store.capabilities.check(Operation.REEMBED, self._store.where)
+        loaded = as_encoder(encoder, family, max_views)
+
+        def measure(store: EmbeddedStore) -> None:
+            if before_switch is not None:
+                before_switch(local_index(store, loaded))
+
+        hooks = ReembedHooks(on_progress=on_progress, should_stop=should_stop, before_switch=measure)
+        report = self._admin.reembed(loaded, hooks, texts_only=texts_only)
+        if not report.stopped:
+            self._use_encoder(loaded)
+        return report
 
     def snapshot(self, path: str | Path, on_progress: CountCallback = no_progress) -> SnapshotReport:
         """Copy the latest committed state to a new index at path, complete or not at all; nobody waits.

@@ -158,7 +158,7 @@ class Index(Searches):
     @property
     def admin(self) -> IndexAdmin:
         """The administration: build, tune, lexical side, compact, snapshot, verify."""
-        return IndexAdmin(self._store, self._admin, self._plan_questions)
+        return IndexAdmin(self._store, self._admin, self._plan_questions, self.use_encoder)
 
     @property
     def temperature(self) -> float:
@@ -177,10 +177,13 @@ class Index(Searches):
 
     @property
     def encoder(self) -> Encoder:
-        """The encoder that the index was made with, loaded on first use; QueryError for an index of given vectors."""
+        """The encoder that the index was made with, loaded on first use; QueryError for an index of given vectors.
+
+        Loaded anew after a refresh that shows that the index was re-embedded.
+        """
         with self._lock:
-            if self._encoder is None:
-                spec = self._store.settings["encoder"]
+            spec = self._store.settings["encoder"]
+            if self._encoder is None or (spec and spec.get("fingerprint") != self._encoder.fingerprint):
                 if spec is None:
                     raise QueryError(f"{self.where}: this index was made of given vectors; give vectors, not texts")
                 self._encoder = encoder_from_spec(spec, self._device)
@@ -318,9 +321,12 @@ class Index(Searches):
             return search_like(request.like, request, self.views, self.run, self.where)
         if request.diversity is not None:
             return search_diverse(request, request.diversity, self.views, self.run)
+        spec = self._store.settings["encoder"]
         results: list[SearchResult] = []
         for queries, plan in make_plans(request, self._state()):
             results += self._engine.search(self._encoded(queries, plan), plan)
+        if self._store.settings["encoder"] != spec:
+            return self.run(request)  # another thread moved on to views of another encoder
         if request.cursor is not None:
             return request.cursor.pages(results, request, str(self._store.settings.get("index_id") or self.where))
         return results

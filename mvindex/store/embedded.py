@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from mvindex.errors import IndexLocked, MvindexError, QueryError, StoreError
+from mvindex.errors import IndexLocked, MvindexError, QueryError, StaleReader, StoreError
 from mvindex.records import Floats, IndexInfo, Ints
 from mvindex.store import catalog
 from mvindex.store.batch import Batch
@@ -293,12 +293,19 @@ class EmbeddedStore(LocalStore):
     def writing(self) -> Iterator[EmbeddedWriter]:
         """Yield the only writer, with the latest snapshot; IndexLocked when there is another.
 
-        Commits show in this store's own snapshot when the block ends, in other processes at once.
+        Commits show in this store's own snapshot when the block ends, in other processes at once. StaleReader where
+        another process has re-embedded the index since the snapshot: views of the old encoder must not be added.
         """
         self._check_there()
         refuse_network(self.directory)
         with writer_lock(self.directory):
+            before = _fingerprint(self.settings)
             self.refresh()
+            if _fingerprint(self.settings) != before:
+                raise StaleReader(
+                    f"{self.directory}: expected the encoder {before!r}, got {_fingerprint(self.settings)!r}: the "
+                    "index was re-embedded since it was opened. Nothing was written; it is refreshed now, try again"
+                )
             self._tidy_up(logging.INFO, self._remove_superseded)
             writer, has_failed = EmbeddedWriter(self), True
             self._is_written = True
@@ -412,6 +419,11 @@ def _find(reader: SnapshotReader, ids: Sequence[str]) -> dict[str, int]:
 def _shard_of(settings: Mapping[str, Any]) -> str | None:
     place = settings.get("shard")
     return None if place is None else f"{place['number']}/{place['count']}"
+
+
+def _fingerprint(settings: Mapping[str, Any]) -> str | None:
+    """Return the fingerprint of the index's encoder; None for an index of given vectors."""
+    return (settings["encoder"] or {}).get("fingerprint")
 
 
 def _check_identity(directory: Path, snapshot: Snapshot, settings: Mapping[str, Any]) -> None:

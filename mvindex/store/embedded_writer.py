@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -118,15 +119,17 @@ class EmbeddedWriter:
         self._writer.set_filter_fields(fields)
 
     @contextmanager
-    def new_generation(self) -> Iterator[tuple[Generation, GenerationWriter]]:
+    def new_generation(
+        self, changes: Mapping[str, Any] = MappingProxyType({})
+    ) -> Iterator[tuple[Generation, GenerationWriter]]:
         """Yield an empty generation with this index's settings to fill; it then becomes the active one.
 
-        Readers stay on theirs until they refresh. On an error nothing has changed.
+        Readers stay on theirs until they refresh. On an error nothing has changed. changes: settings that differ.
         """
         directory, source, settings = (
             self._store.directory,
             self._store.snapshot.source,
-            dict(self._store.snapshot.settings),
+            {**self._store.snapshot.settings, **changes},
         )
         # Beyond one that a compaction published before it was killed, should a reader have it locked.
         number = 1 + max([source.number, *(number for number, _ in generations_in(directory))])

@@ -1,4 +1,4 @@
-"""Generations: current.json names the active one of an index; `compact` writes a new one.
+"""Generations: current.json names the active one of an index; `compact` and `reembed` write a new one.
 
 A generation is a directory with a catalog, views, document rows and engines. Readers hold a shared lock on it, so
 that a superseded generation stays whole until its last reader has gone; then the next writer removes it.
@@ -168,6 +168,11 @@ def remove_superseded(index: Path, current: Generation) -> list[Path]:
         if not _remove_unless_locked(directory):
             kept.append(directory)
     return kept
+
+
+def retire(directory: Path) -> None:
+    """Take a directory of an index out of use; the writer removes it with superseded generations."""
+    rename(directory, directory.with_name(f"{_GONE}generation-{secrets.token_hex(4)}"))
 
 
 def _superseded(index: Path, current: Generation) -> Iterator[Path]:

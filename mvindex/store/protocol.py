@@ -27,6 +27,7 @@ class Operation(Enum):
     BUILD = "build"
     TUNE = "tune"
     COMPACT = "compact"
+    REEMBED = "re-embedding"
     SNAPSHOT = "snapshot"
     VERIFY = "verify"
     TRANSFER = "reading documents and views as stored"

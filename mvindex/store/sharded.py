@@ -25,7 +25,7 @@ from mvindex.store.catalog import ExistingDocument
 from mvindex.store.embedded import EmbeddedStore, LocalStore, StorePart, remove_untouched
 from mvindex.store.embedded_writer import EmbeddedWriter
 from mvindex.store.filters import Filter
-from mvindex.store.protocol import Capabilities
+from mvindex.store.protocol import Capabilities, Operation
 from mvindex.store.reader import StoredDocument
 from mvindex.store.shard_layout import ShardPlace, check_place, open_shard, read_shards, shard_error_context, shard_of
 from mvindex.store.sizes import size_of
@@ -36,6 +36,12 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _SHARD_BITS = 48
+_CAPABILITIES = Capabilities(
+    {
+        Operation.REEMBED: "shards would switch to the new encoder one by one, and be compared meanwhile. Ingest the "
+        "corpus, or what mvindex export --to jsonl writes, into a new index with --encoder and --shards",
+    }
+)
 
 
 def open_sharded_store(path: Path, *, allow_partial: bool = False) -> ShardedStore:
@@ -134,7 +140,7 @@ class ShardedStore(LocalStore):
     @property
     def capabilities(self) -> Capabilities:
         """The operations that the store has."""
-        return Capabilities()
+        return _CAPABILITIES
 
     @property
     def settings(self) -> Mapping[str, Any]:

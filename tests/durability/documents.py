@@ -37,6 +37,20 @@ class SentenceViews:
         return np.array([_numbers(text, "") for text in texts], dtype=np.float32)
 
 
+class ReversedViews(SentenceViews):
+    """Another encoder: the numbers of SentenceViews, the last first."""
+
+    fingerprint = "callable:reversed-views"
+    spec = {"kind": "callable", "name": "reversed-views", "fingerprint": fingerprint}
+
+    def encode_documents(self, documents, on_progress=None):
+        views = super().encode_documents(documents, on_progress)
+        return Views(views.rows[:, ::-1].copy(), views.starts, views.spans)
+
+    def encode_queries(self, texts):
+        return super().encode_queries(texts)[:, ::-1].copy()
+
+
 def sentence_views(document):
     """Return the views (k, d) float32 of the sentences of a text, and their spans (k, 2)."""
     spans, begin = [], 0
@@ -106,6 +120,12 @@ class State(NamedTuple):
         """Return the state with the documents of these ids deleted."""
         gone = set(ids)
         return State(self.next_ordinal, {key: each for key, each in self.documents.items() if key not in gone})
+
+    def reembedded(self) -> "State":
+        """Return the state with the views of ReversedViews in place of those of SentenceViews."""
+        views = {key: np.frombuffer(each.views, "<f2").reshape(-1, DIM) for key, each in self.documents.items()}
+        changed = {key: each._replace(views=views[key][:, ::-1].tobytes()) for key, each in self.documents.items()}
+        return State(self.next_ordinal, changed)
 
     def updated(self, number: int, metadata: dict) -> "State":
         """Return the state with new metadata for one document."""

@@ -19,7 +19,7 @@ from fsspec.implementations.local import LocalFileSystem
 import mvindex
 from mvindex.engines import extend
 from mvindex.ingest import IngestHooks, pipeline
-from tests.durability.documents import DIM, SentenceViews, State, doc_id, document, given_views
+from tests.durability.documents import DIM, ReversedViews, SentenceViews, State, doc_id, document, given_views
 from tests.helpers import lexical_reference
 
 if TYPE_CHECKING:
@@ -313,6 +313,12 @@ OPERATIONS = {
         start=made_of(_FIRST, _SECOND[:7], kind="graph", then=_deleting(range(12, 16))),
         run=calling(lambda index: index.admin.compact()),
         states=[_THIN_GRAPH, _THIN_GRAPH],
+        has_reader=True,
+    ),
+    "re-embed with flat, beside a reader": Operation(
+        start=made_of(_FIRST, _SECOND, kind="flat", then=_deleting(range(12, 20))),
+        run=calling(lambda index: index.admin.reembed(ReversedViews())),
+        states=[_THIN, _THIN.reembedded()],
         has_reader=True,
     ),
     "snapshot": Operation(

@@ -6,8 +6,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from mvindex.encoder import Encoder
 from mvindex.engines.build import BuildReport
 from mvindex.errors import ConfigError, DamagedIndex, StoreError, Unsupported
+from mvindex.ingest.reembed import ReembedHooks, ReembedReport
 from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport
 from mvindex.records import CountCallback, Floats, ProgressCallback
 from mvindex.search.fusion import Fusion
@@ -62,6 +64,10 @@ class MilvusAdmin:
     def verify(self, on_progress: CountCallback) -> VerifyReport:
         """Check every record and all views against their checksums."""
         return maintenance.verify(self._store, on_progress)
+
+    def reembed(self, encoder: Encoder, hooks: ReembedHooks, *, texts_only: bool) -> ReembedReport:
+        """Raise Unsupported."""
+        raise self._unsupported(Operation.REEMBED)
 
     def snapshot(self, path: Path, on_progress: CountCallback) -> SnapshotReport:
         """Raise Unsupported."""

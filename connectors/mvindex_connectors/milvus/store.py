@@ -51,6 +51,7 @@ TRIES = 5
 CAPABILITIES = Capabilities(
     {
         Operation.FILTER_FIELDS: "only an index in a directory has columns for filters",
+        Operation.REEMBED: "mvindex migrate copies an index in Milvus to a directory: re-embed that, and migrate back",
         Operation.SNAPSHOT: "mvindex migrate copies an index in Milvus to a directory",
         Operation.FILES: "an index in Milvus has no directory; mvindex migrate makes one",
     }

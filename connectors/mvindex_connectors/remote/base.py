@@ -83,6 +83,7 @@ def capabilities_of(info: IndexInfo) -> Capabilities:
     reasons = dict.fromkeys(Operation, "a server has the index; do it where the server is")
     by_job = (Operation.BUILD, Operation.TUNE, Operation.COMPACT, Operation.SNAPSHOT)
     reasons |= dict.fromkeys(by_job, "a server has the index, and does it by a job: index.admin, or the command")
+    reasons[Operation.REEMBED] = "a server has the index; stop it, and re-embed the directory where the server is"
     if info.lexical is None:
         reasons[Operation.LEXICAL] = "the index has no lexical side; add one where the server is"
     else:

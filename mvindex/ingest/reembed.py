@@ -1,0 +1,230 @@
+"""Re-embedding: a new generation of an index, whose views another encoder made of the same texts.
+
+The encoded documents are first committed, chunk by chunk, to a store inside the index, which is resumed after an
+interruption; then they are copied into a new generation, and one commit makes that the active one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from mvindex.encoder import Encoder
+from mvindex.engines.build import EngineChoice, build_files, has_copies, make_copies
+from mvindex.engines.protocol import EXACT
+from mvindex.errors import DocumentError
+from mvindex.ingest.pipeline import CHUNK_DOCUMENTS, Entry, IngestHooks, ingest_store
+from mvindex.records import CountCallback, Document, ProgressCallback, no_progress
+from mvindex.store import catalog, schema
+from mvindex.store.batch import content_hash
+from mvindex.store.catalog import ExistingDocument
+from mvindex.store.create import create_store, remove_leftovers
+from mvindex.store.embedded import EmbeddedStore
+from mvindex.store.embedded_writer import EmbeddedWriter
+from mvindex.store.generation import retire
+from mvindex.store.reader import StoredDocument
+from mvindex.store.snapshot import read_snapshot
+from mvindex.store.writer import Transaction
+
+# The store of encoded documents, inside the index.
+FOLDER = "reembedding"
+# The settings that views depend on.
+_OF_VIEWS = ("dtype", "prune_views")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReembedReport:
+    """The outcome of a re-embedding.
+
+    Attributes:
+        documents: How many documents the index has.
+        encoded: How many of them this run encoded; the others were encoded by a run that was interrupted.
+        views_before: Number of views before.
+        views_after: Number of views after.
+        dim: Their dimensions now.
+        encoder: The fingerprint of the encoder that the index has now.
+        engine: The kind of engine that was active and was built again; "exact" where there was none.
+        stopped: Whether the run was stopped before the switch: the index is as it was.
+    """
+
+    documents: int
+    encoded: int = 0
+    views_before: int
+    views_after: int
+    dim: int | None
+    encoder: str
+    engine: str = EXACT
+    stopped: bool = False
+
+
+def _ignore(store: EmbeddedStore) -> None:
+    """Measure nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReembedHooks:
+    """Callbacks of a re-embedding.
+
+    on_progress: called with a step, how much of it is done, and how much there is. should_stop: asked before each
+    chunk. before_switch: called with a store of the encoded documents, to be searched.
+    """
+
+    on_progress: ProgressCallback = no_progress
+    should_stop: Callable[[], bool] = field(default=lambda: False)
+    before_switch: Callable[[EmbeddedStore], object] = _ignore
+
+
+def reembed_store(
+    store: EmbeddedStore, encoder: Encoder, hooks: ReembedHooks, *, texts_only: bool = False
+) -> ReembedReport:
+    """Encode all texts with the encoder, and make the views the index's in one commit.
+
+    Ids, ordinals, texts, metadata and the other settings stay; the active engine is built again, untuned. Takes the
+    writer lock for the whole run; readers go on with the old views until they refresh. After an interruption, a run
+    with the same encoder encodes only what the one before had not committed; another encoder begins anew.
+
+    Args:
+        store: The store.
+        encoder: The new encoder.
+        hooks: Callbacks.
+        texts_only: Take title and text of documents whose views were given or made of view_texts, too.
+
+    Raises:
+        DocumentError: For a document that has no text, or, without texts_only, had view_texts or given vectors, which
+            an index with an encoder does not keep as texts. Raised before anything is written.
+
+    """
+    with store.writing() as writer:
+        place = store.directory / FOLDER
+        views_before = store.snapshot.num_live_views
+        encoded, stopped = 0, False
+        if (store.settings["encoder"] or {}).get("fingerprint") != encoder.fingerprint:
+            deque(_entries(store, texts_only), maxlen=0)  # what cannot be encoded is found before hours of encoding
+            with closing(_open_unfinished(place, _settings_of(store, encoder))) as made:
+                _drop_outdated(made, store)
+                on_documents = _counting(hooks.on_progress, "encoding documents", store.count())
+                ingest_hooks = IngestHooks(
+                    on_progress=on_documents, should_stop=hooks.should_stop, max_document_chars=sys.maxsize
+                )
+                report = ingest_store(made, _entries(store, texts_only), encoder.encode_documents, ingest_hooks)
+                encoded, stopped = report.added + report.replaced, report.stopped
+                if not stopped:
+                    hooks.before_switch(made)
+                    _switch(store, writer, made, hooks.on_progress)
+        if not stopped and place.exists():
+            retire(place)
+        engine = store.settings["engine"]
+        return ReembedReport(
+            documents=store.count(),
+            encoded=encoded,
+            views_before=views_before,
+            views_after=store.snapshot.num_live_views,
+            dim=store.dim,
+            encoder=(store.settings["encoder"] or {}).get("fingerprint", ""),
+            engine=engine["kind"] if engine else EXACT,
+            stopped=stopped,
+        )
+
+
+def _settings_of(store: EmbeddedStore, encoder: Encoder) -> dict[str, Any]:
+    """Return the settings of the encoded documents; a temperature that was the old encoder's becomes the new one's."""
+    before, spec = store.settings, dict(encoder.spec)
+    temperature = before.get("temperature")
+    if temperature == (before["encoder"] or {}).get("temperature", 1.0):
+        temperature = float(spec.get("temperature", 1.0))
+    kept = {name: before.get(name) for name in (*_OF_VIEWS, schema.LEXICAL_KEY, catalog.FUSION_KEY)}
+    return {**kept, "encoder": spec, "dim": encoder.dim, "temperature": temperature}
+
+
+def _open_unfinished(place: Path, settings: Mapping[str, Any]) -> EmbeddedStore:
+    """Return the store of what was encoded before an interruption, or an empty one for another encoder."""
+    remove_leftovers(place.parent, FOLDER)
+    if place.exists():
+        store = EmbeddedStore(place)
+        is_same = store.settings["encoder"]["fingerprint"] == settings["encoder"]["fingerprint"]
+        if is_same and all(store.settings.get(name) == settings[name] for name in _OF_VIEWS):
+            return store
+        store.close()
+        retire(place)
+    create_store(place, settings)
+    return EmbeddedStore(place)
+
+
+def _drop_outdated(made: EmbeddedStore, store: EmbeddedStore) -> None:
+    """Delete the encoded documents that were deleted from the store since, or have another ordinal there."""
+    gone = []
+    for chunk, encoded in _chunks(made):
+        known = store.known(list(encoded))
+        gone += [
+            encoded[document.id].doc_row
+            for ordinal, document in chunk
+            if document.id not in known or known[document.id].ordinal != ordinal
+        ]
+    if gone:
+        with made.writing() as writer:
+            writer.delete(sorted(gone))
+
+
+def _entries(store: EmbeddedStore, texts_only: bool) -> Iterator[Entry]:
+    """Yield the store's documents without their views, by rising ordinals."""
+    has_encoder = store.settings["encoder"] is not None
+    for chunk, known in _chunks(store):
+        for ordinal, stored in chunk:
+            document = Document(stored.id, stored.text, stored.title, stored.metadata)
+            place = f"{store.where}: document {stored.id!r}"
+            if not stored.text and not stored.title:
+                raise DocumentError(f"{place}: expected a text or a title to encode, got given vectors without a text")
+            if has_encoder and not texts_only and known[stored.id].content_hash != content_hash(document):
+                raise DocumentError(
+                    f"{place}: expected views of its title and text, got views that were given or made of view_texts, "
+                    "which an index does not keep. Ingest the corpus into a new index, or encode title and text alone: "
+                    "texts_only"
+                )
+            yield Entry(place, document, ordinal=ordinal)
+
+
+def _chunks(
+    store: EmbeddedStore,
+) -> Iterator[tuple[list[tuple[int, StoredDocument]], Mapping[str, ExistingDocument]]]:
+    """Yield the documents with their ordinals, some at a time, and their records in the catalog."""
+    documents = store.scan_ordinals(None, None)
+    while chunk := list(islice(documents, CHUNK_DOCUMENTS)):
+        yield chunk, store.known([document.id for _, document in chunk])
+
+
+def _switch(store: EmbeddedStore, writer: EmbeddedWriter, made: EmbeddedStore, on_progress: ProgressCallback) -> None:
+    """Copy the encoded documents into a new generation of the store, with its engine, and make it the active one."""
+    engine, rows = store.settings["engine"], made.snapshot.rows_by_ordinal
+    changes = {name: made.settings[name] for name in ("encoder", "temperature")} | {"dim": made.dim}
+    advance = _counting(on_progress, "writing documents", len(rows))
+    with writer.new_generation(changes) as (fresh, filling):
+        with made.reading(made.snapshot) as reader:
+            for begin in range(0, len(rows), CHUNK_DOCUMENTS):
+                some = rows[begin : begin + CHUNK_DOCUMENTS]
+                filling.commit(Transaction(rows=reader.rows(some)))
+                advance(len(some))
+        if has_copies(store.snapshot):
+            make_copies(read_snapshot(fresh), on_progress)
+        if engine is not None and len(rows):
+            # What was tuned or trained holds for the old views.
+            asked = {"kind": engine["kind"], "settings": {"requested": engine["settings"].get("requested")}}
+            choice = EngineChoice.of(asked, store.directory.parent)
+            filling.commit(Transaction(settings={"engine": build_files(read_snapshot(fresh), choice, on_progress)}))
+
+
+def _counting(on_progress: ProgressCallback, step: str, total: int) -> CountCallback:
+    """Return a callback that takes numbers of further documents of a step."""
+    done = 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        on_progress(step, done, total)
+
+    return advance

@@ -1,0 +1,276 @@
+"""Re-embedding: the same documents with the views of another encoder, in one commit."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import mvindex
+from mvindex.errors import ConfigError, DocumentError, EncoderError, IndexLocked, StaleReader, Unsupported
+from mvindex.index import embedded_store_of
+from mvindex.ingest import pipeline
+from mvindex.records import Views, ViewText
+from tests.durability.checks import stored_in
+from tests.durability.documents import DIM, SentenceViews, doc_id, document
+
+QUESTIONS = ["sentence 2, version 1", "größe", "long"]
+MADE_ANEW = {"temperature": 0.5, "prune_views": 0.75, "lexical": "english", "filter_fields": {"group": "int"}}
+
+
+class ShortViews(SentenceViews):
+    """Another encoder, of fewer dimensions and a temperature of its own; it counts what it encodes."""
+
+    dim = DIM - 2
+    fingerprint = "callable:short"
+    spec = {"kind": "callable", "name": "short", "fingerprint": fingerprint, "temperature": 0.25}
+
+    def __init__(self, fail_at=None):
+        self.encoded, self.fail_at = [], fail_at
+
+    def encode_documents(self, documents, on_progress=None):
+        if self.fail_at is not None and len(self.encoded) >= self.fail_at:
+            raise EncoderError("the encoder went away")
+        self.encoded += [each.id for each in documents]
+        views = super().encode_documents(documents, on_progress)
+        return Views(views.rows[:, 2:].copy(), views.starts, views.spans)
+
+    def encode_queries(self, texts):
+        return super().encode_queries(texts)[:, 2:].copy()
+
+
+class LongerViews(ShortViews):
+    """A third encoder."""
+
+    fingerprint = "callable:longer"
+    spec = {"kind": "callable", "name": "longer", "fingerprint": fingerprint}
+
+
+def fill(index):
+    index.add([document(number) for number in range(30)])
+    index.add([document(number, version=2) for number in range(4, 9)])
+    index.delete(ids=[doc_id(number) for number in (2, 11, 29)])
+    index.update(doc_id(20), metadata={"group": 7})
+    return index
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(pipeline, "CHUNK_DOCUMENTS", 8)
+
+
+@pytest.fixture
+def old(tmp_path, small_chunks):
+    with mvindex.create(tmp_path / "old.mvx", encoder=SentenceViews(), **MADE_ANEW) as index:
+        yield fill(index)
+
+
+def answers(index):
+    """Return the hits of questions in every mode and scoring, and of a filter."""
+    found = []
+    for mode, scoring in (("dense", "max"), ("dense", "drpq"), ("lexical", "max"), ("hybrid", "max")):
+        results = index.search(QUESTIONS, 7, mode=mode, scoring=scoring)
+        found.append([(result.hits, result.exact) for result in results])
+    return [*found, index.search(QUESTIONS[0], 7, filter={"group": 1}).hits]
+
+
+def settings_of(index):
+    """Return the settings, without what counts commits and names files."""
+    counted = {"version", "generation", "index_id", "ids", "engine", "choose_lexical", "deleted", "marks"}
+    return {name: value for name, value in index.settings.items() if name not in counted}
+
+
+@pytest.mark.parametrize("kind", ["exact", "hnsw"])
+def test_a_reembedded_index_equals_one_made_anew(old, tmp_path, kind):
+    old.admin.build(kind=kind)
+    report = old.admin.reembed(ShortViews())
+    assert (report.documents, report.encoded, report.dim, report.engine) == (27, 27, ShortViews.dim, kind)
+    with mvindex.create(tmp_path / "new.mvx", encoder=ShortViews(), **MADE_ANEW) as new:
+        fill(new)
+        assert (report.views_after, report.views_before > 0) == (new.info().views, True)
+        assert stored_in(old) == stored_in(new)
+        if kind == "exact":
+            assert answers(old) == answers(new)
+        assert old.search(QUESTIONS, 5, exact=True) == new.search(QUESTIONS, 5, exact=True)
+        assert settings_of(old) == settings_of(new)
+        assert old.info().kind == kind
+        for index in (old, new):
+            index.add([document(40)])
+        assert stored_in(old) == stored_in(new)
+        unchanged = old.add([document(20), document(40)])
+        assert (unchanged.unchanged, unchanged.updated) == (1, 1)
+    assert mvindex.verify(old.path).is_sound
+    assert sorted(os.listdir(old.path)) == ["current.json", "generation-000002", "writer.lock"]
+
+
+def test_a_temperature_that_was_the_encoders_becomes_that_of_the_new_one(tmp_path):
+    with mvindex.create(tmp_path / "x.mvx", encoder=SentenceViews()) as index:
+        index.add([document(1)])
+        assert index.temperature == 1.0
+        index.admin.reembed(ShortViews())
+        assert index.temperature == 0.25
+
+
+def test_what_was_encoded_before_an_interruption_is_not_encoded_again(old):
+    before = stored_in(old)
+    broken = ShortViews(fail_at=16)
+    with pytest.raises(EncoderError, match="went away"):
+        old.admin.reembed(broken)
+    assert stored_in(old) == before and old.info().dim == DIM
+    # Writes between the runs: a new, a replaced, a deleted, and a deleted and newly added document.
+    old.add([document(50), document(12, version=2)])
+    old.delete(ids=[doc_id(0), doc_id(1)])
+    old.add([document(1)])
+    ids = set(stored_in(old))
+    resumed = ShortViews()
+    report = old.admin.reembed(resumed)
+    assert len(broken.encoded) == 16 and doc_id(12) in broken.encoded
+    expected = ids - set(broken.encoded) | {doc_id(12), doc_id(1)}
+    assert set(resumed.encoded) == expected and report.encoded == len(resumed.encoded) == len(expected)
+    assert set(stored_in(old)) == ids and mvindex.verify(old.path).is_sound
+    ordinals = [each.ordinal for each in stored_in(old).values()]
+    assert sorted(ordinals)[-2:] == [30, 31] and stored_in(old)[doc_id(1)].ordinal == 31
+
+
+def test_another_encoder_begins_anew(old):
+    with pytest.raises(EncoderError):
+        old.admin.reembed(ShortViews(fail_at=16))
+    other = LongerViews()
+    old.admin.reembed(other)
+    assert len(other.encoded) == 27 and old.settings["encoder"]["name"] == "longer"
+    assert not (old.path / "reembedding").exists() and not list(old.path.glob("gone-*"))
+
+
+def test_a_run_that_is_asked_to_stop_changes_nothing_and_is_resumed(old):
+    first, before, asked = ShortViews(), stored_in(old), iter([False, False, True, True])
+    report = old.admin.reembed(first, should_stop=lambda: next(asked))
+    assert report.stopped and report.encoded == 16 and stored_in(old) == before
+    assert old.encoder.fingerprint == SentenceViews.fingerprint
+    second = ShortViews()
+    assert not old.admin.reembed(second).stopped
+    assert not set(first.encoded) & set(second.encoded) and len(first.encoded + second.encoded) == 27
+
+
+def test_the_same_encoder_changes_nothing(old):
+    old.admin.reembed(ShortViews())
+    again = ShortViews()
+    report = old.admin.reembed(again)
+    assert (report.encoded, report.views_before, again.encoded) == (0, report.views_after, [])
+
+
+def test_the_new_views_are_searched_before_the_switch(old):
+    seen = {}
+
+    def measure(made):
+        seen["new"], seen["old"] = answers(made)[:-1], old.info().dim
+
+    old.admin.reembed(ShortViews(), before_switch=measure)
+    assert seen == {"new": answers(old)[:-1], "old": DIM}
+
+
+def test_another_process_sees_the_old_views_and_after_a_refresh_the_new(old):
+    program = """if True:
+        import sys, mvindex
+        from tests.unit.ingest.test_reembed import ShortViews, SentenceViews
+        with mvindex.open(sys.argv[1], encoder=SentenceViews()) as index:
+            print(index.dim, len(index.search("long", 3).hits), flush=True)
+            sys.stdin.readline()
+            print(index.dim, len(index.search("long", 3).hits), flush=True)
+            index.refresh()
+            try:
+                index.search("long", 3)
+            except mvindex.errors.ConfigError as err:
+                print(err, flush=True)
+            index.use_encoder(ShortViews())
+            print(index.dim, index.search("long", 3).hits[0].id, flush=True)
+    """
+    command = [sys.executable, "-c", program, str(old.path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout.readline() == f"{DIM} 3\n"
+        old.admin.reembed(ShortViews())
+        seen, _ = reader.communicate("\n", timeout=60)
+    before, refusal, after = seen.splitlines()
+    assert before == f"{DIM} 3" and "'short'" in refusal
+    assert after == f"{ShortViews.dim} {old.search('long', 3).hits[0].id}"
+
+
+def test_an_index_that_was_open_meanwhile_adds_no_views_of_the_old_encoder(old):
+    with mvindex.open(old.path, encoder=SentenceViews()) as other:
+        old.admin.reembed(ShortViews())
+        with pytest.raises(StaleReader, match="'callable:sentence-views'.*'callable:short'.*re-embedded"):
+            other.add([document(60)])
+        other.use_encoder(ShortViews())
+        other.add([document(60)])
+    assert old.refresh() and mvindex.verify(old.path).is_sound and doc_id(60) in old
+
+
+def test_a_refreshed_index_loads_the_encoder_that_it_was_reembedded_with(tmp_path):
+    with mvindex.create(tmp_path / "x.mvx", encoder="minilm-views") as index:
+        index.add(["oil embargo", "a river"])
+        with mvindex.open(index.path) as other:
+            other.search("oil")
+            index.admin.reembed("minilm-views", family="single")
+            assert other.encoder.spec["family"] == "snippets"
+            other.refresh()
+            assert other.encoder.spec["family"] == "single"
+            assert other.search("oil").hits == index.search("oil").hits
+
+
+def test_writers_are_refused_meanwhile(old):
+    refused = []
+
+    def write(made):
+        with mvindex.open(old.path, encoder=SentenceViews()) as other, pytest.raises(IndexLocked) as error:
+            other.add([document(70)])
+        refused.append(error)
+
+    old.admin.reembed(ShortViews(), before_switch=write)
+    assert len(refused) == 1
+
+
+def given(path, *documents):
+    index = mvindex.create(path, dim=4, lexical="unicode")
+    index.add_views(documents, np.eye(4)[: len(documents)])
+    return index
+
+
+def test_an_index_of_given_vectors_with_texts_gets_an_encoder(tmp_path):
+    with given(tmp_path / "x.mvx", mvindex.Document("a", "one|two"), mvindex.Document("b", "", "title")) as index:
+        index.admin.reembed(ShortViews())
+        assert index.search("two", 1, mode="dense").hits[0].id == "a" and index.info().views == 3
+
+
+def test_a_document_of_given_vectors_without_a_text_is_named(tmp_path):
+    with given(tmp_path / "x.mvx", mvindex.Document("a", "text"), mvindex.Document("bare", "")) as index:
+        encoder = ShortViews()
+        with pytest.raises(DocumentError, match="x.mvx: document 'bare': expected a text or a title.*given vectors"):
+            index.admin.reembed(encoder)
+        assert encoder.encoded == [] and not (index.path / "reembedding").exists()
+
+
+def test_view_texts_which_are_not_kept_are_not_dropped_silently(tmp_path):
+    with mvindex.create(tmp_path / "x.mvx", encoder=SentenceViews()) as index:
+        index.add([document(1), mvindex.Document("v", "text", view_texts=[ViewText("summary", (0, 4))])])
+        with pytest.raises(DocumentError, match="document 'v': expected views of its title and text.*view_texts"):
+            index.admin.reembed(ShortViews())
+        assert index.admin.reembed(ShortViews(), texts_only=True).encoded == 2
+        assert len(index.views("v").vectors) == 1
+
+
+def test_an_encoder_that_is_none_and_shards_are_refused(old, tmp_path):
+    with pytest.raises(ConfigError, match="encoder: expected"):
+        old.admin.reembed(3)
+    with mvindex.create(tmp_path / "s.mvx", encoder=SentenceViews(), shards=2) as index:
+        with pytest.raises(
+            Unsupported, match=r"s\.mvx: re-embedding is not supported: shards .* --encoder and --shards"
+        ):
+            index.admin.reembed(ShortViews())
+    assert embedded_store_of(old).snapshot.generation == 1 and not (old.path / "reembedding").exists()
+
+
+def test_an_empty_index_takes_another_encoder(tmp_path):
+    with mvindex.create(tmp_path / "x.mvx", encoder=SentenceViews()) as index:
+        index.admin.reembed(ShortViews())
+        index.add([document(1)])
+        assert index.dim == ShortViews.dim and index.search("long", 1).hits
