@@ -6,11 +6,10 @@ import pytest
 
 import mvindex
 from mvindex.engines.build import EngineCache
-from mvindex.engines.params import GROUPED_NLIST
 from mvindex.index import embedded_store_of
 from mvindex.kernels import expecting_work, has_int8_products
 from mvindex.testing import unit
-from mvindex_connectors.engines import faiss_fast_scan
+from mvindex_connectors.engines import faiss_fast_scan, faiss_ivf
 from mvindex_connectors.engines.faiss_ivf import has_groups
 
 pytestmark = pytest.mark.skipif(not has_int8_products(), reason="the compiled scan needs AVX-512")
@@ -162,11 +161,13 @@ def test_deleted_documents_are_not_found_and_results_are_those_of_a_batch(path, 
 
 
 def test_lists_in_groups_are_those_that_faiss_finds(tmp_path, monkeypatch):
-    views = unit(np.random.default_rng(3).standard_normal((GROUPED_NLIST * 40, 1, 16))).astype(np.float32)
+    nlist = 1024
+    monkeypatch.setattr(faiss_ivf, "GROUPED_NLIST", nlist)  # a sixteenth of the lists, and of the time
+    views = unit(np.random.default_rng(3).standard_normal((nlist * 40, 1, 16))).astype(np.float32)
     with mvindex.create(tmp_path / "x.mvx", dim=16) as index:
         index.add_views([mvindex.Document(str(n), "t") for n in range(len(views))], views)
-        index.admin.build("ivf-pq", nlist=GROUPED_NLIST)
-    engine = opened(tmp_path / "x.mvx").with_search({"nprobe": 500, "k_factor": 15})
+        index.admin.build("ivf-pq", nlist=nlist)
+    engine = opened(tmp_path / "x.mvx").with_search({"nprobe": 100, "k_factor": 15})
     assert has_groups(faiss, engine._index)
     scores, rows = engine.search(views[:5, 0], LIMIT, None)
     use_threads(monkeypatch, 2)
