@@ -14,6 +14,7 @@ import pytest
 from mvindex.corpus import Reject, open_corpus, read_documents
 from mvindex.errors import CorpusError
 from mvindex_connectors.files import parsing
+from tests.growth.test_growth import slowness
 from tests.helpers.office_files import rewrite, write_docx, write_epub, write_pdf, write_pptx, write_xlsx
 
 for name in ("pypdfium2", "markitdown", "openpyxl", "pptx", "fpdf"):
@@ -110,8 +111,8 @@ class TestBombs:
             assert row.document.text == "It rose."
             return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-        # The machine may be busy, in which starting the worker takes a second: the best of a few runs counts.
-        assert any(cpu_s() < 2.5 for _ in range(4))
+        # The machine may be busy: the best of a few runs counts, by the speed at which Python runs meanwhile.
+        assert any(cpu_s() < 2.2 * slowness() for _ in range(4))
 
     def test_a_directory_that_gives_too_small_a_size_hides_nothing(self, folder):
         path = folder / "a.docx"
