@@ -28,6 +28,7 @@ BOUNDED: dict[str, str] = {
 READ_ELSEWHERE = {
     "mvindex/corpus/text/punkt.py": "one letter",
     "mvindex/corpus/reader.py": "a path, compared with the beginning of a message",
+    "mvindex/cli/options.py": "names of options, looked for in a message",
 }
 
 
