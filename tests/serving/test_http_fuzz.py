@@ -48,7 +48,7 @@ def fuzzed(serving, folder, *options, description):
 
 
 def test_the_description_holds_for_every_request(serving, tmp_path):
-    how = ["--max-examples", EXAMPLES] if EXAMPLES else ["--max-examples", "2", "--generation-deterministic"]
+    how = ["--max-examples", EXAMPLES] if EXAMPLES else ["--max-examples", "4", "--generation-deterministic"]
     status, output = fuzzed(serving, tmp_path, *how, description=f"{serving.http}/openapi.json")
     assert status == 0, output
     assert "Tested: 18" in output, output

@@ -10,6 +10,7 @@ from mvindex.corpus import CorpusOptions, FolderOptions, Reject, open_corpus
 from mvindex.corpus.ignore import IgnorePatterns
 from mvindex.corpus.reader import Corpus
 from mvindex.errors import ConfigError, CorpusError
+from tests.growth.test_growth import slowness
 
 
 @pytest.fixture
@@ -181,7 +182,8 @@ def test_hostile_gitignore_files_cost_seconds_at_most(make, make_nested, lines, 
         os.replace(os.path.join(folder, "a/.gitignore"), os.path.join(folder, ".gitignore"))
     begun = time.process_time()
     rows, _ = read(folder)
-    assert time.process_time() - begun < 2
+    # A busy machine takes longer: by the speed at which Python runs then.
+    assert time.process_time() - begun < 2 * slowness()
     assert len([row for row in rows if not isinstance(row, Reject)]) >= num_files
 
 
