@@ -316,7 +316,8 @@ def test_an_interrupted_run_is_completed_by_the_next(notes):
         child.send_signal(signal.SIGINT)
         _, told = child.communicate(timeout=60)
         interrupted += child.returncode == 130
-        assert child.returncode in (0, 130) and "Traceback" not in told, told
+        # It may have printed all, and be leaving: Python gives the signal back to the system then.
+        assert child.returncode in (0, 130, -signal.SIGINT) and "Traceback" not in told, told
     assert interrupted
     assert {one["file"] for one in hits(notes, "embargo", "-n", "400", "--mode", "lexical")} == {
         "oil.md",
