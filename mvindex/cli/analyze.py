@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mvindex.cli.flags import SearchFlags
 from mvindex.cli.options import (
     QUESTIONS,
     DeviceOption,
     IndexOption,
     QuestionFormatOption,
-    ScoringOption,
     SplitOption,
-    TemperatureOption,
     ThreadsOption,
     find_judged_files,
     note,
@@ -25,7 +24,7 @@ from mvindex.cli.options import (
     open_chosen_local,
     parse_cutoffs,
     parse_question_format,
-    parse_search_options,
+    search_option,
 )
 from mvindex.cli.output import OUTPUT_PANEL, JsonOption, Output, OutputOption, print_report
 from mvindex.errors import ConfigError
@@ -69,8 +68,8 @@ def analyze(  # noqa: PLR0913 - each option is a flag of the command
     at: Annotated[
         str, typer.Option(metavar="K,...", help="Measure R@k at these k.", rich_help_panel=QUESTIONS)
     ] = "1,5,20,100",
-    scoring: ScoringOption = "max",
-    temperature: TemperatureOption = None,
+    scoring: Annotated[str, search_option("scoring", metavar="max|drpq")] = "max",
+    temperature: Annotated[float | None, search_option("temperature")] = None,
     regex: Annotated[
         bool,
         typer.Option("--regex", help="Read answers as regular expressions (CuratedTREC).", rich_help_panel=QUESTIONS),
@@ -124,7 +123,7 @@ def analyze(  # noqa: PLR0913 - each option is a flag of the command
     from mvindex.measure.analysis import analyze as analyze_index
     from mvindex.measure.questions import read_qrels, read_questions
 
-    parse_search_options(scoring=scoring, temperature=temperature)
+    SearchFlags(scoring=scoring, temperature=temperature).request()
     options = AnalysisOptions(
         cutoffs=parse_cutoffs(at),
         scoring=scoring,

@@ -10,37 +10,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mvindex.cli.compare import MeasureOption, print_comparison
+from mvindex.cli.flags import RerankFlags, SearchFlags
 from mvindex.cli.gate import REFUSED, SECTIONS, Gate, append_summary, parse_thresholds
 from mvindex.cli.options import (
     QUESTION_BATCH,
     QUESTIONS,
-    CandidatesOption,
     DeviceOption,
-    ExactOption,
-    FilterOption,
     ForceRunOption,
-    FusionOption,
-    HybridOption,
     IndexOption,
-    ModeOption,
-    OperatorsOption,
     PartialOption,
     QuestionFormatOption,
-    RerankDepthOption,
-    RerankOnOption,
-    RerankOption,
-    ScoringOption,
     SplitOption,
-    TemperatureOption,
     ThreadsOption,
     TrecOption,
-    WeightsOption,
     find_judged_files,
     open_chosen,
     parse_cutoffs,
     parse_question_format,
-    parse_rerank_options,
-    parse_search_options,
     split_batches,
 )
 from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
@@ -63,6 +49,7 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
         ),
     ],
     index: IndexOption = None,
+    *,
     format: QuestionFormatOption = None,
     at: Annotated[
         str, typer.Option(metavar="K,...", help="Measure R@k at these k.", rich_help_panel=QUESTIONS)
@@ -122,19 +109,8 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
             rich_help_panel=GATE,
         ),
     ] = None,
-    filter_json: FilterOption = None,
-    scoring: ScoringOption = "max",
-    temperature: TemperatureOption = None,
-    candidates: CandidatesOption = None,
-    mode: ModeOption = "auto",
-    hybrid: HybridOption = False,
-    fusion: FusionOption = None,
-    weights: WeightsOption = None,
-    operators: OperatorsOption = False,
-    rerank: RerankOption = None,
-    rerank_on: RerankOnOption = None,
-    rerank_depth: RerankDepthOption = None,
-    exact: ExactOption = False,
+    search: SearchFlags,
+    rerank: RerankFlags,
     trec: TrecOption = None,
     force: ForceRunOption = False,
     allow_partial: PartialOption = False,
@@ -159,19 +135,8 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
     from mvindex.measure.questions import read_qrels, read_questions
     from mvindex.measure.run_files import open_run
 
-    request = parse_search_options(
-        filter_json=filter_json,
-        scoring=scoring,
-        temperature=temperature,
-        candidates=candidates,
-        exact=exact,
-        mode=mode,
-        hybrid=hybrid,
-        fusion=fusion,
-        weights=weights,
-        operators=operators,
-    )
-    reranking = parse_rerank_options(rerank, rerank_on, rerank_depth)
+    request = search.request()
+    rerank.check()
     thresholds = parse_thresholds(fail_below or [])
     cutoffs, question_format = parse_cutoffs(at), parse_question_format(format)
     questions, qrels = find_judged_files(questions, qrels, split)
@@ -192,7 +157,7 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
         evaluation = Evaluation(cutoffs, judged, regex, documents, citations=citations, measures=measures)
         own: dict[str, list[str]] = {}
         gold: dict[str, dict[str, int]] = {}
-        searcher = Searcher(target, replace(request, top_k=evaluation.needed_depth), reranking, device)
+        searcher = Searcher(target, replace(request, top_k=evaluation.needed_depth), rerank, device)
         with show_count_progress("questions", None) as advance:
             for batch in split_batches(read_questions(questions, question_format), QUESTION_BATCH):
                 results = searcher.search([question.text for question in batch])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mvindex.cli.options import FOLDERS, HYBRID, ModeOption, ThreadsOption, note, parse_choice
+from mvindex.cli.options import FOLDERS, HYBRID, ThreadsOption, note, parse_choice, search_option
 from mvindex.cli.output import OUTPUT_PANEL
 from mvindex.cli.terminal import columns, escape_controls, has_colours, print_json, shortened, stdout_width, styled
 
@@ -45,7 +45,7 @@ def grep(  # noqa: PLR0913 - each option is a flag of the command
             rich_help_panel=FOLDERS,
         ),
     ] = None,
-    mode: ModeOption = "hybrid",
+    mode: Annotated[str, search_option("mode", metavar="MODE")] = "hybrid",
     budget: Annotated[
         float | None,
         typer.Option(

@@ -13,21 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mvindex.cli.flags import FileFlags
 from mvindex.cli.options import (
     CORPUS,
-    MAX_FILE_MB,
     NEW_INDEX,
-    PASSAGE_WORDS,
     DeviceOption,
-    ExcludeOption,
     FilterFieldOption,
-    FollowLinksOption,
-    GitignoreOption,
-    IncludeOption,
     IndexOption,
-    MaxDocumentCharsOption,
-    MaxFileOption,
-    PassageWordsOption,
     ThreadsOption,
     check_value,
     explain_wait,
@@ -42,7 +34,6 @@ from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
 from mvindex.cli.terminal import escape_controls
 from mvindex.errors import ConfigError
 from mvindex.paths import expand_home
-from mvindex.records import MAX_DOCUMENT_CHARS
 
 if TYPE_CHECKING:
     from mvindex.corpus import CorpusOptions, Source
@@ -101,13 +92,8 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
             metavar="stop|skip", help="Stop at a bad row, or skip it into a rejects file.", rich_help_panel=CORPUS
         ),
     ] = "stop",
-    passage_words: PassageWordsOption = PASSAGE_WORDS,
-    include: IncludeOption = None,
-    exclude: ExcludeOption = None,
-    gitignore: GitignoreOption = True,
-    follow_links: FollowLinksOption = False,
-    max_file_mb: MaxFileOption = MAX_FILE_MB,
-    max_document_chars: MaxDocumentCharsOption = MAX_DOCUMENT_CHARS,
+    *,
+    reading: FileFlags,
     encoder: Annotated[
         str | None,
         typer.Option(
@@ -197,7 +183,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     Example: mvindex ingest notes/ --include '*.md'
     """
     from mvindex.cli.progress import DocumentProgress
-    from mvindex.corpus import FolderFile, FolderOptions, is_folder, open_corpus
+    from mvindex.corpus import CorpusOptions, FolderFile, FolderOptions, find_format, is_folder, open_corpus
     from mvindex.corpus.paths import names_of
     from mvindex.encoder.checkpoint.families import parse_family
     from mvindex.index.factory import has_shard
@@ -215,20 +201,15 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
         parse_choice("--lexical", lexical, Lexical)
     skip_or_stop = parse_choice("--on-error", on_error, OnError)
     files = names_of(files)
-    options = _corpus_options(
-        format=format,
-        id_field=id_field,
-        text_field=text_field,
-        title_field=title_field,
-        passage_words=passage_words,
-        max_file_bytes=max_file_mb * 2**20,
-        max_document_chars=max_document_chars,
+    check_value("--format", format, find_format)
+    options = CorpusOptions(
+        format=format, id_field=id_field, text_field=text_field, title_field=title_field, **reading.limits()
     )
     corpus = open_corpus(
         files,
         options,
         lambda source: note(escape_controls(f"reading {source}")),
-        FolderOptions(include=include or (), exclude=exclude or (), gitignore=gitignore, follow_links=follow_links),
+        FolderOptions(**reading.choice()),
     )
     in_folders = sum(isinstance(file, FolderFile) for file in corpus.files)
     if in_folders:
@@ -502,10 +483,3 @@ def _view_counts(done: IngestReport, info: IndexInfo) -> dict[str, int | float]:
         "view_bytes_given": done.views_given * view_bytes,
         "view_bytes_stored": done.views_stored * view_bytes,
     }
-
-
-def _corpus_options(**options: Any) -> CorpusOptions:
-    from mvindex.corpus import CorpusOptions, find_format
-
-    check_value("--format", options["format"], find_format)
-    return CorpusOptions(**options)

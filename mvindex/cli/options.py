@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 from pathlib import Path
@@ -24,8 +23,6 @@ from mvindex.search.flags import SEARCH_FLAGS
 if TYPE_CHECKING:
     from mvindex.index import Index, IndexProtocol
     from mvindex.measure.questions import QuestionFormat
-    from mvindex.search.fusion import Mode
-    from mvindex.search.request import SearchRequest
 
 T = TypeVar("T")
 Choice = TypeVar("Choice", bound=Enum)
@@ -102,18 +99,6 @@ ThreadsOption = Annotated[
         rich_help_panel=MACHINE,
     ),
 ]
-TopKOption = Annotated[int, search_option("top_k", "--top-k", "-k")]
-OffsetOption = Annotated[int, search_option("offset", "--offset")]
-CursorOption = Annotated[str | None, search_option("cursor", "--cursor", metavar="TEXT")]
-LikeOption = Annotated[str | None, search_option("like", "--like", metavar="ID")]
-PositivesOption = Annotated[list[str] | None, search_option("positives", "--positives", metavar="ID")]
-NegativesOption = Annotated[list[str] | None, search_option("negatives", "--negatives", metavar="ID")]
-CitationsOption = Annotated[int | None, search_option("citations", "--citations")]
-ContextOption = Annotated[int, search_option("context", "--context")]
-MaxCharsOption = Annotated[int | None, search_option("max_chars", "--max-chars")]
-DiversityOption = Annotated[float | None, search_option("diversity", "--diversity")]
-FilterOption = Annotated[str | None, search_option("filter", "--filter", metavar="CONDITIONS")]
-ExactOption = Annotated[bool, search_option("exact", "--exact")]
 PartialOption = Annotated[
     bool,
     typer.Option(
@@ -122,17 +107,6 @@ PartialOption = Annotated[
         rich_help_panel=SEARCH,
     ),
 ]
-ScoringOption = Annotated[str, search_option("scoring", "--scoring", metavar="max|drpq")]
-TemperatureOption = Annotated[float | None, search_option("temperature", "--temperature")]
-CandidatesOption = Annotated[int | None, search_option("candidates", "--candidates")]
-ModeOption = Annotated[str, search_option("mode", "--mode", metavar="MODE")]
-HybridOption = Annotated[bool, typer.Option("--hybrid", help="Short for --mode hybrid.", rich_help_panel=HYBRID)]
-FusionOption = Annotated[str | None, search_option("fusion", "--fusion", metavar="METHOD")]
-OperatorsOption = Annotated[bool, search_option("operators", "--operators")]
-WeightsOption = Annotated[str | None, search_option("weights", "--weights", metavar="DENSE,LEXICAL")]
-RerankOption = Annotated[str | None, search_option("rerank", "--rerank", metavar="CHECKPOINT")]
-RerankOnOption = Annotated[str | None, search_option("rerank_on", "--rerank-on", metavar="snippet|text")]
-RerankDepthOption = Annotated[int | None, search_option("rerank_depth", "--rerank-depth")]
 SplitOption = Annotated[
     str | None,
     typer.Option(
@@ -153,70 +127,7 @@ TrecOption = Annotated[
 ]
 ForceRunOption = Annotated[bool, typer.Option("--force", help="Overwrite the run file.", rich_help_panel=OUTPUT_PANEL)]
 
-# As in mvindex.corpus.options, which help does not import.
-PASSAGE_WORDS = 200
-MAX_FILE_MB = 100
-PassageWordsOption = Annotated[
-    int,
-    typer.Option(min=1, help="Split files of prose into passages of at most so many words.", rich_help_panel=CORPUS),
-]
-IncludeOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="PATTERN",
-        help="Read only files that match, such as '*.md' or 'docs/**'; may be repeated.",
-        rich_help_panel=FOLDERS,
-    ),
-]
-ExcludeOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="PATTERN", help="Leave out what matches, such as 'drafts/'; may be repeated.", rich_help_panel=FOLDERS
-    ),
-]
-GitignoreOption = Annotated[
-    bool,
-    typer.Option("--gitignore/--no-gitignore", help="Leave out what .gitignore files name.", rich_help_panel=FOLDERS),
-]
-FollowLinksOption = Annotated[
-    bool, typer.Option("--follow-links", help="Read links to files outside the folder.", rich_help_panel=FOLDERS)
-]
-MaxFileOption = Annotated[
-    int,
-    typer.Option(
-        min=1, help="Reject files of more than so many MiB, where they are read whole.", rich_help_panel=CORPUS
-    ),
-]
-
-MaxDocumentCharsOption = Annotated[
-    int,
-    typer.Option(
-        min=1, help="Reject rows whose title and text have more characters than this.", rich_help_panel=CORPUS
-    ),
-]
-
 QUESTION_BATCH = 256
-
-
-class RerankText(Enum):
-    """The text of a hit that a cross-encoder reads."""
-
-    SNIPPET = "snippet"
-    TEXT = "text"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RerankOptions:
-    """The options of --rerank; a depth of None is the default depth."""
-
-    checkpoint: str
-    text: RerankText
-    depth: int | None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the options as results name them, and as search() takes them."""
-        named = {"rerank": self.checkpoint, "rerank_on": self.text.value}
-        return named if self.depth is None else named | {"rerank_depth": self.depth}
 
 
 def note(text: str) -> None:
@@ -348,106 +259,6 @@ def in_flags(message: str) -> str:
         return f"{flag} " if found[3] == "" else flag
 
     return option.sub(shown, message)
-
-
-def parse_search_options(  # noqa: PLR0913 - one parameter for each option of the command line
-    *,
-    top_k: int = 10,
-    filter_json: str | None = None,
-    scoring: str = "max",
-    temperature: float | None = None,
-    candidates: int | None = None,
-    exact: bool = False,
-    mode: str = "auto",
-    hybrid: bool = False,
-    fusion: str | None = None,
-    weights: str | None = None,
-    operators: bool = False,
-    offset: int = 0,
-    cursor: str | None = None,
-    citations: int | None = None,
-    context: int = 0,
-    max_chars: int | None = None,
-    diversity: float | None = None,
-) -> SearchRequest:
-    """Return the request of a search without queries, checked before an index is opened.
-
-    Raises:
-        typer.BadParameter: For unknown names, and options that do not go together.
-        QueryError: For numbers out of range, and a filter that is not JSON.
-
-    """
-    from mvindex.kernels.score import Aggregate
-    from mvindex.search.fusion import Method, Mode
-    from mvindex.search.request import parse_options
-
-    aggregate = parse_choice("--scoring", scoring, Aggregate)
-    chosen = _parse_mode(mode, hybrid)
-    if fusion is not None:
-        parse_choice("--fusion", fusion, Method)
-    for option, value in (("--temperature", temperature), ("--candidates", candidates)):
-        if value is not None and aggregate is Aggregate.MAX:
-            raise typer.BadParameter(f"{option} {value}: belongs to --scoring drpq, got --scoring {scoring}")
-    if candidates is not None and exact:
-        raise typer.BadParameter(
-            f"--candidates {candidates} limits the search, --exact demands a certified one; give one of them"
-        )
-    if aggregate is Aggregate.DRPQ and chosen is Mode.LEXICAL:
-        raise typer.BadParameter("--scoring drpq: combines view scores, but --mode lexical reads no views")
-    if operators and chosen is Mode.DENSE:
-        raise typer.BadParameter("--operators: looks at terms, but --mode dense reads none")
-    for option, text in (("--fusion", fusion), ("--weights", weights)):
-        if text is not None and chosen not in (Mode.AUTO, Mode.HYBRID):
-            raise typer.BadParameter(f"{option} {text}: belongs to --hybrid, got --mode {chosen.value}")
-    return parse_options(
-        top_k,
-        parse_filter(filter_json),
-        scoring=scoring,
-        exact=exact,
-        temperature=temperature,
-        candidates=candidates,
-        mode=chosen.value,
-        fusion=fusion,
-        weights=None if weights is None else _parse_weights(weights),
-        operators=operators,
-        offset=offset,
-        cursor=cursor,
-        citations=citations,
-        context=context,
-        max_chars=max_chars,
-        diversity=diversity,
-    )
-
-
-def _parse_mode(mode: str, hybrid: bool) -> Mode:
-    from mvindex.search.fusion import Mode
-
-    chosen = parse_choice("--mode", mode, Mode)
-    if hybrid and chosen not in (Mode.AUTO, Mode.HYBRID):
-        raise typer.BadParameter(f"--hybrid is short for --mode hybrid; give it without --mode {mode}")
-    return Mode.HYBRID if hybrid else chosen
-
-
-def _parse_weights(text: str) -> list[float]:
-    parts = text.split(",")
-    try:
-        weights = [float(part) for part in parts]
-    except ValueError:
-        weights = []
-    if len(weights) != 2:
-        raise typer.BadParameter(f"--weights: expected two numbers DENSE,LEXICAL, got {text!r}")
-    return weights
-
-
-def parse_rerank_options(rerank: str | None, text: str | None, depth: int | None) -> RerankOptions | None:
-    """Return the options of --rerank; None without it."""
-    if rerank is None:
-        for option, value in (("--rerank-on", text), ("--rerank-depth", depth)):
-            if value is not None:
-                raise typer.BadParameter(f"{option} {value}: belongs to --rerank CHECKPOINT")
-        return None
-    chosen = RerankText.SNIPPET if text is None else parse_choice("--rerank-on", text, RerankText)
-    return RerankOptions(checkpoint=rerank, text=chosen, depth=depth)
 
 
 def parse_filter(text: str | None) -> Any:

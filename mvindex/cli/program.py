@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from mvindex import __version__
+from mvindex.cli.flags import expand_flags
 from mvindex.cli.help import HelpGroup, use_help
 from mvindex.cli.options import in_flags, note
 from mvindex.cli.terminal import escape_controls
@@ -146,7 +147,7 @@ def make_app(names: Iterable[str]) -> typer.Typer:
         if isinstance(command, typer.Typer):
             app.add_typer(command)
         else:
-            app.command(name=name, hidden=name in _HIDDEN)(command)
+            app.command(name=name, hidden=name in _HIDDEN)(expand_flags(command))
     use_help(app, _HEADINGS)
     return app
 

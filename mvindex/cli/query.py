@@ -8,45 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from mvindex.cli.flags import LikeFlags, PageFlags, RerankFlags, SearchFlags
 from mvindex.cli.options import (
     QUESTION_BATCH,
     QUESTIONS,
-    CandidatesOption,
-    CitationsOption,
-    ContextOption,
-    CursorOption,
     DeviceOption,
-    DiversityOption,
-    ExactOption,
-    FilterOption,
     ForceRunOption,
-    FusionOption,
-    HybridOption,
     IndexOption,
-    LikeOption,
-    MaxCharsOption,
-    ModeOption,
-    NegativesOption,
-    OffsetOption,
-    OperatorsOption,
     PartialOption,
-    PositivesOption,
     QuestionFormatOption,
-    RerankDepthOption,
-    RerankOnOption,
-    RerankOption,
-    ScoringOption,
-    TemperatureOption,
     ThreadsOption,
-    TopKOption,
     TrecOption,
-    WeightsOption,
     explain_wait,
     note,
     open_chosen,
     parse_question_format,
-    parse_rerank_options,
-    parse_search_options,
     prepare_queries,
     split_batches,
 )
@@ -79,6 +55,7 @@ class _Query(NamedTuple):
 def query(  # noqa: PLR0913 - each option is a flag of the command
     text: Annotated[str | None, typer.Argument(help="The query.", metavar="QUERY", show_default=False)] = None,
     index: IndexOption = None,
+    *,
     queries: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Search for the queries of a file; - is stdin.", rich_help_panel=QUESTIONS),
@@ -98,29 +75,10 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
         ),
     ] = None,
     format: QuestionFormatOption = None,
-    top_k: TopKOption = 10,
-    offset: OffsetOption = 0,
-    cursor: CursorOption = None,
-    like: LikeOption = None,
-    positives: PositivesOption = None,
-    negatives: NegativesOption = None,
-    citations: CitationsOption = None,
-    context: ContextOption = 0,
-    max_chars: MaxCharsOption = None,
-    diversity: DiversityOption = None,
-    filter_json: FilterOption = None,
-    scoring: ScoringOption = "max",
-    temperature: TemperatureOption = None,
-    candidates: CandidatesOption = None,
-    mode: ModeOption = "auto",
-    hybrid: HybridOption = False,
-    fusion: FusionOption = None,
-    weights: WeightsOption = None,
-    operators: OperatorsOption = False,
-    rerank: RerankOption = None,
-    rerank_on: RerankOnOption = None,
-    rerank_depth: RerankDepthOption = None,
-    exact: ExactOption = False,
+    page: PageFlags,
+    like: LikeFlags,
+    search: SearchFlags,
+    rerank: RerankFlags,
     explain: Annotated[
         bool,
         typer.Option(
@@ -152,33 +110,11 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
         if trec is not None:
             raise typer.BadParameter(f"--output trec prints the run file; give it without --trec {trec}")
         trec = "-"
-    documents = None
-    if like is not None or positives or negatives:
-        from mvindex.search.like import parse_like
-
-        documents = parse_like(like, positives or (), negatives or ())
+    documents = like.documents()
     _check_source(text, queries, format, documents, explain=explain)
-    _check_group_options(also, combine, text=text, rerank=rerank, explain=explain)
-    request = parse_search_options(
-        top_k=top_k,
-        filter_json=filter_json,
-        scoring=scoring,
-        temperature=temperature,
-        candidates=candidates,
-        exact=exact,
-        mode=mode,
-        hybrid=hybrid,
-        fusion=fusion,
-        weights=weights,
-        operators=operators,
-        offset=offset,
-        cursor=cursor,
-        citations=citations,
-        context=context,
-        max_chars=max_chars,
-        diversity=diversity,
-    )
-    reranking = parse_rerank_options(rerank, rerank_on, rerank_depth)
+    _check_group_options(also, combine, text=text, rerank=rerank.rerank, explain=explain)
+    request = search.request(**page.as_options())
+    rerank.check()
     questions: Iterable[_Query]
     if documents is not None:
         request, questions = request.of_documents(documents), [_Query(_ONLY, "")]
@@ -190,7 +126,7 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
         open_chosen(index, device, allow_partial=allow_partial) as target,
         _open_run(trec, force) if trec else nullcontext() as run,
     ):
-        searcher = Searcher(target, request, reranking, device)
+        searcher = Searcher(target, request, rerank, device)
         named = searcher.described | _describe_group(also, combine)
         show = _printer(
             ResultOutput.TREC if trec is not None and output is ResultOutput.TABLE else output,
@@ -209,7 +145,9 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
                 views = None
                 if vectors is not None:
                     ids = [hit.id for hit in result.hits]
-                    views = target.explain_all(vectors[row], ids, request.aggregate.value, temperature=temperature)
+                    views = target.explain_all(
+                        vectors[row], ids, request.aggregate.value, temperature=search.temperature
+                    )
                 show(question if queries is not None else question._replace(id=None), result, views)
         prepare_queries(target)
     if trec not in (None, "-"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mvindex.cli.options import RerankOptions
+from mvindex.cli.flags import RerankFlags
 from mvindex.index import IndexProtocol
 from mvindex.records import Floats, QueryGroup, SearchResult
 from mvindex.search.fusion import Fusion, Mode, parse_setting
@@ -15,9 +15,7 @@ from mvindex.search.request import Queries, SearchRequest
 class Searcher:
     """Searches one index for batches of questions."""
 
-    def __init__(
-        self, index: IndexProtocol, request: SearchRequest, rerank: RerankOptions | None, device: str | None
-    ) -> None:
+    def __init__(self, index: IndexProtocol, request: SearchRequest, rerank: RerankFlags, device: str | None) -> None:
         """Load the cross-encoder, if any.
 
         Raises:
@@ -35,10 +33,10 @@ class Searcher:
         )
         self._plan = make_plan(request, state, has_text=True)
         self._index, self._request, self._rerank = index, request, rerank
-        if rerank is not None:
+        if rerank.rerank is not None:
             from mvindex.search.rerank import parse_rerank
 
-            loaded = parse_rerank(rerank.checkpoint, rerank.text.value, rerank.depth, request, device)
+            loaded = parse_rerank(rerank.rerank, rerank.rerank_on, rerank.rerank_depth, request, device)
             self._request = request.reranked(loaded)
 
     @property
@@ -50,7 +48,7 @@ class Searcher:
         if (like := self._request.like) is not None:
             named["positives"] = list(like.positives)
             named |= {"negatives": list(like.negatives)} if like.negatives else {}
-        return named if self._rerank is None else named | self._rerank.as_json()
+        return named | self._rerank.as_json()
 
     def search(self, texts: list[str], vectors: Floats | None = None) -> list[SearchResult]:
         """Return the result of each question.

@@ -7,20 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mvindex.cli.flags import FileFlags
 from mvindex.cli.ingest import default_path, open_for_ingest, stop_on_interrupt
 from mvindex.cli.options import (
-    MAX_FILE_MB,
     NEW_INDEX,
-    PASSAGE_WORDS,
     DeviceOption,
-    ExcludeOption,
-    FollowLinksOption,
-    GitignoreOption,
-    IncludeOption,
     IndexOption,
-    MaxDocumentCharsOption,
-    MaxFileOption,
-    PassageWordsOption,
     ThreadsOption,
     note,
     open_chosen,
@@ -29,7 +21,6 @@ from mvindex.cli.options import (
 from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
 from mvindex.cli.terminal import escape_controls
 from mvindex.paths import expand_home
-from mvindex.records import MAX_DOCUMENT_CHARS
 
 if TYPE_CHECKING:
     from mvindex.index import IndexProtocol
@@ -45,13 +36,8 @@ def sync(  # noqa: PLR0913 - each option is a flag of the command
         str | None,
         typer.Option(help="Begin ids with this, which tells its documents from others (default: the folder's name)."),
     ] = None,
-    include: IncludeOption = None,
-    exclude: ExcludeOption = None,
-    gitignore: GitignoreOption = True,
-    follow_links: FollowLinksOption = False,
-    passage_words: PassageWordsOption = PASSAGE_WORDS,
-    max_file_mb: MaxFileOption = MAX_FILE_MB,
-    max_document_chars: MaxDocumentCharsOption = MAX_DOCUMENT_CHARS,
+    *,
+    files: FileFlags,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what would change.")] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Change nothing; read all files, and exit 1 unless the index equals them.")
@@ -85,13 +71,8 @@ def sync(  # noqa: PLR0913 - each option is a flag of the command
         raise typer.BadParameter("--watch: expected without --dry-run and --check, which change nothing")
     options = SyncOptions(
         name=name,
-        include=include or (),
-        exclude=exclude or (),
-        gitignore=gitignore,
-        follow_links=follow_links,
-        passage_words=passage_words,
-        max_file_bytes=max_file_mb * 2**20,
-        max_document_chars=max_document_chars,
+        **files.choice(),
+        **files.limits(),
         dry_run=dry_run,
         check=check,
         force=force,
