@@ -31,6 +31,7 @@ from vectors import cached_squad, view_chunks
 import mvindex
 from mvindex import kernels
 from mvindex.cli import query, results
+from mvindex.cli.flags import LikeFlags, PageFlags, RerankFlags, SearchFlags
 from mvindex.encoder import load_encoder, prepare_queries
 from mvindex.engines import open_scan
 from mvindex.engines.build import EngineCache
@@ -111,7 +112,10 @@ class Questions:
             self.file.write_text("".join(lines), encoding="utf-8")
         query.open_chosen = lambda *_, **__: contextlib.nullcontext(self.index)
         with contextlib.redirect_stdout(io.StringIO()):
-            query.query(text=text, index=self.index.path, queries=file, top_k=top_k)
+            query.query(
+                text=text, index=self.index.path, queries=file, page=PageFlags(top_k=top_k),
+                like=LikeFlags(), search=SearchFlags(), rerank=RerankFlags(),
+            )  # fmt: skip
 
     def recall(self, top_k):
         return None

@@ -48,6 +48,8 @@ def main():
     parser.add_argument("--seed", type=int, default=0, help="of the first round")
     options = tiny.parse(parser, examples=2, steps=6)
     warnings.simplefilter("error", RuntimeWarning)
+    import numba  # noqa: F401 - a thread would import it while Hypothesis goes through all modules
+
     from tests.contract.model.machine import EncodingMachine, IndexMachine
 
     begin, failures, done = time.monotonic(), 0, 0
