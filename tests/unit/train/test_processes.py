@@ -51,7 +51,7 @@ def test_two_processes_take_the_step_of_one(tmp_path):
         (tmp_path / name).mkdir()
         done = subprocess.run(
             [sys.executable, *command, str(script), str(tmp_path / name)],
-            env=environment, capture_output=True, text=True, timeout=120, check=False,
+            env=environment, capture_output=True, text=True, timeout=600, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         found[name] = [json.loads(path.read_text()) for path in sorted((tmp_path / name).iterdir())]
