@@ -14,7 +14,6 @@ from mvindex.engines.protocol import ScanEngine
 from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.errors import StaleReader
 from mvindex.records import SearchResult
-from mvindex.search.bm25 import LexicalSearch
 from mvindex.search.fusion import Fusion, Mode
 from mvindex.search.hits import make_results
 from mvindex.search.hybrid import JudgedQuestion, Ranked, candidates_of, fuse_rankings, judge, rank_terms
@@ -23,7 +22,7 @@ from mvindex.search.parts import Part, Parts
 from mvindex.search.plan import Plan
 from mvindex.search.ranking import Engines, Request
 from mvindex.search.request import Queries
-from mvindex.search.term_scores import TermCounts
+from mvindex.search.terms import LexicalSearch, TermCounts
 from mvindex.search.views import rank_group, rank_views
 from mvindex.store.embedded import EmbeddedStore, LocalStore, StorePart
 from mvindex.store.snapshot import Snapshot
