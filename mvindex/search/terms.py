@@ -159,6 +159,7 @@ class LexicalSearch:
 
         """
         self.parts = self.views = parts
+        self.num_allowed = parts.num_allowed
         self._terms: list[LexicalReader] = []
         own, kinds = TermCounts(0, 0), set()
         for part in parts.all:
@@ -176,11 +177,6 @@ class LexicalSearch:
         counts = counts or own
         self._weights = Bm25(fusion.k1, fusion.b, counts.num_documents, counts.num_terms)
         self._mean_length = self._weights.mean_length
-
-    @property
-    def num_allowed(self) -> int:
-        """The number of documents that the search allows, of all parts."""
-        return self.parts.num_allowed
 
     def query_terms(self, question: str) -> list[QueryTerm]:
         """Return the terms of a question that some document has, by ascending hash: scores are added in this order."""
