@@ -36,7 +36,7 @@ from mvindex.engines import open_scan  # noqa: E402
 from mvindex.engines.build import EngineCache  # noqa: E402
 from mvindex.kernels.score import Aggregate, Scoring  # noqa: E402
 from mvindex.measure.metrics import Evaluation  # noqa: E402
-from mvindex.search import rescore  # noqa: E402
+from mvindex.search import exact  # noqa: E402
 from mvindex.search.ranking import Engines, Request  # noqa: E402
 from mvindex.search.views import search_documents  # noqa: E402
 from mvindex.store.embedded import EmbeddedStore  # noqa: E402
@@ -50,8 +50,8 @@ class Work:
     """Counts, by wrapping the real functions, what the searches between two reset() calls did."""
 
     def __init__(self, scan):
-        self._scan, self._score_pairs = scan, rescore.score_pairs
-        rescore.score_pairs = self._scored
+        self._scan, self._score_pairs = scan, exact.score_pairs
+        exact.score_pairs = self._scored
         self.reset()
 
     def reset(self):

@@ -321,11 +321,10 @@ class Index(Searches):
             return search_like(request.like, request, self.views, self.run, self.where)
         if request.diversity is not None:
             return search_diverse(request, request.diversity, self.views, self.run)
-        spec = self._store.settings["encoder"]
-        results: list[SearchResult] = []
-        for queries, plan in make_plans(request, self._state()):
+        state, results = self._state(), list[SearchResult]()
+        for queries, plan in make_plans(request, state):
             results += self._engine.search(self._encoded(queries, plan), plan)
-        if self._store.settings["encoder"] != spec:
+        if self._store.settings["encoder"] != state.encoder:
             return self.run(request)  # another thread moved on to views of another encoder
         if request.cursor is not None:
             return request.cursor.pages(results, request, str(self._store.settings.get("index_id") or self.where))
@@ -345,6 +344,7 @@ class Index(Searches):
                     has_lexical=has_lexical,
                     temperature=temperature_of(settings),
                     fusion=_fusion_of(settings, self.where),
+                    encoder=settings["encoder"],
                 ),
             )
         return kept[1]
@@ -358,11 +358,12 @@ class Index(Searches):
         """Return the queries with vectors of the index's dimensions, where the search reads views."""
         if plan.mode is Mode.LEXICAL:
             return queries
-        if not queries.are_encoded:
-            return queries.encoded(self._vectors_of(queries.unencoded))
+        rows = queries.rows
+        if not isinstance(rows, np.ndarray):
+            return queries.encoded(self._vectors_of(rows))
         dim = self._store.dim
-        if dim is not None and queries.vectors.shape[1] != dim:
-            as_vectors(queries.vectors, dim)
+        if dim is not None and rows.shape[1] != dim:
+            as_vectors(rows, dim)
         return queries
 
     def warm_up(self) -> bool:

@@ -22,7 +22,6 @@ from mvindex.records import (
     undecoded_hit,
     undecoded_hit_without_text,
 )
-from mvindex.search.bm25 import LexicalSearch
 from mvindex.search.fusion import Mode
 from mvindex.search.hybrid import Ranked
 from mvindex.search.parts import Parts
@@ -31,6 +30,7 @@ from mvindex.search.ranking import Ranking
 from mvindex.search.request import Queries
 from mvindex.search.rescore import Pairs
 from mvindex.search.result_merge import ShardResult
+from mvindex.search.terms import LexicalSearch
 from mvindex.store.reader import StoredDocument
 
 

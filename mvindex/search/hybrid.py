@@ -13,7 +13,7 @@ from mvindex.search.group import score_group
 from mvindex.search.plan import Plan
 from mvindex.search.ranking import Ranking
 from mvindex.search.request import Queries
-from mvindex.search.term_scores import LexicalRanking, TermSearch
+from mvindex.search.terms import LexicalRanking, TermSearch
 
 
 class RankedList(NamedTuple):

@@ -14,16 +14,15 @@ from mvindex.engines.protocol import ScanEngine
 from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.errors import StaleReader
 from mvindex.records import SearchResult
-from mvindex.search.bm25 import LexicalSearch
 from mvindex.search.fusion import Fusion, Mode
 from mvindex.search.hits import make_results
 from mvindex.search.hybrid import JudgedQuestion, Ranked, candidates_of, fuse_rankings, judge, rank_terms
 from mvindex.search.operators import SnapshotTerms
 from mvindex.search.parts import Part, Parts
 from mvindex.search.plan import Plan
-from mvindex.search.ranking import Engines, Request
+from mvindex.search.ranking import Engines, Request, Share
 from mvindex.search.request import Queries
-from mvindex.search.term_scores import TermCounts
+from mvindex.search.terms import LexicalSearch, TermCounts
 from mvindex.search.views import rank_group, rank_views
 from mvindex.store.embedded import EmbeddedStore, LocalStore, StorePart
 from mvindex.store.snapshot import Snapshot
@@ -79,16 +78,14 @@ class LocalSearch:
 
     def search(self, queries: Queries, plan: Plan) -> list[SearchResult]:
         """Return a result for each query; they have vectors where the plan reads views."""
-        batches, counts = queries.batches(), None if plan.shard is None else plan.shard.counts
-        if not batches:
-            return []
+        counts = None if plan.shard is None else plan.shard.counts
 
         def read(sources: Sequence[StorePart]) -> list[SearchResult]:
             with self.opened(plan, sources) as parts:
                 terms = None if plan.mode is Mode.DENSE else LexicalSearch(parts, plan.fusion, counts)
                 return [
                     result
-                    for batch in batches
+                    for batch in queries.batches()
                     for result in make_results(_ranked(batch, parts, terms, plan), parts, terms, batch, plan)
                 ]
 
@@ -124,13 +121,16 @@ class LocalSearch:
         allowed = snapshot.alive if plan.filter is None else reader.allowed(plan.filter)
         if plan.operators is not None:
             allowed = allowed & plan.operators.matching(SnapshotTerms(reader))
+        num_allowed, depth, share_of = snapshot.count(allowed), plan.depth, None
+        if plan.shard is not None and plan.shard.num_shards > 1:
+            share_of = Share(num_shards=plan.shard.num_shards, top_k=depth)
         request = Request(
-            top_k=plan.depth,
+            top_k=depth,
             allowed=allowed,
-            num_allowed=snapshot.count(allowed),
+            num_allowed=num_allowed,
             scoring=plan.scoring,
             depth=plan.candidates,
-            share=plan.share,
+            share=share_of,
         )
         return Part(snapshot, opened, request, reader, source.errors)
 

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from mvindex.kernels import has_numba, pays_to_load, pays_to_wait
 from mvindex.kernels.loading import Loading
 from mvindex.records import Bools, Doubles, Ints
 from mvindex.store.lexical.cache import Lengths, PostingsCache, Skips, TermPostings
-
-if TYPE_CHECKING:
-    pass
 
 # Terms with this many documents in a window, on average, have bounds for each window.
 _PER_WINDOW = 16
 # Bounds are made again where the mean length is not of about this many times what it was.
 _LEAST_MEAN, _MOST_MEAN = 0.9, 1.05
-# What NumPy takes for a posting, in the elements that loading is counted in.
-_ELEMENTS = 4
-_LOADING = Loading()
+LOADING = Loading()
 
 
 class Saturation(NamedTuple):
@@ -39,12 +33,6 @@ class WeightedTerm(NamedTuple):
     weight: float
     postings: TermPostings
     size: int
-
-
-def is_compiled(num_postings: int) -> bool:
-    """Return whether the best of the documents of so many postings are found by compiled loops."""
-    elements = num_postings * _ELEMENTS
-    return has_numba() and pays_to_load(elements) and _LOADING.is_done(_load, waits=pays_to_wait(elements))
 
 
 class BestMatches:
@@ -127,7 +115,7 @@ def _bounds_of(postings: TermPostings, lengths: Lengths, saturation: Saturation)
     return Skips(k1, b, mean, largest, starts, bounds)
 
 
-def _load() -> None:
+def load_loops() -> None:
     """Call the loops for one document, which loads or compiles them."""
     cache = PostingsCache()
     cache.lengths = np.ones(1, dtype=np.uint32)

@@ -14,8 +14,9 @@ import numpy as np
 from mvindex.errors import StoreError
 from mvindex.kernels.score import Scoring
 from mvindex.records import Field, Floats, Ints
+from mvindex.search.exact import StoredViews
 from mvindex.search.ranking import Engines, Request
-from mvindex.search.rescore import Pairs, ScoredPairs, StoredViews, scores_of_views
+from mvindex.search.rescore import Pairs, ScoredPairs, score_pairs, scores_of_views
 from mvindex.store.reader import SnapshotReader, StoredDocument
 from mvindex.store.snapshot import Snapshot
 
@@ -116,8 +117,9 @@ class Parts:
         scores, (slots, ordinals) = np.empty(len(pairs.which), np.float32), np.empty((2, len(pairs.which)), np.int64)
         for part, places, own in self.split(pairs.doc_rows):
             with part.errors():
-                found = StoredViews(part.snapshot.views).score(queries, Pairs(own, pairs.which[places]), scoring)
-            scores[places], slots[places], ordinals[places] = found[2:]
+                own_pairs = Pairs(own, pairs.which[places])
+                scores[places], slots[places] = score_pairs(part.snapshot.views, queries, own_pairs, scoring)
+            ordinals[places] = part.snapshot.views.ordinals(own)
         return ScoredPairs(*pairs[::-1], scores, slots, ordinals)
 
     def view_scores(self, queries: Floats, pairs: Pairs) -> list[Floats]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +12,6 @@ from mvindex.kernels.score import BY_BEST_VIEW, Aggregate, Scoring
 from mvindex.records import ALL_FIELDS, Field
 from mvindex.search.fusion import Fusion, Mode, parse_fusion
 from mvindex.search.operators import Operators, parse_operators
-from mvindex.search.ranking import Share
 from mvindex.search.request import Queries, SearchRequest, ShardSearch
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities, Operation
@@ -27,6 +27,7 @@ class IndexState:
         has_lexical: Whether it has a lexical side.
         temperature: T of DRPQ where a search gives none.
         fusion: How hybrid search fuses where a search does not say.
+        encoder: The record of the encoder that made the views; None for given vectors.
 
     """
 
@@ -35,6 +36,7 @@ class IndexState:
     has_lexical: bool
     temperature: float
     fusion: Fusion
+    encoder: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,13 +76,6 @@ class Plan:
     def depth(self) -> int:
         """How many documents the search by views looks for: in hybrid search those of its list."""
         return max(self.top_k, self.fusion.depth) if self.mode is Mode.HYBRID else self.top_k
-
-    @property
-    def share(self) -> Share | None:
-        """The share of one served shard of several."""
-        if self.shard is None or self.shard.num_shards == 1:
-            return None
-        return Share(num_shards=self.shard.num_shards, top_k=self.depth)
 
     def as_json(self) -> dict[str, Any]:
         """Return the options other than top_k and filter that results name, as parse_options() takes them."""

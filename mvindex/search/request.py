@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from mvindex.search.like import Like
     from mvindex.search.rerank import Rerank, Reranker
-    from mvindex.search.term_scores import TermCounts
+    from mvindex.search.terms import TermCounts
 
 ModeName: TypeAlias = Literal["auto", "dense", "lexical", "hybrid"]
 ScoringName: TypeAlias = Literal["max", "drpq"]

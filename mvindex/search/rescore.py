@@ -23,8 +23,6 @@ from mvindex.store.views import MappedViews
 _CHUNK_VIEWS = 1 << 19
 # Documents gathered at once where there is no compiled loop: bounds their float64 copies.
 _GATHERED_DOCUMENTS = 2048
-# So few documents are scored together: to leave some out takes longer than to score them.
-_SCORED_TOGETHER = 64
 # Views from which on another thread pays.
 _VIEWS_PER_THREAD = 8192
 # Where the seconds of a stage are added up.
@@ -38,6 +36,31 @@ class Pairs(NamedTuple):
     which: Ints
 
 
+@contextmanager
+def watched_stages(seconds: dict[str, float]) -> Iterator[None]:
+    """Add the seconds of each stage of this thread's searches to `seconds` inside the context."""
+    before = _WATCHED.set(seconds)
+    try:
+        yield
+    finally:
+        _WATCHED.reset(before)
+
+
+@contextmanager
+def stage(name: str) -> Iterator[None]:
+    """Count the time inside the context for this stage, if it is watched."""
+    seconds = _WATCHED.get()
+    if seconds is None:
+        yield
+        return
+    begun = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - begun
+
+
+@stage("rescore")
 def score_pairs(views: MappedViews, queries: Floats, pairs: Pairs, scoring: Scoring) -> DocumentScores:
     """Return the score and winning slot of each pair, (m,) each. queries: (q, d) float32.
 
@@ -78,21 +101,6 @@ class ScoredPairs(NamedTuple):
     ordinals: Ints
 
 
-class StoredViews:
-    """The ViewSource of a snapshot: views in files of this machine."""
-
-    scored_together = _SCORED_TOGETHER
-
-    def __init__(self, views: MappedViews) -> None:
-        self._views = views
-
-    def score(self, queries: Floats, pairs: Pairs, scoring: Scoring) -> ScoredPairs:
-        """Return the pairs with their scores; see ViewSource.score()."""
-        with stage("rescore"):
-            scores, slots = score_pairs(self._views, queries, pairs, scoring)
-        return ScoredPairs(pairs.which, pairs.doc_rows, scores, slots, self._views.ordinals(pairs.doc_rows))
-
-
 class _Ranges(NamedTuple):
     """Pairs with the view rows of each: [begins[i], ends[i]), of which the sums are written from starts[i] on."""
 
@@ -118,12 +126,22 @@ def _ranges_of(views: MappedViews, pairs: Pairs) -> _Ranges:
 def _view_sums(views: MappedViews, queries: Floats, ranges: _Ranges) -> Doubles:
     """Return the sums of all views of the pairs, (starts[-1],); DamagedIndex as for score_pairs."""
     elements = int(ranges.starts[-1]) * views.dim
-    is_compiled = (
+    if (
         has_numba()
         and pays_to_load(elements)
         and _SUMS[views.words.dtype.itemsize].is_done(lambda: _load_sums(views.words), waits=pays_to_wait(elements))
-    )
-    return (_compiled_sums if is_compiled else _gathered_sums)(views, queries, ranges)
+    ):
+        return _compiled_sums(views, queries, ranges)
+    # Else a few documents' views are copied at a time, query by query.
+    (doc_rows, which), starts = ranges.pairs, ranges.starts
+    views.check_documents(doc_rows)
+    sums = np.empty(starts[-1])
+    changes = np.flatnonzero(np.diff(which)) + 1
+    steps = range(0, len(which), _GATHERED_DOCUMENTS)
+    for begin, end in pairwise(sorted({0, *changes.tolist(), *steps, len(which)})):
+        packed, _ = views.gather(doc_rows[begin:end])
+        sums[starts[begin] : starts[end]] = view_sums(packed, queries[which[begin]])
+    return sums
 
 
 # By the bytes of a stored number: other types are other compiled code.
@@ -168,19 +186,6 @@ def _compiled_sums(views: MappedViews, queries: Floats, ranges: _Ranges) -> Doub
     return sums
 
 
-def _gathered_sums(views: MappedViews, queries: Floats, ranges: _Ranges) -> Doubles:
-    """Sum without compiled loops: a few documents' views are copied at a time, query by query."""
-    (doc_rows, which), starts = ranges.pairs, ranges.starts
-    views.check_documents(doc_rows)
-    sums = np.empty(starts[-1])
-    changes = np.flatnonzero(np.diff(which)) + 1
-    steps = range(0, len(which), _GATHERED_DOCUMENTS)
-    for begin, end in pairwise(sorted({0, *changes.tolist(), *steps, len(which)})):
-        packed, _ = views.gather(doc_rows[begin:end])
-        sums[starts[begin] : starts[end]] = view_sums(packed, queries[which[begin]])
-    return sums
-
-
 def documents_of_best_views(
     views: MappedViews, query: Floats, doc_rows: Ints, depth: int, top_k: int
 ) -> tuple[Ints, float]:
@@ -201,27 +206,3 @@ def documents_of_best_views(
     elsewhere = best[-depth] if depth <= len(best) else -np.inf
     unseen = max(elsewhere, scores[order[len(kept) :]].max(initial=-np.inf))
     return doc_rows[np.unique(owners[kept])], float(unseen)
-
-
-@contextmanager
-def watched_stages(seconds: dict[str, float]) -> Iterator[None]:
-    """Add the seconds of each stage of this thread's searches to `seconds` inside the context."""
-    before = _WATCHED.set(seconds)
-    try:
-        yield
-    finally:
-        _WATCHED.reset(before)
-
-
-@contextmanager
-def stage(name: str) -> Iterator[None]:
-    """Count the time inside the context for this stage, if it is watched."""
-    seconds = _WATCHED.get()
-    if seconds is None:
-        yield
-        return
-    begun = time.perf_counter()
-    try:
-        yield
-    finally:
-        seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - begun

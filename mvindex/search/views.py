@@ -17,12 +17,12 @@ from mvindex.engines.protocol import DocumentEngine, Engine, ranks_documents
 from mvindex.records import Combine, Floats
 from mvindex.search.ann import HITS_AT_ONCE, RankedSearch
 from mvindex.search.costs import is_scan_faster
-from mvindex.search.exact import Best, add_tail, rankings_of, scanned, scanned_to_depth
+from mvindex.search.exact import Best, StoredViews, add_tail, rankings_of, scanned, scanned_to_depth
 from mvindex.search.group import GroupSearch, pairs_of
 from mvindex.search.parts import Parts
 from mvindex.search.ranking import Engines, Ranking, Request, Share
 from mvindex.search.request import QUERY_BATCH
-from mvindex.search.rescore import Pairs, ScoredPairs, StoredViews
+from mvindex.search.rescore import Pairs, ScoredPairs
 from mvindex.search.shard_merge import find_cut_short, floors_of, merge_rankings
 from mvindex.store.snapshot import Snapshot
 

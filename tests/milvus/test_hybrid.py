@@ -19,7 +19,7 @@ from mvindex import Document
 from mvindex.errors import DamagedIndex, IndexLocked, StaleReader, StoreError, Unsupported
 from mvindex.index import store_of
 from mvindex.records import ViewText
-from mvindex.search.term_scores import Bm25
+from mvindex.search.terms import Bm25
 from mvindex.store.lexical.tokenizer import Lexical
 from mvindex.testing import assert_alike, unit
 from mvindex_connectors.milvus import term_counts, term_rows, term_search, writer

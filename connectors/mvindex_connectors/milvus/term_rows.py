@@ -18,7 +18,7 @@ import numpy.typing as npt
 from mvindex.errors import DamagedIndex
 from mvindex.records import Doubles, Floats, Hashes, Ints
 from mvindex.search.fusion import Fusion
-from mvindex.search.term_scores import Bm25
+from mvindex.search.terms import Bm25
 from mvindex.store.lexical.tokenizer import Lexical, tokenize_in_parts
 from mvindex.store.rows import row_checksum
 from mvindex_connectors.milvus.columns import SPARSE, Column

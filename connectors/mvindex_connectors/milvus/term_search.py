@@ -15,7 +15,7 @@ import numpy as np
 from mvindex.errors import StaleReader, StoreError
 from mvindex.records import Floats, Ints
 from mvindex.search.fusion import Fusion
-from mvindex.search.term_scores import Bm25, LexicalRanking, QueryTerm, best_slots, count_terms
+from mvindex.search.terms import Bm25, LexicalRanking, QueryTerm, best_slots, count_terms
 from mvindex.store.lexical.tokenizer import Lexical
 from mvindex.store.reader import StoredDocument
 from mvindex.store.rows import lexical_text

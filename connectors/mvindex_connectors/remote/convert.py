@@ -34,7 +34,7 @@ from mvindex.search.like import parse_like
 from mvindex.search.ranking import ViewHits
 from mvindex.search.request import Queries, ScoringName, SearchRequest, ShardSearch, parse_options
 from mvindex.search.result_merge import ShardResult
-from mvindex.search.term_scores import TermCounts
+from mvindex.search.terms import TermCounts
 from mvindex.store.filters import operand_as_json
 from mvindex.store.shard_layout import MAX_SHARDS
 from mvindex.v1 import documents_pb2 as documents

@@ -22,7 +22,7 @@ from mvindex.search.operators import parse_operators
 from mvindex.search.plan import IndexState, Plan, make_plan
 from mvindex.search.request import Queries, SearchRequest, ShardSearch, as_vectors
 from mvindex.search.result_merge import FusedRanking, ShardResult, fuse_results, merge_results, which_cut_short
-from mvindex.search.term_scores import TermCounts
+from mvindex.search.terms import TermCounts
 from mvindex.v1 import search_pb2 as messages
 from mvindex_connectors.remote.base import capabilities_of
 from mvindex_connectors.remote.convert import counts_from, search_message, shard_result_from

@@ -19,7 +19,7 @@ from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore
 from mvindex.search.local import LocalSearch
 from mvindex.search.request import ScoringName, SearchRequest
 from mvindex.search.results import document_of
-from mvindex.search.term_scores import TermCounts
+from mvindex.search.terms import TermCounts
 from mvindex.store.embedded import LocalStore, StorePart
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Operation

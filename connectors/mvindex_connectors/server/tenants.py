@@ -11,7 +11,7 @@ from mvindex.errors import LimitExceeded, NoSuchIndex, NotPermitted, QueryError,
 from mvindex.ingest import GivenViews, IngestReport
 from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore
 from mvindex.search.request import ScoringName, SearchRequest
-from mvindex.search.term_scores import TermCounts
+from mvindex.search.terms import TermCounts
 from mvindex.store.filter_match import FilterMatcher
 from mvindex.store.filters import Filter, check_deletion, operand_as_json
 from mvindex_connectors.remote.convert import MAX_EXPLAINED, MAX_IDS

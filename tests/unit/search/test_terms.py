@@ -8,7 +8,7 @@ import xxhash
 
 import mvindex
 from mvindex.errors import ConfigError, QueryError
-from mvindex.search.bm25 import LexicalSearch
+from mvindex.search.terms import LexicalSearch
 from mvindex.store.lexical.tokenizer import Lexical, tokenize
 from tests.helpers import lexical_reference as slow
 from tests.helpers.lexical_examples import RTOL, check_against_slow, hits, made
@@ -42,7 +42,7 @@ def way(request, monkeypatch):
     """Indexes of these tests are searched with NumPy, and by compiled loops."""
     if request.param == "compiled":
         pytest.importorskip("numba", reason="NOT RUN: needs numba (the extra fast)")
-    monkeypatch.setattr("mvindex.search.bm25.is_compiled", lambda num_postings: request.param == "compiled")
+    monkeypatch.setattr("mvindex.search.terms.is_compiled", lambda num_postings: request.param == "compiled")
 
 
 @pytest.fixture(scope="module")
