@@ -20,6 +20,7 @@ from mvindex.engines.build import EngineChoice, build_files, has_copies, make_co
 from mvindex.engines.protocol import EXACT
 from mvindex.errors import DocumentError
 from mvindex.ingest.pipeline import CHUNK_DOCUMENTS, Entry, IngestHooks, ingest_store
+from mvindex.ingest.reuse import reusing
 from mvindex.records import CountCallback, Document, ProgressCallback, no_progress
 from mvindex.store import catalog, schema
 from mvindex.store.batch import content_hash
@@ -112,7 +113,7 @@ def reembed_store(
                 ingest_hooks = IngestHooks(
                     on_progress=on_documents, should_stop=hooks.should_stop, max_document_chars=sys.maxsize
                 )
-                report = ingest_store(made, _entries(store, texts_only), encoder.encode_documents, ingest_hooks)
+                report = ingest_store(made, _entries(store, texts_only), reusing(made, encoder), ingest_hooks)
                 encoded, stopped = report.added + report.replaced, report.stopped
                 if not stopped:
                     hooks.before_switch(made)

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from mvindex.errors import StoreError
 from mvindex.ingest.pipeline import (
     Chunk,
-    Encode,
     Entry,
     IngestHooks,
     IngestReport,
@@ -22,6 +21,7 @@ from mvindex.ingest.pipeline import (
     ingest_chunk,
     within_length,
 )
+from mvindex.ingest.reuse import Encode
 from mvindex.ingest.shard_runs import CorpusDigest, Numbering, Run, runs_of
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.embedded_writer import EmbeddedWriter

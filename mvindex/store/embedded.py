@@ -221,6 +221,15 @@ class EmbeddedStore(LocalStore):
         bounds = zip(rows.items(), starts.tolist(), starts[1:].tolist(), strict=False)
         return {doc_id: (documents[row], views[begin:end]) for (doc_id, row), begin, end in bounds}
 
+    def stored(self, ids: Sequence[str], encoder: str) -> Iterator[Batch]:
+        """Yield the documents of the ids that are in the snapshot, and still are, as stored; see Store.stored()."""
+        snapshot = self.snapshot
+        if _fingerprint(snapshot.settings) == encoder:
+            with self.reading(snapshot) as reader:
+                rows = reader.find_live(ids)
+                if len(rows):
+                    yield reader.batch(rows)
+
     def scan(self, condition: Filter | None, after: str | None) -> Iterator[StoredDocument]:
         """Yield the documents of the snapshot that match, by rising ordinals; see Store.scan()."""
         return (document for _, document in self.scan_ordinals(condition, after))

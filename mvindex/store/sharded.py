@@ -250,6 +250,11 @@ class ShardedStore(LocalStore):
             found |= self._owner(number, own).views(own)
         return {doc_id: found[doc_id] for doc_id in ids if doc_id in found}
 
+    def stored(self, ids: Sequence[str], encoder: str) -> Iterator[Batch]:
+        """Yield the documents of the ids that exist, as stored, shard by shard; see Store.stored()."""
+        for number, own in self.by_shard(ids).items():
+            yield from self._owner(number, own).stored(own, encoder)
+
     def scan(self, condition: Filter | None, after: str | None) -> Iterator[StoredDocument]:
         """Yield the documents of the shards that are there, by rising ordinals; see Store.scan()."""
         return (document for _, document in self.scan_ordinals(condition, after))
