@@ -142,6 +142,7 @@ class Views:
         rows: (r, d) float32, the views of all documents, one after the other.
         starts: (n + 1,) int64; document i has rows[starts[i]:starts[i + 1]], at least one.
         spans: (r, 2) int64, the characters [begin, end) of the text that a view stands for; -1 for none.
+        is_reused: (r,) bool, which views were taken from an index instead of being encoded; None for none of them.
 
     Raises EncoderError for arrays that do not fit together.
     """
@@ -149,6 +150,7 @@ class Views:
     rows: Floats
     starts: Ints
     spans: Ints
+    is_reused: Bools | None = None
 
     def __post_init__(self) -> None:
         if self.rows.ndim != 2 or self.spans.shape != (len(self.rows), 2):
@@ -170,7 +172,8 @@ class Views:
         counts = np.diff(self.starts)[numbers]
         starts = np.append(0, np.cumsum(counts))
         rows = np.repeat(self.starts[numbers] - starts[:-1], counts) + np.arange(starts[-1])
-        return Views(self.rows[rows], starts, self.spans[rows])
+        is_reused = None if self.is_reused is None else self.is_reused[rows]
+        return Views(self.rows[rows], starts, self.spans[rows], is_reused)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

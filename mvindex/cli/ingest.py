@@ -479,6 +479,8 @@ def _view_counts(done: IngestReport, info: IndexInfo) -> dict[str, int | float]:
     return {
         "views_given": done.views_given,
         "views_stored": done.views_stored,
+        "views_encoded": done.views_encoded,
+        "views_reused": done.views_reused,
         "views_per_document": round(done.views_stored / max(done.added + done.replaced, 1), 2),
         "view_bytes_given": done.views_given * view_bytes,
         "view_bytes_stored": done.views_stored * view_bytes,

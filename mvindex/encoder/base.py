@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from mvindex.records import CountCallback, Document, Floats, Views
 
@@ -39,6 +39,24 @@ class Encoder(Protocol):
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """Return one vector per text, (q, dim) float32."""
+        ...
+
+
+@runtime_checkable
+class PartialEncoder(Protocol):
+    """An encoder some of whose views depend on a part of their document only, and can be kept when others change."""
+
+    def view_keys(self, documents: Sequence[Document]) -> list[list[bytes]]:
+        """Return a hash for each view of each document: views of one hash have one vector.
+
+        A document whose views all depend on the whole of it has an empty list.
+        """
+        ...
+
+    def encode_unknown(
+        self, documents: Sequence[Document], known: Mapping[bytes, Floats], on_progress: CountCallback
+    ) -> Views:
+        """Return what encode_documents() does; vectors (dim,) known by the hash of their view are taken as they are."""
         ...
 
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mvindex.encoder.batches import Batch, BatchShape, batches
 from mvindex.encoder.checkpoint import Checkpoint
-from mvindex.encoder.families import Arrangement
+from mvindex.encoder.families import CONTEXT, Arrangement
+from mvindex.encoder.families.windows import row_keys
 from mvindex.encoder.inputs import Inputs
 from mvindex.encoder.pooling import RowMeans, add_document_share
 from mvindex.errors import EncoderError
 from mvindex.kernels.threads import map_in_threads
-from mvindex.records import CountCallback, Document, Floats, Ints, Views, no_progress
+from mvindex.records import Bools, CountCallback, Document, Floats, Ints, Views, no_progress
 
 if TYPE_CHECKING:
     import torch
@@ -78,13 +81,43 @@ class CheckpointEncoder(ABC):
         (k of them in the families poly and viewers).
         """
         arranged = self._inputs.arrange_documents(documents)
-        starts = np.cumsum([0, *(len(one.spans) for one in arranged)], dtype=np.int64)
+        starts, spans = _bounds(arranged)
         rows = self._document_rows(arranged, on_progress or no_progress)
         self._finish(rows, lambda row: _owner(documents, starts, row))
         if share := self.checkpoint.settings.document_share:
             add_document_share(rows, starts, share)
-        spans = np.array([span for one in arranged for span in one.spans], dtype=np.int64).reshape(-1, 2)
         return Views(rows, starts, spans)
+
+    def view_keys(self, documents: Sequence[Document]) -> list[list[bytes]]:
+        """Return a hash of what the model reads for each view; none where every view depends on the whole document."""
+        if self._needs_whole_documents():
+            return [[] for _ in documents]
+        return [row_keys(one) for one in self._inputs.arrange_documents(documents)]
+
+    def encode_unknown(
+        self, documents: Sequence[Document], known: Mapping[bytes, Floats], on_progress: CountCallback
+    ) -> Views:
+        """Return the views; the model reads only the windows of views whose vector is not known."""
+        if not known or self._needs_whole_documents():
+            return self.encode_documents(documents, on_progress)
+        arranged = self._inputs.arrange_documents(documents)
+        starts, spans = _bounds(arranged)
+        found = [known.get(key) for one in arranged for key in row_keys(one)]
+        is_known = np.array([vector is not None for vector in found])
+        bounds = pairwise(starts.tolist())
+        left = [_only(one, ~is_known[begin:end]) for one, (begin, end) in zip(arranged, bounds, strict=True)]
+        on_progress(sum(not one.windows for one in left))
+        rows, unknown = self._document_rows(left, on_progress), np.flatnonzero(~is_known)
+        encoded = rows[unknown]
+        self._finish(encoded, lambda row: _owner(documents, starts, int(unknown[row])))
+        rows[unknown] = encoded
+        for row in np.flatnonzero(is_known).tolist():
+            rows[row] = found[row]
+        return Views(rows, starts, spans, is_known)
+
+    def _needs_whole_documents(self) -> bool:
+        settings = self.checkpoint.settings
+        return bool(settings.document_share) or settings.family.pools_tokens
 
     @abstractmethod
     def view_attentions(self, documents: Sequence[Document]) -> list[Floats | None]:
@@ -129,6 +162,18 @@ class CheckpointEncoder(ABC):
             raise EncoderError(f"{name_of_row(int(bad[0]))}: the model gave a vector of norm {norms[bad[0], 0]}")
         if self.checkpoint.settings.normalise:
             rows /= norms
+
+
+def _bounds(arranged: Sequence[Arrangement]) -> tuple[Ints, Ints]:
+    """Return where the views of each document start, (n + 1,), and the spans of all, (r, 2)."""
+    starts = np.cumsum([0, *(len(one.spans) for one in arranged)], dtype=np.int64)
+    return starts, np.array([span for one in arranged for span in one.spans], dtype=np.int64).reshape(-1, 2)
+
+
+def _only(arrangement: Arrangement, is_needed: Bools) -> Arrangement:
+    """Return the arrangement without windows that no needed row is averaged from; is_needed: (num_rows,)."""
+    windows = [each for each in arrangement.windows if is_needed[each.slots[each.slots != CONTEXT]].any()]
+    return replace(arrangement, windows=windows)
 
 
 def _owner(documents: Sequence[Document], starts: Ints, row: int) -> str:

@@ -29,6 +29,7 @@ from mvindex.records import ProgressCallback
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.files import check_regular
 from mvindex.store.sharded import ShardedStore
+from mvindex.store.snapshot import Snapshot
 
 _NOTE = "trained.json"
 
@@ -46,10 +47,15 @@ def build_shards(
         shared = replace(choice, trained=trained)
     reports = [build_shard(number, store, shared, on_progress) for number, store in stores.items()]
     (index / _NOTE).unlink(missing_ok=True)
-    for file in index.glob(trained_name("*")):
-        if file != shared.trained:
-            file.unlink(missing_ok=True)
+    remove_trained(index, shared.trained)
     return _summed(choice, reports)
+
+
+def remove_trained(index: Path, kept: Path | None) -> None:
+    """Delete what shards were trained with but for one file."""
+    for file in index.glob(trained_name("*")):
+        if file != kept:
+            file.unlink(missing_ok=True)
 
 
 def build_shard(number: int, store: EmbeddedStore, choice: EngineChoice, on_progress: ProgressCallback) -> BuildReport:
@@ -103,19 +109,25 @@ def train_shards(
     index: Path, stores: Mapping[int, EmbeddedStore], choice: EngineChoice, on_progress: ProgressCallback
 ) -> Path:
     """Train on views of all shards, and return the file, written durably."""
-    snapshots = [store.snapshot for store in stores.values() if store.snapshot.num_documents]
-    fresh = index / "trained.new"
-    check_regular(fresh)
-    train(snapshots, choice, fresh, on_progress)
-    checksum = file_checksum(fresh)
-    file = index / trained_name(checksum)
-    rename(fresh, file)
+    file = train_snapshots(index, [store.snapshot for store in stores.values()], choice, on_progress)
     note = index / f"{_NOTE}.new"
     check_regular(note)
     with audit_step("write", note):
-        note.write_text(json.dumps(_key(stores, choice) | {"checksum": checksum}) + "\n")
+        note.write_text(json.dumps(_key(stores, choice) | {"checksum": file_checksum(file)}) + "\n")
     flush_to_disk(note)
     rename(note, index / _NOTE)
+    return file
+
+
+def train_snapshots(
+    index: Path, snapshots: Sequence[Snapshot], choice: EngineChoice, on_progress: ProgressCallback
+) -> Path:
+    """Train on views of the snapshots that have any, and return the file, written durably to the directory."""
+    fresh = index / "trained.new"
+    check_regular(fresh)
+    train([each for each in snapshots if each.num_documents], choice, fresh, on_progress)
+    file = index / trained_name(file_checksum(fresh))
+    rename(fresh, file)
     return file
 
 

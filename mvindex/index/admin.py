@@ -236,12 +236,12 @@ class LocalAdmin:
         )
 
     def reembed(self, encoder: Encoder, hooks: ReembedHooks, *, texts_only: bool) -> ReembedReport:
-        """Make the views of all documents again, with another encoder; shards have no such operation."""
+        """Make the views of all documents again, with another encoder."""
         from mvindex.ingest.reembed import reembed_store
 
         self._search.forget_scans()
         before = self._self_measured()
-        report = reembed_store(self._stores()[0], encoder, hooks, texts_only=texts_only)
+        report = reembed_store(self._store, encoder, hooks, texts_only=texts_only)
         if before is not None and not report.stopped and not self._is_measured():
             self._measure(float(before["target_recall"]), hooks.on_progress)
         return report

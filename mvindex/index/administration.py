@@ -15,7 +15,7 @@ from mvindex.records import CountCallback, ProgressCallback, check_count, no_pro
 from mvindex.search.fusion import Fusion, Mode, make_fusion, parse_fusion
 from mvindex.search.plan import Plan
 from mvindex.search.request import Queries, SearchRequest, Vector, as_vectors
-from mvindex.store.embedded import EmbeddedStore
+from mvindex.store.embedded import LocalStore
 from mvindex.store.fields import parse_filter_fields
 from mvindex.store.lexical.language import AUTO, detect_lexical
 from mvindex.store.protocol import Operation, Store
@@ -269,7 +269,7 @@ class IndexAdmin:
 
         Raises:
             DocumentError: For a document without a text, or, without texts_only, with view_texts or given vectors.
-            Unsupported: For an index in shards or in Milvus.
+            Unsupported: For an index in Milvus.
 
         """
         from mvindex.index.factory import local_index
@@ -278,7 +278,7 @@ class IndexAdmin:
         self._store.capabilities.check(Operation.REEMBED, self._store.where)
         loaded = as_encoder(encoder, family, max_views)
 
-        def measure(store: EmbeddedStore) -> None:
+        def measure(store: LocalStore) -> None:
             if before_switch is not None:
                 before_switch(local_index(store, loaded))
 

@@ -240,7 +240,9 @@ class Index(Searches):
 
     def add_entries(self, entries: Iterable[Entry], hooks: IngestHooks | None = None) -> IngestReport:
         """Encode and store documents that know their source location; otherwise as add()."""
-        return self.add_encoded(entries, self.encoder.encode_documents, hooks)
+        from mvindex.ingest import reusing
+
+        return self.add_encoded(entries, reusing(self._store, self.encoder), hooks)
 
     def add_encoded(
         self, entries: Iterable[Entry], encode: Encode | None, hooks: IngestHooks | None = None

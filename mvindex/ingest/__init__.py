@@ -8,7 +8,6 @@ from mvindex.ingest.entries import GivenViews, text_entries, view_entries
 from mvindex.ingest.pipeline import (
     CHUNK_CHARS,
     CHUNK_DOCUMENTS,
-    Encode,
     Entry,
     IngestHooks,
     IngestReport,
@@ -16,6 +15,7 @@ from mvindex.ingest.pipeline import (
     ingest_store,
     refuse_duplicate,
 )
+from mvindex.ingest.reuse import Encode, reusing
 from mvindex.ingest.shards import Target, ingest_shards
 from mvindex.store.protocol import Store
 from mvindex.store.sharded import ShardedStore
@@ -31,6 +31,7 @@ __all__ = [
     "SeenIds",
     "ingest",
     "refuse_duplicate",
+    "reusing",
     "text_entries",
     "view_entries",
 ]

@@ -7,7 +7,7 @@ the committed chunks by their content and continues with the first one that is n
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -17,6 +17,7 @@ import numpy as np
 
 from mvindex.errors import ConfigError, DocumentError, EncoderError
 from mvindex.ingest.prune import remove_near_duplicates
+from mvindex.ingest.reuse import Encode
 from mvindex.ingest.view_texts import encode_with_view_texts
 from mvindex.records import MAX_DOCUMENT_CHARS, CountCallback, Document, Floats, Ints, Views, dump_metadata, no_progress
 from mvindex.store.batch import Batch, content_hash
@@ -53,6 +54,8 @@ class IngestReport:
 
     updated: documents of which only the metadata changed. stopped: whether the run was stopped before the end.
     views_given, views_stored: of the documents added and replaced; they differ where the index prunes near-duplicates.
+    views_encoded, views_reused: of the views given, those that the encoder made, and those whose vectors were taken
+    from the documents that were replaced. Both are 0 where callers give the views.
     elsewhere: documents that belong to other shards than the one being filled. repeated: documents without an id whose
     content occurred before in the run.
     """
@@ -64,6 +67,8 @@ class IngestReport:
     stopped: bool = False
     views_given: int = 0
     views_stored: int = 0
+    views_encoded: int = 0
+    views_reused: int = 0
     elsewhere: int = 0
     repeated: int = 0
 
@@ -73,7 +78,6 @@ class IngestReport:
         return self.added + self.replaced + self.updated + self.unchanged
 
 
-Encode = Callable[[Sequence[Document], CountCallback], Views]
 Note = Callable[[], Mapping[str, Any]]
 
 
@@ -201,7 +205,10 @@ def ingest_chunk(
         settings, chosen = hooks.note(), writer.settings
         documents = [entry.document for entry in fresh]
         view_type, eps = ViewType(chosen["dtype"]), chosen.get("prune_views")
-        full = pack_views(_make_views(fresh, encode, on_progress), view_type, [document.id for document in documents])
+        # What is encoded again on demand takes no vectors from what is stored.
+        replacing = () if hooks.encode_again else fresh_ids & known.keys()
+        made = _make_views(fresh, encode, replacing, on_progress)
+        full = pack_views(made, view_type, [document.id for document in documents])
         views = full if eps is None else remove_near_duplicates(full, eps)
         content_hashes = [hashes[document.id] for document in documents]
         batch = Batch(
@@ -216,6 +223,9 @@ def ingest_chunk(
         writer.commit(batch, known)
         report.views_given += len(full.rows)
         report.views_stored += len(views.rows)
+        num_reused = 0 if made.is_reused is None else int(made.is_reused.sum())
+        report.views_reused += num_reused
+        report.views_encoded += 0 if encode is None else len(full.rows) - num_reused
     elif updates:
         writer.set_metadata(updates, hooks.mark)
     replaced = len(fresh_ids & known.keys())
@@ -242,9 +252,11 @@ def _metadata_updates(entries: Sequence[Entry], known: Mapping[str, ExistingDocu
     return {old.doc_row: metadata for old, metadata in dumped if metadata != old.metadata}
 
 
-def _make_views(fresh: Sequence[Entry], encode: Encode | None, on_progress: CountCallback) -> Views:
+def _make_views(
+    fresh: Sequence[Entry], encode: Encode | None, replaced: Collection[str], on_progress: CountCallback
+) -> Views:
     if encode is not None:
-        return encode_with_view_texts(encode, [entry.document for entry in fresh], on_progress)
+        return encode_with_view_texts(encode, [entry.document for entry in fresh], replaced, on_progress)
     parts = [entry.views for entry in fresh if entry.views is not None]
     dims = {part.shape[1] for part in parts}
     if len(dims) > 1:

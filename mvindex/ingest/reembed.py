@@ -1,38 +1,42 @@
 """Re-embedding: a new generation of an index, whose views another encoder made of the same texts.
 
-The encoded documents are first committed, chunk by chunk, to a store inside the index, which is resumed after an
-interruption; then they are copied into a new generation, and one commit makes that the active one.
+The encoded documents are first committed, chunk by chunk, to a store inside the index, or inside each shard, which is
+resumed after an interruption; then they are copied into a new generation, and one commit makes that the active one, of
+all shards at once.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from mvindex.encoder import Encoder
+from mvindex.engines import find_kind
 from mvindex.engines.build import EngineChoice, build_files, has_copies, make_copies
+from mvindex.engines.build_shards import remove_trained, train_snapshots
 from mvindex.engines.protocol import EXACT
 from mvindex.errors import DocumentError
 from mvindex.ingest.pipeline import CHUNK_DOCUMENTS, Entry, IngestHooks, ingest_store
+from mvindex.ingest.reuse import reusing
 from mvindex.records import CountCallback, Document, ProgressCallback, no_progress
 from mvindex.store import catalog, schema
 from mvindex.store.batch import content_hash
 from mvindex.store.catalog import ExistingDocument
 from mvindex.store.create import create_store, remove_leftovers
-from mvindex.store.embedded import EmbeddedStore
-from mvindex.store.embedded_writer import EmbeddedWriter
-from mvindex.store.generation import retire
+from mvindex.store.embedded import EmbeddedStore, LocalStore, LocalWriter
+from mvindex.store.generation import Generation, retire
 from mvindex.store.reader import StoredDocument
+from mvindex.store.sharded import ShardedStore
 from mvindex.store.snapshot import read_snapshot
 from mvindex.store.writer import Transaction
 
-# The store of encoded documents, inside the index.
+# The store of encoded documents, inside the index or shard.
 FOLDER = "reembedding"
 # The settings that views depend on.
 _OF_VIEWS = ("dtype", "prune_views")
@@ -63,7 +67,7 @@ class ReembedReport:
     stopped: bool = False
 
 
-def _ignore(store: EmbeddedStore) -> None:
+def _ignore(store: LocalStore) -> None:
     """Measure nothing."""
 
 
@@ -77,11 +81,11 @@ class ReembedHooks:
 
     on_progress: ProgressCallback = no_progress
     should_stop: Callable[[], bool] = field(default=lambda: False)
-    before_switch: Callable[[EmbeddedStore], object] = _ignore
+    before_switch: Callable[[LocalStore], object] = _ignore
 
 
 def reembed_store(
-    store: EmbeddedStore, encoder: Encoder, hooks: ReembedHooks, *, texts_only: bool = False
+    store: LocalStore, encoder: Encoder, hooks: ReembedHooks, *, texts_only: bool = False
 ) -> ReembedReport:
     """Encode all texts with the encoder, and make the views the index's in one commit.
 
@@ -90,7 +94,7 @@ def reembed_store(
     with the same encoder encodes only what the one before had not committed; another encoder begins anew.
 
     Args:
-        store: The store.
+        store: The store, in shards or not.
         encoder: The new encoder.
         hooks: Callbacks.
         texts_only: Take title and text of documents whose views were given or made of view_texts, too.
@@ -100,36 +104,57 @@ def reembed_store(
             an index with an encoder does not keep as texts. Raised before anything is written.
 
     """
-    with store.writing() as writer:
-        place = store.directory / FOLDER
-        views_before = store.snapshot.num_live_views
+    with store.writing() as writer, ExitStack() as stack:
+        parts = [part.store for part in store.all_parts()]
+        views_before = _num_views(parts)
         encoded, stopped = 0, False
         if (store.settings["encoder"] or {}).get("fingerprint") != encoder.fingerprint:
-            deque(_entries(store, texts_only), maxlen=0)  # what cannot be encoded is found before hours of encoding
-            with closing(_open_unfinished(place, _settings_of(store, encoder))) as made:
-                _drop_outdated(made, store)
-                on_documents = _counting(hooks.on_progress, "encoding documents", store.count())
-                ingest_hooks = IngestHooks(
-                    on_progress=on_documents, should_stop=hooks.should_stop, max_document_chars=sys.maxsize
+            for part in parts:  # what cannot be encoded is found before hours of encoding
+                deque(_entries(part, texts_only), maxlen=0)
+            made = []
+            on_documents = _counting(hooks.on_progress, "encoding documents", store.count())
+            ingest_hooks = IngestHooks(
+                on_progress=on_documents, should_stop=hooks.should_stop, max_document_chars=sys.maxsize
+            )
+            for part in parts:
+                unfinished = _open_unfinished(part.directory / FOLDER, _settings_of(part, encoder))
+                made.append(stack.enter_context(closing(unfinished)))
+                _drop_outdated(unfinished, part)
+                report = ingest_store(
+                    unfinished, _entries(part, texts_only), reusing(unfinished, encoder), ingest_hooks
                 )
-                report = ingest_store(made, _entries(store, texts_only), encoder.encode_documents, ingest_hooks)
-                encoded, stopped = report.added + report.replaced, report.stopped
-                if not stopped:
-                    hooks.before_switch(made)
-                    _switch(store, writer, made, hooks.on_progress)
-        if not stopped and place.exists():
-            retire(place)
+                encoded += report.added + report.replaced
+                stopped = report.stopped
+                if stopped:
+                    break
+            if not stopped:
+                hooks.before_switch(_together(store, made))
+                _switch(parts, writer, made, hooks.on_progress)
+        for part in [] if stopped else parts:
+            if (part.directory / FOLDER).exists():
+                retire(part.directory / FOLDER)
         engine = store.settings["engine"]
         return ReembedReport(
             documents=store.count(),
             encoded=encoded,
             views_before=views_before,
-            views_after=store.snapshot.num_live_views,
+            views_after=_num_views(parts),
             dim=store.dim,
             encoder=(store.settings["encoder"] or {}).get("fingerprint", ""),
             engine=engine["kind"] if engine else EXACT,
             stopped=stopped,
         )
+
+
+def _num_views(parts: Sequence[EmbeddedStore]) -> int:
+    return sum(part.snapshot.num_live_views for part in parts)
+
+
+def _together(store: LocalStore, made: Sequence[EmbeddedStore]) -> LocalStore:
+    """Return the stores of encoded documents as one, in shards where the index is."""
+    if not isinstance(store, ShardedStore):
+        return made[0]
+    return ShardedStore(store.directory, dict(enumerate(made)), len(made))
 
 
 def _settings_of(store: EmbeddedStore, encoder: Encoder) -> dict[str, Any]:
@@ -198,24 +223,48 @@ def _chunks(
         yield chunk, store.known([document.id for _, document in chunk])
 
 
-def _switch(store: EmbeddedStore, writer: EmbeddedWriter, made: EmbeddedStore, on_progress: ProgressCallback) -> None:
-    """Copy the encoded documents into a new generation of the store, with its engine, and make it the active one."""
-    engine, rows = store.settings["engine"], made.snapshot.rows_by_ordinal
-    changes = {name: made.settings[name] for name in ("encoder", "temperature")} | {"dim": made.dim}
-    advance = _counting(on_progress, "writing documents", len(rows))
-    with writer.new_generation(changes) as (fresh, filling):
-        with made.reading(made.snapshot) as reader:
-            for begin in range(0, len(rows), CHUNK_DOCUMENTS):
-                some = rows[begin : begin + CHUNK_DOCUMENTS]
-                filling.commit(Transaction(rows=reader.rows(some)))
-                advance(len(some))
-        if has_copies(store.snapshot):
-            make_copies(read_snapshot(fresh), on_progress)
-        if engine is not None and len(rows):
-            # What was tuned or trained holds for the old views.
-            asked = {"kind": engine["kind"], "settings": {"requested": engine["settings"].get("requested")}}
-            choice = EngineChoice.of(asked, store.directory.parent)
-            filling.commit(Transaction(settings={"engine": build_files(read_snapshot(fresh), choice, on_progress)}))
+def _switch(
+    parts: Sequence[EmbeddedStore], writer: LocalWriter, made: Sequence[EmbeddedStore], on_progress: ProgressCallback
+) -> None:
+    """Copy the encoded documents into new generations, with their engines, and make all active in one commit."""
+    changes = [{name: each.settings[name] for name in ("encoder", "temperature")} | {"dim": each.dim} for each in made]
+    advance = _counting(on_progress, "writing documents", sum(each.count() for each in made))
+    with writer.new_generations(changes) as fresh:
+        for own, (_, filling) in zip(made, fresh, strict=True):
+            rows = own.snapshot.rows_by_ordinal
+            with own.reading(own.snapshot) as reader:
+                for begin in range(0, len(rows), CHUNK_DOCUMENTS):
+                    some = rows[begin : begin + CHUNK_DOCUMENTS]
+                    filling.commit(Transaction(rows=reader.rows(some)))
+                    advance(len(some))
+        generations = [generation for generation, _ in fresh]
+        for part, generation in zip(parts, generations, strict=True):
+            if has_copies(part.snapshot):
+                make_copies(read_snapshot(generation), on_progress)
+        choice = _engine_again(parts, generations, on_progress)
+        for generation, filling in fresh if choice is not None else ():
+            if choice is not None and filling.num_rows:
+                record = build_files(read_snapshot(generation), choice, on_progress)
+                filling.commit(Transaction(settings={"engine": record}))
+    if len(parts) > 1:
+        remove_trained(parts[0].directory.parent, None if choice is None else choice.trained)
+
+
+def _engine_again(
+    parts: Sequence[EmbeddedStore], generations: Sequence[Generation], on_progress: ProgressCallback
+) -> EngineChoice | None:
+    """Return the choice of the active engine, for the new generations; None where there is none."""
+    active = next((engine for part in parts if (engine := part.settings["engine"]) is not None), None)
+    snapshots = [read_snapshot(each) for each in generations]
+    if active is None or not any(each.num_documents for each in snapshots):
+        return None
+    index = parts[0].directory.parent
+    # What was tuned or trained holds for the old views.
+    asked = {"kind": active["kind"], "settings": {"requested": active["settings"].get("requested")}}
+    choice = EngineChoice.of(asked, index)
+    if len(parts) > 1 and find_kind(choice.kind).train is not None:
+        return replace(choice, trained=train_snapshots(index, snapshots, choice, on_progress))
+    return choice
 
 
 def _counting(on_progress: ProgressCallback, step: str, total: int) -> CountCallback:

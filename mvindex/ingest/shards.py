@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from mvindex.errors import StoreError
 from mvindex.ingest.pipeline import (
     Chunk,
-    Encode,
     Entry,
     IngestHooks,
     IngestReport,
@@ -22,10 +20,12 @@ from mvindex.ingest.pipeline import (
     ingest_chunk,
     within_length,
 )
+from mvindex.ingest.reuse import Encode
 from mvindex.ingest.shard_runs import CorpusDigest, Numbering, Run, runs_of
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.embedded_writer import EmbeddedWriter
 from mvindex.store.shard_layout import ShardPlace, shard_error_context, shard_of
+from mvindex.store.sharded import writing_shards
 
 # Chunks of a shard that may wait until an open run is recognised: a stopped run left each shard within its last ones.
 _WAITING_CHUNKS = 4
@@ -58,12 +58,7 @@ def ingest_shards(target: Target, entries: Iterable[Entry], hooks: IngestHooks |
 
     Takes the writer locks of these shards for the whole run. After an error, the chunks before it are committed.
     """
-    with ExitStack() as stack:
-        writers = {}
-        for number, store in sorted(target.stores.items()):
-            with shard_error_context(store.directory, ShardPlace(number, target.count)):
-                writers[number] = stack.enter_context(store.writing())
-        seen = stack.enter_context(SeenIds())
+    with writing_shards(target.stores, target.count) as writers, SeenIds() as seen:
         hooks = hooks or IngestHooks()
         return _Ingest(target, writers, seen, hooks).run(within_length(entries, hooks.max_document_chars))
 

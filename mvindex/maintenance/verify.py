@@ -27,7 +27,6 @@ from mvindex.store.files import (
     CURRENT,
     check_regular,
     read_acknowledged,
-    read_current,
     read_kept_settings,
 )
 from mvindex.store.generation import Generation
@@ -35,6 +34,7 @@ from mvindex.store.lexical.reader import check_lexical
 from mvindex.store.rows import FORMAT_VERSION
 from mvindex.store.segments import BLOCK_BYTES, CommittedSegment, block_checksum
 from mvindex.store.settings import read_checked
+from mvindex.store.shard_switch import active_current
 from mvindex.store.snapshot import Snapshot, read_snapshot, segment_names
 from mvindex.store.views import ROW_DTYPE, ViewType
 
@@ -115,7 +115,7 @@ class _Check:
         """Check current.json, and that all entries are regular files and directories."""
         index = self._index
         try:
-            current = read_current(index)
+            current = active_current(index)
             # A compaction may have published a later one since.
             if current is None or current.generation < self._source.number:
                 self.add(index / CURRENT, f"does not name {self._source.directory.name}", is_derived=True)

@@ -25,7 +25,7 @@ from mvindex.store.catalog import ExistingDocument
 from mvindex.store.connections import other_index
 from mvindex.store.copies_file import copies_path
 from mvindex.store.embedded_writer import EmbeddedWriter
-from mvindex.store.files import check_mapped, read_current
+from mvindex.store.files import check_mapped, read_current, write_current
 from mvindex.store.filters import Filter
 from mvindex.store.generation import (
     Generation,
@@ -38,9 +38,11 @@ from mvindex.store.marks import result_of
 from mvindex.store.network_fs import refuse_network
 from mvindex.store.protocol import Capabilities, Store, Writer
 from mvindex.store.reader import SnapshotReader, StoredDocument
+from mvindex.store.shard_switch import active_current
 from mvindex.store.sizes import file_bytes, size_of
 from mvindex.store.snapshot import Snapshot, read_snapshot
 from mvindex.store.views import ViewType
+from mvindex.store.writer import GenerationWriter
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +65,14 @@ class LocalWriter(Writer, Protocol):
     @property
     def parts(self) -> Sequence[EmbeddedWriter]:
         """The writer of each part."""
+
+    def new_generations(
+        self, changes: Sequence[Mapping[str, Any]]
+    ) -> AbstractContextManager[Sequence[tuple[Generation, GenerationWriter]]]:
+        """Yield an empty generation for each part, to be filled; then all become the active ones in one commit.
+
+        changes: the settings that differ, of each part. On an error nothing has changed.
+        """
 
 
 class LocalStore(Store, ABC):
@@ -221,6 +231,15 @@ class EmbeddedStore(LocalStore):
         bounds = zip(rows.items(), starts.tolist(), starts[1:].tolist(), strict=False)
         return {doc_id: (documents[row], views[begin:end]) for (doc_id, row), begin, end in bounds}
 
+    def stored(self, ids: Sequence[str], encoder: str) -> Iterator[Batch]:
+        """Yield the documents of the ids that are in the snapshot, and still are, as stored; see Store.stored()."""
+        snapshot = self.snapshot
+        if _fingerprint(snapshot.settings) == encoder:
+            with self.reading(snapshot) as reader:
+                rows = reader.find_live(ids)
+                if len(rows):
+                    yield reader.batch(rows)
+
     def scan(self, condition: Filter | None, after: str | None) -> Iterator[StoredDocument]:
         """Yield the documents of the snapshot that match, by rising ordinals; see Store.scan()."""
         return (document for _, document in self.scan_ordinals(condition, after))
@@ -336,7 +355,7 @@ class EmbeddedStore(LocalStore):
 
     def _latest_generation(self) -> Generation:
         """Return the active generation: the open one, unless another took its place."""
-        current, source = read_current(self.directory), self.snapshot.source
+        current, source = active_current(self.directory), self.snapshot.source
         if current is None:
             self._check_there()
             return open_generation(self.directory)  # raises, and says why
@@ -360,7 +379,14 @@ class EmbeddedStore(LocalStore):
             logger.log(level, "%s: the write is durable; tidying up failed: %s", self.directory, err)
 
     def _remove_superseded(self) -> None:
+        self.adopt_switch()
         remove_superseded(self.directory, self.snapshot.source)
+
+    def adopt_switch(self) -> None:
+        """Write the generation that this shard has moved to in a switch of all shards to its current.json."""
+        current, active = read_current(self.directory), active_current(self.directory)
+        if active is not None and active != current:
+            write_current(self.directory, active, self.settings)
 
     def _checkpoint(self) -> None:
         self.snapshot.source.catalog.checkpoint()

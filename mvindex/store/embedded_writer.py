@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -39,6 +40,18 @@ class WrittenStore(Protocol):
 
     def known(self, ids: Sequence[str]) -> dict[str, ExistingDocument]:
         """Return the live documents among the ids, as committed now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnpublishedGeneration:
+    """A generation that is being filled in a directory of its own. settings: of its index, with what it changes."""
+
+    directory: Path
+    number: int
+    index_id: str
+    settings: Mapping[str, Any]
+    generation: Generation
+    writer: GenerationWriter
 
 
 class EmbeddedWriter:
@@ -126,28 +139,51 @@ class EmbeddedWriter:
 
         Readers stay on theirs until they refresh. On an error nothing has changed. changes: settings that differ.
         """
-        directory, source, settings = (
-            self._store.directory,
-            self._store.snapshot.source,
-            {**self._store.snapshot.settings, **changes},
-        )
-        # Beyond one that a compaction published before it was killed, should a reader have it locked.
-        number = 1 + max([source.number, *(number for number, _ in generations_in(directory))])
-        index_id = str(settings["index_id"])
+        directory = self._store.directory
         try:
-            building = unfinished(directory, number)
-            fresh_settings = {**settings, "version": settings["version"] + 1}
-            start_generation(building, fresh_settings, number=number, index_id=index_id)
-            with closing(lock_generation(number, building)) as fresh:
-                yield fresh, GenerationWriter(fresh, read_snapshot(fresh))
-                fresh.catalog.checkpoint()
-            current = Current(format_version=FORMAT_VERSION, generation=number, index_id=index_id)
-            publish(directory, building, current, settings)
+            with self.unpublished(changes) as filled:
+                yield filled.generation, filled.writer
+            current = Current(format_version=FORMAT_VERSION, generation=filled.number, index_id=filled.index_id)
+            publish(directory, filled.directory, current, filled.settings)
         except OSError as err:
             raise StoreError(f"{directory}: cannot write a new generation: {err.strerror or err}") from err
         finally:
-            self._store.refresh()
-            self._writer = GenerationWriter(self._store.snapshot.source, self._store.snapshot)
+            self.follow()
+
+    @contextmanager
+    def new_generations(
+        self, changes: Sequence[Mapping[str, Any]]
+    ) -> Iterator[Sequence[tuple[Generation, GenerationWriter]]]:
+        """Yield new_generation() in a list; changes: a list of one."""
+        with self.new_generation(*changes) as fresh:
+            yield [fresh]
+
+    @contextmanager
+    def unpublished(self, changes: Mapping[str, Any]) -> Iterator[UnpublishedGeneration]:
+        """Yield an empty generation with this index's settings to fill, which the caller makes the active one."""
+        directory, source = self._store.directory, self._store.snapshot.source
+        settings = {**self._store.snapshot.settings, **changes}
+        # Beyond one that a compaction published before it was killed, should a reader have it locked.
+        number = 1 + max([source.number, *(number for number, _ in generations_in(directory))])
+        index_id = str(settings["index_id"])
+        building = unfinished(directory, number)
+        fresh_settings = {**settings, "version": settings["version"] + 1}
+        start_generation(building, fresh_settings, number=number, index_id=index_id)
+        with closing(lock_generation(number, building)) as fresh:
+            yield UnpublishedGeneration(
+                directory=building,
+                number=number,
+                index_id=index_id,
+                settings=settings,
+                generation=fresh,
+                writer=GenerationWriter(fresh, read_snapshot(fresh)),
+            )
+            fresh.catalog.checkpoint()
+
+    def follow(self) -> None:
+        """Write to the generation that is the active one now."""
+        self._store.refresh()
+        self._writer = GenerationWriter(self._store.snapshot.source, self._store.snapshot)
 
 
 def _ordinals(first: int, batch: Batch, known: Mapping[str, ExistingDocument]) -> Ints:

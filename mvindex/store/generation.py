@@ -23,10 +23,11 @@ from mvindex.errors import DamagedIndex, StoreError
 from mvindex.store import schema
 from mvindex.store.catalog import read_settings
 from mvindex.store.connections import FILE_NAME, Catalog
-from mvindex.store.files import Current, read_current, write_current
+from mvindex.store.files import Current, write_current
 from mvindex.store.lexical.cache import PostingsCache
 from mvindex.store.recent import RecentDocuments
 from mvindex.store.rows import FORMAT_VERSION, ids_checksum
+from mvindex.store.shard_switch import active_current
 from mvindex.store.verified import VerifiedRows
 
 logger = logging.getLogger(__name__)
@@ -102,7 +103,7 @@ def open_generation(index: Path) -> Generation:
     StoreError when there is no index, or one of another format; DamagedIndex when current.json names none.
     """
     for _ in range(_TRIES):
-        current = read_current(index)
+        current = active_current(index)
         if current is None:
             raise _no_index(index)
         found = _try_open(index, current)
@@ -153,9 +154,14 @@ def unfinished(index: Path, number: int) -> Path:
 
 def publish(index: Path, directory: Path, current: Current, settings: Mapping[str, Any]) -> None:
     """Make the generation in the directory the active one, durably, or change nothing. settings: of its catalog."""
-    flush_to_disk(directory)
-    rename(directory, index / generation_name(current.generation))
+    place(index, directory, current.generation)
     write_current(index, current, settings)
+
+
+def place(index: Path, directory: Path, number: int) -> None:
+    """Give the generation in the directory its name, durably; nothing names it yet."""
+    flush_to_disk(directory)
+    rename(directory, index / generation_name(number))
 
 
 def remove_superseded(index: Path, current: Generation) -> list[Path]:
@@ -187,7 +193,7 @@ def _try_open(index: Path, current: Current) -> Generation | None:
     check_format(index, current)
     directory = index / generation_name(current.generation)
     found = try_lock_generation(current.generation, directory)
-    is_still_current = read_current(index) == current
+    is_still_current = active_current(index) == current
     if found is not None and is_still_current:
         found.index_id = current.index_id
         return found

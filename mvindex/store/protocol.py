@@ -119,6 +119,12 @@ class Store(Protocol):
     def views(self, ids: Sequence[str]) -> dict[str, tuple[StoredDocument, Floats]]:
         """Return each of the documents that exist with its views, (k, d) as stored, by id."""
 
+    def stored(self, ids: Sequence[str], encoder: str) -> Iterator[Batch]:
+        """Yield the documents of the ids that exist, as stored, all of one state or of one for each part.
+
+        encoder: a fingerprint; there are no documents where the views are of another encoder.
+        """
+
     def batches(self, size: int) -> Iterator[Batch]:
         """Yield all documents as they are stored, up to `size` at a time."""
 

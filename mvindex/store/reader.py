@@ -14,7 +14,7 @@ from mvindex.errors import DamagedIndex, QueryError, StoreError
 from mvindex.records import ALL_FIELDS, Bools, Document, Field, Ints, Span
 from mvindex.store.batch import Batch
 from mvindex.store.byte_limit import limited
-from mvindex.store.catalog import DOCUMENT_COLUMNS, check_document
+from mvindex.store.catalog import DOCUMENT_COLUMNS, check_document, find_existing
 from mvindex.store.columns import (
     Column,
     ColumnFilter,
@@ -306,17 +306,27 @@ class SnapshotReader:
         """Yield the live documents, by rising ordinals, up to `size` at a time; DamagedIndex when one is not sound."""
         live = self._snapshot.rows_by_ordinal
         for begin in range(0, len(live), size):
-            documents, ordinals, packed, starts = self.rows(live[begin : begin + size])
-            spans = np.full((int(starts[-1]), 2), -1, dtype=np.int64)
-            for document, first in zip(documents, starts.tolist(), strict=False):
-                own = unpack_spans(document.spans)
-                spans[first : first + len(own)] = own
-            yield Batch(
-                documents=[Document(each.id, each.text, each.title, json.loads(each.metadata)) for each in documents],
-                views=PackedViews(packed, starts, spans),
-                content_hashes=[each.content_hash for each in documents],
-                ordinals=ordinals,
-            )
+            yield self.batch(live[begin : begin + size])
+
+    def batch(self, doc_rows: Ints) -> Batch:
+        """Return the documents of these rows as they are stored; DamagedIndex when one is not sound."""
+        documents, ordinals, packed, starts = self.rows(doc_rows)
+        spans = np.full((int(starts[-1]), 2), -1, dtype=np.int64)
+        for document, first in zip(documents, starts.tolist(), strict=False):
+            own = unpack_spans(document.spans)
+            spans[first : first + len(own)] = own
+        return Batch(
+            documents=[Document(each.id, each.text, each.title, json.loads(each.metadata)) for each in documents],
+            views=PackedViews(packed, starts, spans),
+            content_hashes=[each.content_hash for each in documents],
+            ordinals=ordinals,
+        )
+
+    def find_live(self, ids: Sequence[str]) -> Ints:
+        """Return the rows of the ids that were in the snapshot and still are, (m,) int64."""
+        found = find_existing(self._connection, ids).values()
+        rows = np.array([known.doc_row for known in found if known.doc_row < self._snapshot.num_rows], dtype=np.int64)
+        return rows[self._snapshot.alive[rows]]
 
     def _rows(self, doc_rows: Sequence[int]) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of the catalog with these numbers; DamagedIndex when one is missing."""

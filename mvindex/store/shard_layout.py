@@ -23,12 +23,12 @@ from mvindex.records import plain_value
 from mvindex.store.create import atomic_directory, create_store
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.files import CURRENT, check_directory, check_regular, read_current
+from mvindex.store.shard_switch import SHARD_DIRECTORY
 
 SHARDS = "shards.json"
 MAX_SHARDS = 1024
 _FORMAT = 1
 _MAX_BYTES = 1 << 20
-_DIRECTORY = re.compile(r"shard-([0-9]{5})-of-([0-9]{5})")
 _INDEX_ID = re.compile(r"[0-9a-f]{32}")
 _WAY_OUT = "`mvindex assemble` makes it again from the shards"
 
@@ -99,7 +99,7 @@ def is_sharded(directory: Path) -> bool:
 def places_in(directory: Path) -> list[ShardPlace]:
     """Return the shards whose directories exist, whatever is in them."""
     try:
-        matches = [_DIRECTORY.fullmatch(entry.name) for entry in directory.iterdir()]
+        matches = [SHARD_DIRECTORY.fullmatch(entry.name) for entry in directory.iterdir()]
     except OSError:
         return []
     return sorted((ShardPlace(int(m[1]), int(m[2])) for m in matches if m), key=lambda place: place.number)

@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
+from threading import RLock
 from typing import Any, TypeVar
 
 import numpy as np
 
-from mvindex.errors import StaleReader, StoreError
+from mvindex.errors import MvindexError, StaleReader, StoreError
 from mvindex.records import Floats, IndexInfo, Ints
 from mvindex.retries import Retries
 from mvindex.store.batch import Batch
@@ -25,23 +26,22 @@ from mvindex.store.catalog import ExistingDocument
 from mvindex.store.embedded import EmbeddedStore, LocalStore, StorePart, remove_untouched
 from mvindex.store.embedded_writer import EmbeddedWriter
 from mvindex.store.filters import Filter
-from mvindex.store.protocol import Capabilities, Operation
+from mvindex.store.generation import Generation, place
+from mvindex.store.protocol import Capabilities
 from mvindex.store.reader import StoredDocument
 from mvindex.store.shard_layout import ShardPlace, check_place, open_shard, read_shards, shard_error_context, shard_of
+from mvindex.store.shard_switch import end_switch, write_switch
 from mvindex.store.sizes import size_of
 from mvindex.store.views import ViewType
+from mvindex.store.writer import GenerationWriter
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 _SHARD_BITS = 48
-_CAPABILITIES = Capabilities(
-    {
-        Operation.REEMBED: "shards would switch to the new encoder one by one, and be compared meanwhile. Ingest the "
-        "corpus, or what mvindex export --to jsonl writes, into a new index with --encoder and --shards",
-    }
-)
+# Shards that another process is moving to another encoder are opened so often.
+_OPENED_AGAIN = 3
 
 
 def open_sharded_store(path: Path, *, allow_partial: bool = False) -> ShardedStore:
@@ -56,6 +56,19 @@ def open_sharded_store(path: Path, *, allow_partial: bool = False) -> ShardedSto
 
     """
     path = path.absolute()
+    for _ in range(_OPENED_AGAIN):
+        store = _open_once(path, allow_partial)
+        if store.is_of_one_encoder:
+            return store
+        store.close()
+    raise StoreError(
+        f"{path}: expected shards of one encoder, got several: a shard was replaced by hand. Restore a snapshot "
+        "(mvindex restore)"
+    )
+
+
+def _open_once(path: Path, allow_partial: bool) -> ShardedStore:
+    """Open the shards at path as they are now."""
     shards = read_shards(path)
     stores: dict[int, EmbeddedStore] = {}
     missing: dict[int, StoreError] = {}
@@ -123,6 +136,7 @@ class ShardedStore(LocalStore):
         self._stores, self._count = dict(stores), count
         self._missing = dict(missing or {})
         self._allows_partial, self._is_single = allow_partial, is_single
+        self._refresh_lock = RLock()
 
     @property
     def where(self) -> str:
@@ -140,7 +154,7 @@ class ShardedStore(LocalStore):
     @property
     def capabilities(self) -> Capabilities:
         """The operations that the store has."""
-        return _CAPABILITIES
+        return Capabilities()
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -148,6 +162,9 @@ class ShardedStore(LocalStore):
 
         Shards differ in what somebody changed who was killed between two of them; a warning names it.
         """
+        if not self.is_of_one_encoder:
+            with self._refresh_lock:  # another thread moves the shards on, one after the other
+                pass
         first, *others = [store.settings for store in self._stores.values()]
         if any(other.get("fusion") != first.get("fusion") for other in others):
             logger.warning(
@@ -218,8 +235,19 @@ class ShardedStore(LocalStore):
             store.close()
 
     def refresh(self) -> bool:
-        """Move each shard on to its latest state; return whether one had a newer one."""
-        return any([store.refresh() for store in self._stores.values()])
+        """Move each shard on to its latest state, all to that of one encoder; return whether one had a newer one."""
+        with self._refresh_lock:
+            has_newer = any([store.refresh() for store in self._stores.values()])
+            # The switch to another encoder came between two shards: it is made by now.
+            return (
+                any([store.refresh() for store in self._stores.values()]) if not self.is_of_one_encoder else has_newer
+            )
+
+    @property
+    def is_of_one_encoder(self) -> bool:
+        """Whether the shards have views of one encoder, as they have but for the moment of a switch."""
+        specs = [store.settings["encoder"] or {} for store in self._stores.values()]
+        return len({spec.get("fingerprint") for spec in specs}) <= 1
 
     def remove_if_untouched(self) -> None:
         """Close the store, and remove its directory if nothing was ever stored in it, by anyone."""
@@ -250,6 +278,11 @@ class ShardedStore(LocalStore):
             found |= self._owner(number, own).views(own)
         return {doc_id: found[doc_id] for doc_id in ids if doc_id in found}
 
+    def stored(self, ids: Sequence[str], encoder: str) -> Iterator[Batch]:
+        """Yield the documents of the ids that exist, as stored, shard by shard; see Store.stored()."""
+        for number, own in self.by_shard(ids).items():
+            yield from self._owner(number, own).stored(own, encoder)
+
     def scan(self, condition: Filter | None, after: str | None) -> Iterator[StoredDocument]:
         """Yield the documents of the shards that are there, by rising ordinals; see Store.scan()."""
         return (document for _, document in self.scan_ordinals(condition, after))
@@ -269,12 +302,15 @@ class ShardedStore(LocalStore):
     @contextmanager
     def writing(self) -> Iterator[ShardedWriter]:
         """Take the writer locks of all shards, before the first of them is changed."""
-        with ExitStack() as stack:
-            writers = {}
-            for number, store in sorted(self._whole().items()):
-                with shard_error_context(store.directory, ShardPlace(number, self._count)):
-                    writers[number] = stack.enter_context(store.writing())
+        with writing_shards(self._whole(), self._count) as writers:
             yield ShardedWriter(self, writers)
+
+    def follow(self, writers: Sequence[EmbeddedWriter]) -> None:
+        """Let the writers write to the generations that are active now, and name these in each current.json."""
+        with self._refresh_lock:
+            for writer in writers:
+                writer.follow()
+        _complete_switch(list(self._stores.values()))
 
     def known(self, ids: Sequence[str]) -> dict[str, ExistingDocument]:
         """Return what is stored of the ids that exist, as committed now."""
@@ -332,6 +368,34 @@ class ShardedStore(LocalStore):
             raise _ShardFailed(number, err) from err
 
 
+@contextmanager
+def writing_shards(stores: Mapping[int, EmbeddedStore], count: int) -> Iterator[dict[int, EmbeddedWriter]]:
+    """Take the writer locks of shards of an index of `count`, by number, before the first of them is changed."""
+    with ExitStack() as stack:
+        writers = {}
+        try:
+            for number, store in sorted(stores.items()):
+                with shard_error_context(store.directory, ShardPlace(number, count)):
+                    writers[number] = stack.enter_context(store.writing())
+        except StaleReader:
+            for store in stores.values():
+                store.refresh()
+            raise
+        if len(stores) == count:
+            _complete_switch(list(stores.values()))
+        yield writers
+
+
+def _complete_switch(stores: Sequence[EmbeddedStore]) -> None:
+    """Name the active generations in each current.json, and remove the file of a switch that named them."""
+    try:
+        for store in stores:
+            store.adopt_switch()
+        end_switch(stores[0].directory.parent)
+    except (MvindexError, OSError) as err:
+        logger.warning("%s: the switch to another encoder is durable; tidying up failed: %s", stores[0].directory, err)
+
+
 class ShardedWriter:
     """The only writer of a store of several shards. A document is atomic; what concerns several is done by shard."""
 
@@ -371,6 +435,31 @@ class ShardedWriter:
         if batch.metadata_updates:
             self.set_metadata(batch.metadata_updates)
         self.change_settings(**batch.settings, next_ordinal=next_ordinal)
+
+    @contextmanager
+    def new_generations(
+        self, changes: Sequence[Mapping[str, Any]]
+    ) -> Iterator[Sequence[tuple[Generation, GenerationWriter]]]:
+        """Yield an empty generation for each shard, to be filled; then all become the active ones in one commit.
+
+        changes: the settings that differ, of each shard. On an error nothing has changed.
+        """
+        directory = self._store.directory
+        try:
+            with ExitStack() as stack:
+                filled = [
+                    stack.enter_context(writer.unpublished(own))
+                    for writer, own in zip(self.parts, changes, strict=True)
+                ]
+                yield [(each.generation, each.writer) for each in filled]
+            shards = [each.directory.parent for each in filled]
+            for shard, each in zip(shards, filled, strict=True):
+                place(shard, each.directory, each.number)
+            write_switch(directory, {shard.name: each.number for shard, each in zip(shards, filled, strict=True)})
+        except OSError as err:
+            raise StoreError(f"{directory}: cannot write new generations: {err.strerror or err}") from err
+        finally:
+            self._store.follow(self.parts)
 
     def delete(self, doc_rows: Iterable[int], mark: str = "") -> int:
         """Delete the documents of these rows, each shard's in one step; see Writer.delete()."""

@@ -63,7 +63,7 @@ class AddRequest(_message.Message):
     def __init__(self, index: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., chunk: _Optional[int] = ..., documents: _Optional[_Iterable[_Union[Document, _Mapping]]] = ..., views: _Optional[_Union[Views, _Mapping]] = ...) -> None: ...
 
 class AddResponse(_message.Message):
-    __slots__ = ("chunk", "added", "replaced", "updated", "unchanged", "views_given", "views_stored")
+    __slots__ = ("chunk", "added", "replaced", "updated", "unchanged", "views_given", "views_stored", "views_encoded", "views_reused")
     CHUNK_FIELD_NUMBER: _ClassVar[int]
     ADDED_FIELD_NUMBER: _ClassVar[int]
     REPLACED_FIELD_NUMBER: _ClassVar[int]
@@ -71,6 +71,8 @@ class AddResponse(_message.Message):
     UNCHANGED_FIELD_NUMBER: _ClassVar[int]
     VIEWS_GIVEN_FIELD_NUMBER: _ClassVar[int]
     VIEWS_STORED_FIELD_NUMBER: _ClassVar[int]
+    VIEWS_ENCODED_FIELD_NUMBER: _ClassVar[int]
+    VIEWS_REUSED_FIELD_NUMBER: _ClassVar[int]
     chunk: int
     added: int
     replaced: int
@@ -78,7 +80,9 @@ class AddResponse(_message.Message):
     unchanged: int
     views_given: int
     views_stored: int
-    def __init__(self, chunk: _Optional[int] = ..., added: _Optional[int] = ..., replaced: _Optional[int] = ..., updated: _Optional[int] = ..., unchanged: _Optional[int] = ..., views_given: _Optional[int] = ..., views_stored: _Optional[int] = ...) -> None: ...
+    views_encoded: int
+    views_reused: int
+    def __init__(self, chunk: _Optional[int] = ..., added: _Optional[int] = ..., replaced: _Optional[int] = ..., updated: _Optional[int] = ..., unchanged: _Optional[int] = ..., views_given: _Optional[int] = ..., views_stored: _Optional[int] = ..., views_encoded: _Optional[int] = ..., views_reused: _Optional[int] = ...) -> None: ...
 
 class DeleteRequest(_message.Message):
     __slots__ = ("index", "ids", "filter_json", "idempotency_key", "all")

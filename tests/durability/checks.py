@@ -12,7 +12,8 @@ import numpy as np
 import xxhash
 
 import mvindex
-from mvindex.index import embedded_store_of
+from mvindex.index import store_of
+from mvindex.store.embedded import EmbeddedStore
 from mvindex.testing import brute_force
 from tests.durability.documents import State, Stored, dumped
 from tests.durability.operations import Operation
@@ -139,15 +140,22 @@ def compare_states(operation: Operation, stored: dict[str, Stored] | None, floor
 
 def stored_in(index: mvindex.Index) -> dict[str, Stored]:
     """Read everything that the index stores, document by document."""
-    snapshot = embedded_store_of(index).snapshot
+    found: dict[str, Stored] = {}
+    for part in store_of(index).all_parts():
+        _read_stored(part.store, found)
+    return found
+
+
+def _read_stored(store: EmbeddedStore, found: dict[str, Stored]) -> None:
+    """Add everything that one store has to what was found, by id."""
+    snapshot = store.snapshot
     rows = np.flatnonzero(snapshot.alive)
     if not len(rows):
-        return {}
-    with embedded_store_of(index).reading(snapshot) as reader:
+        return
+    with store.reading(snapshot) as reader:
         documents = reader.documents(rows.tolist())
     packed, starts = snapshot.views.fetch(rows)
     ordinals = snapshot.views.ordinals(rows).tolist()
-    found = {}
     for place, row in enumerate(rows.tolist()):
         item = documents[row]
         if item.id in found:
@@ -155,7 +163,6 @@ def stored_in(index: mvindex.Index) -> dict[str, Stored]:
         views = packed[starts[place] : starts[place + 1]].tobytes()
         spans = tuple(map(tuple, item.spans.tolist())) or ((-1, -1),) * int(starts[place + 1] - starts[place])
         found[item.id] = Stored(ordinals[place], item.title, item.text, dumped(item.metadata), spans, views)
-    return found
 
 
 def wrong_answers(index: mvindex.Index, stored: dict[str, Stored]) -> Iterator[Fault]:

@@ -75,12 +75,22 @@ def test_wrong_options_are_refused_before_anything_is_written(folder, options, c
     assert sorted(path.name for path in (folder / "notes.mvx").iterdir()) == before
 
 
-def test_vectors_without_texts_and_shards_are_refused_with_the_way_out(tmp_path):
+def test_vectors_without_texts_are_refused_with_the_way_out(tmp_path):
     with package.create(tmp_path / "given.mvx", dim=4) as index:
         index.add_views([package.Document("bare", "")], np.eye(4)[:1])
-    with package.create(tmp_path / "shards.mvx", encoder="minilm-views", shards=2):
-        pass
     bare = mvindex("reembed", "given.mvx", "--encoder", "minilm-views", cwd=tmp_path)
     assert bare.returncode == 1 and "given.mvx: document 'bare': expected a text or a title to encode" in bare.stderr
-    shards = mvindex("reembed", "shards.mvx", "--encoder", "minilm", cwd=tmp_path)
-    assert shards.returncode == 1 and "mvindex export --to jsonl" in shards.stderr
+
+
+def test_an_index_in_shards_is_reembedded_and_measured_as_a_whole(folder):
+    with package.create(folder / "shards.mvx", encoder="minilm-views", shards=2) as index:
+        index.add([package.Document(doc_id, text) for doc_id, text in TEXTS.items()])
+    done = mvindex(
+        "reembed", "shards.mvx", "--encoder", "minilm-views", "--family", "single", "--questions", "questions.jsonl",
+        "--json", cwd=folder,
+    )  # fmt: skip
+    (report,) = lines(ok(done))
+    assert (report["documents"], report["encoded"], report["views_after"]) == (3, 3, 3)
+    assert report["measured"] == {"before": {"R@1": 1.0, "R@10": 1.0}, "after": {"R@1": 1.0, "R@10": 1.0}}
+    (info,) = lines(mvindex("info", "-i", "shards.mvx", "--json", cwd=folder))
+    assert (info["encoder"]["family"], info["shards"]) == ("single", 2)

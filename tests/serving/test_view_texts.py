@@ -47,6 +47,28 @@ def test_view_texts_arrive_over_grpc_and_http_alike(serving):
         assert client.get("grpc") == Document("grpc", TEXT)
 
 
+@pytest.mark.parametrize("repeated", [1, 200])
+def test_the_server_encodes_only_what_is_new_of_changed_documents(serving, repeated):
+    """Long texts are encoded before the writing thread's turn."""
+    texts = [f"{year} was a year of crisis. " * repeated for year in (1973, 1979, 1990)]
+
+    def documents(*numbers):
+        return [Document(str(number), texts[text]) for number, text in enumerate(numbers)]
+
+    with mvindex.open(serving.url()) as client:
+        first = client.add(documents(0, 1))
+        assert (first.views_encoded, first.views_reused) == (first.views_given, 0)
+        [before] = client.search("1979", top_k=1, mode="dense", filter={"id": "1"})
+        report, half = client.add(documents(1, 2)), first.views_given // 2
+        assert (report.replaced, report.views_encoded, report.views_reused) == (2, half, half)
+        [after] = client.search("1979", top_k=1, mode="dense", filter={"id": "0"})
+        assert (after.score, after.text) == (before.score, before.text)
+        rows = [{"id": each.id, "text": each.text} for each in documents(0, 1)]
+        counts = post(serving, "/v1/indexes/a/documents", {"documents": rows})
+        assert (counts["replaced"], counts["views_encoded"], counts["views_reused"]) == (2, half, half)
+        client.delete(ids=["0", "1"])
+
+
 @pytest.mark.parametrize(
     ("view_text", "named"),
     [({"text": "a", "span": [3, 900]}, "span"), ({"text": " "}, "says something"), ({"txt": "a"}, "view_texts")],

@@ -143,6 +143,10 @@ class AdoptedStore:
             found = self.get(some)
             yield from (found[doc_id] for doc_id in some if doc_id in found)
 
+    def stored(self, ids: Sequence[str], encoder: str) -> NoReturn:
+        """Raise Unsupported."""
+        self._refuse("it cannot be written to")
+
     def batches(self, size: int) -> Iterator[Batch]:
         """Raise Unsupported: it is not moved from here."""
         self._refuse("it is not copied from here")

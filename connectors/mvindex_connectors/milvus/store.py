@@ -27,7 +27,7 @@ from mvindex.store.reader import StoredDocument
 from mvindex.store.views import ViewType
 from mvindex_connectors.milvus.collections import check_ours, drop_store, parse_settings
 from mvindex_connectors.milvus.connection import Connection, terms_of, views_of
-from mvindex_connectors.milvus.export import stored_batches
+from mvindex_connectors.milvus.export import stored_batch, stored_batches
 from mvindex_connectors.milvus.filters import FilterTable
 from mvindex_connectors.milvus.kinds import FLAT
 from mvindex_connectors.milvus.layout import (
@@ -212,6 +212,13 @@ class MilvusStore:
             raise StaleReader(f"{self.where}: document {left[0]!r} was replaced again and again; try later")
 
         return Retries(StaleReader, tries=TRIES).run(read_left)
+
+    def stored(self, ids: Sequence[str], encoder: str) -> Iterator[Batch]:
+        """Yield the documents of the ids that exist, as stored; see Store.stored()."""
+        if (self.settings["encoder"] or {}).get("fingerprint") == encoder:
+            rows = list(self.reader.strongly().find(ids).values())
+            if rows and (batch := stored_batch(self.reader.strongly(), rows, self.dim or 1)) is not None:
+                yield batch
 
     def matching(self, condition: Filter) -> Ints:
         """Return the numbers of the documents that match, rising, (m,) int64."""

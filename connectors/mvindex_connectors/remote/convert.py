@@ -72,7 +72,8 @@ _TO_COMBINE = {
 }
 _PLACE: Final = ("file", "page", "line", "end_line")
 _FROM_COMBINE: dict[int, str] = {number: combine.value for combine, number in _TO_COMBINE.items()}
-_COUNTS = ("added", "replaced", "updated", "unchanged", "views_given", "views_stored")
+_VIEW_COUNTS = ("views_given", "views_stored", "views_encoded", "views_reused")
+_COUNTS = ("added", "replaced", "updated", "unchanged", *_VIEW_COUNTS)
 
 
 def document_message(document: Document) -> documents.Document:

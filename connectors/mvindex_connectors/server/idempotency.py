@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, cast
 
 import xxhash
@@ -11,11 +11,12 @@ import xxhash
 from mvindex.errors import QueryError
 from mvindex.index import Index, IndexProtocol, store_of
 from mvindex.index.writes import delete_documents, replace_metadata
-from mvindex.ingest import Encode, GivenViews, IngestHooks, IngestReport
+from mvindex.ingest import Encode, GivenViews, IngestHooks, IngestReport, reusing
 from mvindex.ingest.items import item_entries
 from mvindex.ingest.pipeline import differs
 from mvindex.records import CountCallback, Document, Views
 from mvindex.store.batch import content_hash
+from mvindex.store.catalog import ExistingDocument
 from mvindex.store.protocol import Store
 
 T = TypeVar("T")
@@ -155,17 +156,20 @@ class RepeatableWrites:
         if check is not None:
             check(documents)
         fresh: list[Document] = []
+        known: Mapping[str, ExistingDocument] = {}
+        store, encode_now = store_of(index), reusing(store_of(index), index.encoder)
         if not self._is_done(mark_of(str(chunk), key)):
-            known = store_of(index).known([each.id for each in documents])
+            known = store.known([each.id for each in documents])
             fresh = [each for each in documents if differs(known.get(each.id), content_hash(each, None))]
         texts = [*fresh, *(Document(each.id, own.text) for each in fresh for own in each.own_view_texts)]
-        views = index.encoder.encode_documents(texts, self._check_open) if texts else None
+        replaced = known.keys() & {each.id for each in fresh}
+        views = encode_now(texts, replaced, self._check_open) if texts else None
         place = {(each.title, each.text): number for number, each in enumerate(texts)}
 
-        def encode(wanted: Sequence[Document], on_progress: CountCallback) -> Views:
+        def encode(wanted: Sequence[Document], replaced: Collection[str], on_progress: CountCallback) -> Views:
             numbers = [place.get((each.title, each.text), -1) for each in wanted]
             if views is None or -1 in numbers:  # another write changed them meanwhile
-                return index.encoder.encode_documents(wanted, on_progress)
+                return encode_now(wanted, replaced, on_progress)
             on_progress(len(wanted))
             return views.take(numbers)
 

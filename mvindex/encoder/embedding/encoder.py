@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from mvindex.encoder.checkpoint.families import SINGLE, SNIPPETS
 from mvindex.encoder.embedding.embedder import Embedder, check_vectors
 from mvindex.encoder.text import NO_SPAN
 from mvindex.errors import ConfigError, EncoderError
-from mvindex.records import CountCallback, Document, Doubles, Floats, Span, Views, has_visible, no_progress
+from mvindex.records import CountCallback, Document, Doubles, Floats, Ints, Span, Views, has_visible, no_progress
 
 # Texts embedded by one call of the model.
 TEXTS_AT_ONCE = 256
@@ -110,6 +111,36 @@ class EmbeddingEncoder:
 
     def encode_documents(self, documents: Sequence[Document], on_progress: CountCallback | None = None) -> Views:
         """Return the views of the documents, in order."""
+        pieces, starts, spans = self._arranged(documents)
+        return Views(self._embed_pieces(pieces, starts.tolist(), on_progress or no_progress), starts, spans)
+
+    def view_keys(self, documents: Sequence[Document]) -> list[list[bytes]]:
+        """Return a hash of the texts that are embedded for each view."""
+        pieces, starts, _ = self._arranged(documents)
+        keys = _keys(pieces, int(starts[-1]))
+        return [keys[begin:end] for begin, end in pairwise(starts.tolist())]
+
+    def encode_unknown(
+        self, documents: Sequence[Document], known: Mapping[bytes, Floats], on_progress: CountCallback
+    ) -> Views:
+        """Return the views; only texts of views whose vector is not known are embedded."""
+        pieces, starts, spans = self._arranged(documents)
+        found = [known.get(key) for key in _keys(pieces, int(starts[-1]))]
+        is_known = np.array([vector is not None for vector in found], dtype=bool)
+        rows = np.empty((len(found), self.dim), dtype=np.float32)
+        unknown = np.flatnonzero(~is_known)
+        row_of = np.cumsum(~is_known) - 1
+        left = [piece._replace(row=int(row_of[piece.row])) for piece in pieces if not is_known[piece.row]]
+        # Where the unknown views of each document start.
+        left_starts = np.append(0, np.cumsum(~is_known))[starts]
+        rows[unknown] = self._embed_pieces(left, left_starts.tolist(), on_progress)
+        on_progress(0 if left else len(documents))
+        for row in np.flatnonzero(is_known).tolist():
+            rows[row] = found[row]
+        return Views(rows, starts, spans, is_known)
+
+    def _arranged(self, documents: Sequence[Document]) -> tuple[list[_Piece], Ints, Ints]:
+        """Return the texts to embed, where the views of each document start, (n + 1,), and the spans of all, (r, 2)."""
         spans = [self.plan.spans(document.text, self._parts(document)) for document in documents]
         starts = np.cumsum([0, *map(len, spans)], dtype=np.int64)
         pieces = [
@@ -117,9 +148,7 @@ class EmbeddingEncoder:
             for document, own, row in zip(documents, spans, starts.tolist(), strict=False)
             for piece in self._pieces(document, own, row)
         ]
-        rows = self._embed_pieces(pieces, starts.tolist(), on_progress or no_progress)
-        flat = [span for own in spans for span in own]
-        return Views(rows, starts, np.array(flat, dtype=np.int64).reshape(-1, 2))
+        return pieces, starts, np.array([span for own in spans for span in own], dtype=np.int64).reshape(-1, 2)
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """Return one vector per text, (q, dim) float32."""
@@ -208,6 +237,15 @@ class EmbeddingEncoder:
         if self._expected is not None:
             self.check_same(self._expected, "encoder")
             self._expected = None
+
+
+def _keys(pieces: Sequence[_Piece], num_rows: int) -> list[bytes]:
+    """Return for each row a hash of the texts of its pieces."""
+    hashes = [xxhash.xxh3_128() for _ in range(num_rows)]
+    for piece in pieces:
+        text = piece.text.encode()
+        hashes[piece.row].update(len(text).to_bytes(8, "little") + text)
+    return [each.digest() for each in hashes]
 
 
 def _cut(text: str, span: Span, room: int) -> Iterator[Span]:

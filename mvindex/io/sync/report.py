@@ -21,7 +21,10 @@ class SyncReport:
         name: What ids begin with.
         added, changed, unchanged, deleted: Numbers of files.
         renamed: Of the files added, those that had another path before, by their new one.
-        encoded: Number of documents that were encoded. In a dry run or check all numbers are of what would be done.
+        encoded: Number of documents that were encoded, or took vectors of others. In a dry run or check all numbers are
+            of what would be done.
+        views_encoded, views_reused: Of their views, those that were encoded, and those whose vectors were taken from
+            the passages that they replace; 0 in a dry run.
         updated: Number of documents of which only metadata changed.
         removed: Number of documents deleted.
         rejected: The files that cannot be read, with the reason. Their old passages stay.
@@ -44,6 +47,8 @@ class SyncReport:
     deleted: int = 0
     renamed: dict[str, str] = field(default_factory=dict)
     encoded: int = 0
+    views_encoded: int = 0
+    views_reused: int = 0
     updated: int = 0
     removed: int = 0
     rejected: dict[str, str] = field(default_factory=dict)
@@ -88,6 +93,8 @@ class SyncReport:
             "files_deleted": self.deleted,
             "files_renamed": self.renamed,
             "documents_encoded": self.encoded,
+            "views_encoded": self.views_encoded,
+            "views_reused": self.views_reused,
             "documents_updated": self.updated,
             "documents_deleted": self.removed,
             "left_out": dict(self.left_out.counts),

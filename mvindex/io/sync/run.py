@@ -277,6 +277,8 @@ class _Sync:
             hooks = IngestHooks(max_document_chars=self._options.max_document_chars)
             done = self._index.add(list(batch.documents.values()), hooks=hooks)
             self._report.encoded += done.added + done.replaced
+            self._report.views_encoded += done.views_encoded
+            self._report.views_reused += done.views_reused
             self._report.updated += done.updated
             self._hooks.on_progress(len(batch.documents), 0)
         for files in _slices(list(batch.completed)):

@@ -20,13 +20,15 @@ from mvindex.ingest.assemble import assemble
 from mvindex.store.shard_layout import ShardPlace, shard_of
 from mvindex.testing import brute_force
 from tests.durability.checks import Checks, Fault, Left
-from tests.durability.operations import CHUNK, INDEX, Acknowledge, Operation
+from tests.durability.documents import ReversedViews, SentenceViews, State
+from tests.durability.operations import CHUNK, INDEX, Acknowledge, Operation, calling, documents
 from tests.helpers.shard_examples import DIM, answers, corpus, fill_shard, stored
 
 SHARDS, KIND, LISTS = 3, "ivf-pq", 4
 ONE = ShardPlace(1, SHARDS)
 FIRST, SECOND = corpus(70, seed=1), corpus(50, seed=2, prefix="e")
 QUERIES = np.random.default_rng(3).standard_normal((4, DIM)).astype(np.float32)
+_TEXTS = State().added(documents(0, 30))
 # A build is saved after so many views, so that small ones are saved several times.
 _SAVED_EVERY = 16
 
@@ -193,6 +195,12 @@ def _assembled(folder: Path) -> None:
     assemble(folder / INDEX)
 
 
+def _assembled_texts(folder: Path) -> None:
+    with mvindex.create(folder / INDEX, encoder=SentenceViews(), shards=SHARDS, lexical="none") as index:
+        index.add(documents(0, 30))
+        index.admin.build("flat")
+
+
 def _add_to_all(path: Path) -> None:
     with mvindex.open(path) as index:
         index.add_views(*SECOND)
@@ -212,5 +220,11 @@ SHARD_OPERATIONS = {
     "ingest into all shards": _operation(_assembled, _add_to_all, AllShardsChecks),
     "assemble": _operation(_fill(range(SHARDS)), assemble, AssembledChecks),
     "assemble again": _operation(_assembled, assemble, ShardChecks, has_reader=True),
+    "re-embed shards": Operation(
+        start=_assembled_texts,
+        run=calling(lambda index: index.admin.reembed(ReversedViews())),
+        states=[_TEXTS, _TEXTS.reembedded()],
+        has_reader=True,
+    ),
     "build in shards": _operation(_assembled, _build, ShardChecks, has_reader=True),
 }

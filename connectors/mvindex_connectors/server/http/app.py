@@ -259,7 +259,8 @@ class App:
             report = await index.add(added.key, 1, added.documents, added.views)
         call.fields["documents"] = len(added.documents)
         self._admission.metrics.count_written(index.name, report)
-        return json_response(schemas.AddResponse(report.added, report.replaced, report.updated, report.unchanged))
+        names = schemas.AddResponse.__struct_fields__
+        return json_response(schemas.AddResponse(**{name: getattr(report, name) for name in names}))
 
     async def _delete(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call, writes=True)

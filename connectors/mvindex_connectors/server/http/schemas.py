@@ -324,12 +324,18 @@ class SearchResults(Struct):
 
 
 class AddResponse(Struct):
-    """How many documents were new, replaced, given new metadata, or there already."""
+    """How many documents were new, replaced, given new metadata, or there already.
+
+    views_encoded, views_reused: of their views, those that were encoded, and those whose vectors were taken from the
+    documents that were replaced.
+    """
 
     added: int
     replaced: int
     updated: int
     unchanged: int
+    views_encoded: int
+    views_reused: int
 
 
 class DeleteResponse(Struct):

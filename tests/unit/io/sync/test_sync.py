@@ -346,3 +346,19 @@ class TestRows:
             report, warnings = sync(index, notes)
             assert report.equal and report.rejected_rows == 1 and not report.is_complete
             assert "a.jsonl:2: invalid JSON" in warnings[0]
+
+
+def test_of_a_changed_file_only_the_sections_that_changed_are_encoded(index, notes, function):
+    """Sections that moved down only get another line; those of equal headings another number in their ids."""
+    sections = [f"## {'Price' if number % 2 else f'Year {number}'}\n\nIn {number} oil rose.\n" for number in range(60)]
+    write(notes, **{"long.md": "\n".join(sections)})
+    sync(index, notes)
+    before = function.texts
+    sections[2] = "## Year 2\n\nIn 2 oil fell.\n"
+    sections.insert(1, "## Price\n\nA new one.\n")
+    write(notes, **{"long.md": "\n".join(sections)})
+    report, _ = sync(index, notes)
+    assert (report.changed, report.views_encoded, report.views_reused) == (1, 2, 30)
+    assert function.texts == before + report.views_encoded
+    assert report.as_json()["views_encoded"] == 2
+    assert report.is_complete and held(index) == documents_of(notes)
