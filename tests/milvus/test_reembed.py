@@ -136,3 +136,13 @@ def test_the_command_measures_both_encoders(tmp_path):
     (report,) = lines(ok(done))
     assert (report["encoded"], report["views_before"], report["views_after"]) == (2, 3, 2)
     assert report["measured"] == {"before": {"R@1": 1.0, "R@10": 1.0}, "after": {"R@1": 1.0, "R@10": 1.0}}
+
+
+def test_an_unfinished_run_is_given_up_by_the_encoder_that_the_index_has(old):
+    with pytest.raises(EncoderError):
+        old.admin.reembed(ShortViews(fail_at=8))
+    connection, name = store_of(old).connection, old.settings["reembedding"]
+    exists = lambda client, **options: client.has_collection(name, **options)  # noqa: E731 - one call
+    assert connection.call("looking", exists)
+    assert old.admin.reembed(SentenceViews()).encoded == 0
+    assert not connection.call("looking", exists) and old.settings["reembedding"] is None

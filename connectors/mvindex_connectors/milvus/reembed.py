@@ -67,6 +67,9 @@ def reembed(
                 if not stopped:
                     hooks.before_switch(index_of(made, encoder))
                     _move(store, writer, made, hooks)
+        elif store.settings.get(UNFINISHED_KEY) is not None:
+            _drop(store, store.settings[UNFINISHED_KEY])
+            writer.change_settings(**{UNFINISHED_KEY: None})
     store.refresh()
     engine = store.settings["engine"]
     return ReembedReport(
@@ -88,11 +91,7 @@ def _unfinished(store: MilvusStore, writer: MilvusWriter, encoder: Encoder) -> I
     name = f"{store.root[:180]}_{xxhash.xxh3_64_hexdigest(f'{encoder.fingerprint} {address.collection}'.encode())}"
     before = store.settings.get(UNFINISHED_KEY)
     if before is not None and before != name:
-        other = Connection(replace(address, collection=before))
-        try:
-            drop_store(other)
-        finally:
-            other.close()
+        _drop(store, before)
     writer.change_settings(**{UNFINISHED_KEY: name})
     connection = Connection(replace(address, collection=name))
     try:
@@ -103,6 +102,15 @@ def _unfinished(store: MilvusStore, writer: MilvusWriter, encoder: Encoder) -> I
             drop_store(connection)
             create_store(connection, settings_of(store, encoder))
         yield MilvusStore(connection)
+    finally:
+        connection.close()
+
+
+def _drop(store: MilvusStore, name: str) -> None:
+    """Drop the collections of an unfinished re-embedding."""
+    connection = Connection(replace(store.connection.address, collection=name))
+    try:
+        drop_store(connection)
     finally:
         connection.close()
 
