@@ -269,7 +269,6 @@ class IndexAdmin:
 
         Raises:
             DocumentError: For a document without a text, or, without texts_only, with view_texts or given vectors.
-            Unsupported: For an index in Milvus.
 
         """
         from mvindex.index.factory import local_index
@@ -278,9 +277,9 @@ class IndexAdmin:
         self._store.capabilities.check(Operation.REEMBED, self._store.where)
         loaded = as_encoder(encoder, family, max_views)
 
-        def measure(store: LocalStore) -> None:
+        def measure(made: LocalStore | Index) -> None:
             if before_switch is not None:
-                before_switch(local_index(store, loaded))
+                before_switch(local_index(made, loaded) if isinstance(made, LocalStore) else made)
 
         hooks = ReembedHooks(on_progress=on_progress, should_stop=should_stop, before_switch=measure)
         report = self._admin.reembed(loaded, hooks, texts_only=texts_only)

@@ -14,7 +14,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from mvindex.encoder import Encoder
 from mvindex.engines import find_kind
@@ -31,6 +31,7 @@ from mvindex.store.catalog import ExistingDocument
 from mvindex.store.create import create_store, remove_leftovers
 from mvindex.store.embedded import EmbeddedStore, LocalStore, LocalWriter
 from mvindex.store.generation import Generation, retire
+from mvindex.store.protocol import Store
 from mvindex.store.reader import StoredDocument
 from mvindex.store.sharded import ShardedStore
 from mvindex.store.snapshot import read_snapshot
@@ -67,8 +68,15 @@ class ReembedReport:
     stopped: bool = False
 
 
-def _ignore(store: LocalStore) -> None:
+def _ignore(store: Any) -> None:
     """Measure nothing."""
+
+
+class ScannedStore(Store, Protocol):
+    """A store whose documents can be read with their ordinals."""
+
+    def each_ordinal(self) -> Iterator[tuple[int, StoredDocument]]:
+        """Yield all documents with their ordinals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +84,12 @@ class ReembedHooks:
     """Callbacks of a re-embedding.
 
     on_progress: called with a step, how much of it is done, and how much there is. should_stop: asked before each
-    chunk. before_switch: called with a store of the encoded documents, to be searched.
+    chunk. before_switch: called with the store of the encoded documents, or an index of them, to be searched.
     """
 
     on_progress: ProgressCallback = no_progress
     should_stop: Callable[[], bool] = field(default=lambda: False)
-    before_switch: Callable[[LocalStore], object] = _ignore
+    before_switch: Callable[[Any], object] = _ignore
 
 
 def reembed_store(
@@ -110,18 +118,18 @@ def reembed_store(
         encoded, stopped = 0, False
         if (store.settings["encoder"] or {}).get("fingerprint") != encoder.fingerprint:
             for part in parts:  # what cannot be encoded is found before hours of encoding
-                deque(_entries(part, texts_only), maxlen=0)
+                deque(entries_of(part, texts_only), maxlen=0)
             made = []
-            on_documents = _counting(hooks.on_progress, "encoding documents", store.count())
+            on_documents = counting(hooks.on_progress, "encoding documents", store.count())
             ingest_hooks = IngestHooks(
                 on_progress=on_documents, should_stop=hooks.should_stop, max_document_chars=sys.maxsize
             )
             for part in parts:
-                unfinished = _open_unfinished(part.directory / FOLDER, _settings_of(part, encoder))
+                unfinished = _open_unfinished(part.directory / FOLDER, settings_of(part, encoder))
                 made.append(stack.enter_context(closing(unfinished)))
-                _drop_outdated(unfinished, part)
+                drop_outdated(unfinished, part)
                 report = ingest_store(
-                    unfinished, _entries(part, texts_only), reusing(unfinished, encoder), ingest_hooks
+                    unfinished, entries_of(part, texts_only), reusing(unfinished, encoder), ingest_hooks
                 )
                 encoded += report.added + report.replaced
                 stopped = report.stopped
@@ -157,7 +165,7 @@ def _together(store: LocalStore, made: Sequence[EmbeddedStore]) -> LocalStore:
     return ShardedStore(store.directory, dict(enumerate(made)), len(made))
 
 
-def _settings_of(store: EmbeddedStore, encoder: Encoder) -> dict[str, Any]:
+def settings_of(store: Store, encoder: Encoder) -> dict[str, Any]:
     """Return the settings of the encoded documents; a temperature that was the old encoder's becomes the new one's."""
     before, spec = store.settings, dict(encoder.spec)
     temperature = before.get("temperature")
@@ -181,7 +189,7 @@ def _open_unfinished(place: Path, settings: Mapping[str, Any]) -> EmbeddedStore:
     return EmbeddedStore(place)
 
 
-def _drop_outdated(made: EmbeddedStore, store: EmbeddedStore) -> None:
+def drop_outdated(made: ScannedStore, store: ScannedStore) -> None:
     """Delete the encoded documents that were deleted from the store since, or have another ordinal there."""
     gone = []
     for chunk, encoded in _chunks(made):
@@ -196,7 +204,7 @@ def _drop_outdated(made: EmbeddedStore, store: EmbeddedStore) -> None:
             writer.delete(sorted(gone))
 
 
-def _entries(store: EmbeddedStore, texts_only: bool) -> Iterator[Entry]:
+def entries_of(store: ScannedStore, texts_only: bool) -> Iterator[Entry]:
     """Yield the store's documents without their views, by rising ordinals."""
     has_encoder = store.settings["encoder"] is not None
     for chunk, known in _chunks(store):
@@ -215,10 +223,10 @@ def _entries(store: EmbeddedStore, texts_only: bool) -> Iterator[Entry]:
 
 
 def _chunks(
-    store: EmbeddedStore,
+    store: ScannedStore,
 ) -> Iterator[tuple[list[tuple[int, StoredDocument]], Mapping[str, ExistingDocument]]]:
     """Yield the documents with their ordinals, some at a time, and their records in the catalog."""
-    documents = store.scan_ordinals(None, None)
+    documents = store.each_ordinal()
     while chunk := list(islice(documents, CHUNK_DOCUMENTS)):
         yield chunk, store.known([document.id for _, document in chunk])
 
@@ -228,7 +236,7 @@ def _switch(
 ) -> None:
     """Copy the encoded documents into new generations, with their engines, and make all active in one commit."""
     changes = [{name: each.settings[name] for name in ("encoder", "temperature")} | {"dim": each.dim} for each in made]
-    advance = _counting(on_progress, "writing documents", sum(each.count() for each in made))
+    advance = counting(on_progress, "writing documents", sum(each.count() for each in made))
     with writer.new_generations(changes) as fresh:
         for own, (_, filling) in zip(made, fresh, strict=True):
             rows = own.snapshot.rows_by_ordinal
@@ -267,7 +275,7 @@ def _engine_again(
     return choice
 
 
-def _counting(on_progress: ProgressCallback, step: str, total: int) -> CountCallback:
+def counting(on_progress: ProgressCallback, step: str, total: int) -> CountCallback:
     """Return a callback that takes numbers of further documents of a step."""
     done = 0
 

@@ -6,6 +6,7 @@ stored for this, and the work is that of the documents of a chunk, whatever the 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeAlias
 
@@ -13,10 +14,13 @@ import numpy as np
 
 from mvindex.encoder import Encoder
 from mvindex.encoder.base import PartialEncoder
+from mvindex.errors import DamagedIndex
 from mvindex.kernels.score import decode
 from mvindex.records import CountCallback, Document, Floats, Views
 from mvindex.store.batch import Batch, content_hash
 from mvindex.store.protocol import Store
+
+logger = logging.getLogger(__name__)
 
 # Returns the views of documents; the ids are of those that replace stored ones.
 Encode: TypeAlias = Callable[[Sequence[Document], Collection[str], CountCallback], Views]
@@ -31,8 +35,12 @@ def reusing(store: Store, encoder: Encoder) -> Encode:
     """
 
     def encode(documents: Sequence[Document], replaced: Collection[str], on_progress: CountCallback) -> Views:
-        stored = store.stored(list(replaced), encoder.fingerprint) if replaced else []
-        known = [each for batch in stored for each in _encoded_texts(batch)]
+        try:
+            stored = store.stored(list(replaced), encoder.fingerprint) if replaced else []
+            known = [each for batch in stored for each in _encoded_texts(batch)]
+        except DamagedIndex as err:  # what replaces a damaged document repairs it
+            logger.info("%s; it is encoded whole", err)
+            known = []
         if not known:
             return encoder.encode_documents(documents, on_progress)
         return _encode_unknown(encoder, documents, known, on_progress)

@@ -244,6 +244,10 @@ class EmbeddedStore(LocalStore):
         """Yield the documents of the snapshot that match, by rising ordinals; see Store.scan()."""
         return (document for _, document in self.scan_ordinals(condition, after))
 
+    def each_ordinal(self) -> Iterator[tuple[int, StoredDocument]]:
+        """Yield all documents of the snapshot with their ordinals, which rise."""
+        return self.scan_ordinals(None, None)
+
     def scan_ordinals(self, condition: Filter | None, after: str | int | None) -> Iterator[tuple[int, StoredDocument]]:
         """Yield (ordinal, document) in one transaction, behind the document of an id or behind an ordinal."""
         snapshot = self.snapshot
@@ -384,9 +388,10 @@ class EmbeddedStore(LocalStore):
 
     def adopt_switch(self) -> None:
         """Write the generation that this shard has moved to in a switch of all shards to its current.json."""
-        current, active = read_current(self.directory), active_current(self.directory)
-        if active is not None and active != current:
-            write_current(self.directory, active, self.settings)
+        if self.settings.get("shard") is not None:
+            current, active = read_current(self.directory), active_current(self.directory)
+            if active is not None and active != current:
+                write_current(self.directory, active, self.settings)
 
     def _checkpoint(self) -> None:
         self.snapshot.source.catalog.checkpoint()

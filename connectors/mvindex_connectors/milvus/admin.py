@@ -9,6 +9,7 @@ from pathlib import Path
 from mvindex.encoder import Encoder
 from mvindex.engines.build import BuildReport
 from mvindex.errors import ConfigError, DamagedIndex, StoreError, Unsupported
+from mvindex.index import Index
 from mvindex.ingest.reembed import ReembedHooks, ReembedReport
 from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport
 from mvindex.records import CountCallback, Floats, ProgressCallback
@@ -25,6 +26,11 @@ from mvindex_connectors.milvus.store import MilvusStore
 from mvindex_connectors.milvus.tuning import tune_index
 
 logger = logging.getLogger(__name__)
+
+
+def _index_of(store: MilvusStore, encoder: Encoder) -> Index:
+    engine = MilvusEngine(store)
+    return Index(store, engine, MilvusAdmin(store, engine), encoder)
 
 
 class MilvusAdmin:
@@ -66,8 +72,10 @@ class MilvusAdmin:
         return maintenance.verify(self._store, on_progress)
 
     def reembed(self, encoder: Encoder, hooks: ReembedHooks, *, texts_only: bool) -> ReembedReport:
-        """Raise Unsupported."""
-        raise self._unsupported(Operation.REEMBED)
+        """Make the views of all documents again, with another encoder, in collections that the index then moves to."""
+        from mvindex_connectors.milvus.reembed import reembed
+
+        return reembed(self._store, encoder, hooks, _index_of, texts_only=texts_only)
 
     def snapshot(self, path: Path, on_progress: CountCallback) -> SnapshotReport:
         """Raise Unsupported."""

@@ -6,7 +6,7 @@ import json
 import secrets
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from mvindex.errors import ConfigError, StoreError, Unsupported
 from mvindex.store.lexical.tokenizer import StoredLexical
@@ -24,6 +24,15 @@ from mvindex_connectors.milvus.layout import (
 from mvindex_connectors.milvus.term_counts import TERMS_KEY, TermState
 
 _MARK = "mvindex"
+# Of the settings of a collection whose index is in another one.
+MOVED_FORMAT = 2
+
+
+class Home(NamedTuple):
+    """The collection that an index is in, and those that it was re-embedded out of and that are still there."""
+
+    collection: str
+    left: tuple[str, ...]
 
 
 def create_store(connection: Connection, settings: Mapping[str, Any]) -> None:
@@ -120,11 +129,53 @@ def settings_record(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, "version": settings["epoch"]}
 
 
-def drop_store(connection: Connection) -> None:
-    """Drop all collections of the index, which check_ours() has accepted."""
-    name = connection.address.collection
-    for each in (terms_of(name), views_of(name), name):
-        drop_collection(connection, each)
+def read_home(connection: Connection, root: str) -> Home:
+    """Return where the index of this address is: in the collection `root`, or in one that it was re-embedded into."""
+    moved = _stored_settings(connection, root).get("moved")
+    return Home(root, ()) if moved is None else Home(str(moved["to"]), tuple(map(str, moved["left"])))
+
+
+def write_home(connection: Connection, root: str, home: Home) -> None:
+    """Make another collection the place of the index: one record is the commit.
+
+    The settings stay in it, for searches that go on in the root. Releases that know of no moves refuse the format.
+    """
+    settings = _stored_settings(connection, root)
+    moved = {"format_version": MOVED_FORMAT, "moved": {"to": home.collection, "left": home.left}}
+    row = settings_record({**settings, **moved})
+    connection.call("moving the index", lambda client, **options: client.upsert(root, [row], **options))
+
+
+def _stored_settings(connection: Connection, name: str) -> dict[str, Any]:
+    """Return the settings in a collection of records; {} without any, StoreError where they are not mvindex'."""
+    found = connection.call(
+        "reading the settings",
+        lambda client, **options: client.query(
+            name, filter=f"pk == {SETTINGS_KEY}", output_fields=["text"], consistency_level="Strong", **options
+        ),
+    )
+    return parse_settings(found[0]["text"], connection.address.shown) if found else {}
+
+
+def drop_left(connection: Connection, root: str, home: Home) -> None:
+    """Drop the collections that an index was re-embedded out of; of the root, which says where it is, documents."""
+    for name in home.left:
+        drop_collection(connection, terms_of(name))
+        drop_collection(connection, views_of(name))
+        if name != root:
+            drop_collection(connection, name)
+            continue
+        connection.call(
+            "deleting documents", lambda client, **options: client.delete(root, filter="pk >= 0", **options)
+        )
+
+
+def drop_store(connection: Connection, root: str | None = None) -> None:
+    """Drop all collections of the index, which check_ours() has accepted. root: the collection of its address."""
+    here = connection.address.collection
+    for name in dict.fromkeys((here, root or here)):
+        for each in (terms_of(name), views_of(name), name):
+            drop_collection(connection, each)
 
 
 def drop_collection(connection: Connection, name: str) -> None:
@@ -188,7 +239,9 @@ def parse_settings(text: str, where: str) -> dict[str, Any]:
         raise StoreError(f"{where}: the settings of the index are no JSON: {err}") from err
     if not isinstance(settings, dict) or settings.get("mark") != _MARK:
         raise StoreError(f"{where}: the collection was not made by mvindex")
-    if settings.get("format_version") != FORMAT:
+    # Of an index that has moved, with the settings that it had in this collection.
+    has_moved = settings.get("format_version") == MOVED_FORMAT and "moved" in settings
+    if settings.get("format_version") != FORMAT and not has_moved:
         raise Unsupported(
             f"{where}: expected format version {FORMAT}, got format version {settings.get('format_version')}"
         )

@@ -10,6 +10,7 @@ import numpy as np
 from mvindex.errors import MvindexError
 from mvindex.maintenance import CompactReport, Problem, VerifyReport
 from mvindex.records import CountCallback, Ints
+from mvindex_connectors.milvus.collections import drop_left, read_home
 from mvindex_connectors.milvus.layout import LIGHT_FIELDS, MAX_DOCUMENTS, view_keys
 from mvindex_connectors.milvus.reader import PASS_NUMBERS, Reader
 from mvindex_connectors.milvus.records import light, stored_document
@@ -34,6 +35,7 @@ def compact(store: MilvusStore, on_progress: CountCallback) -> CompactReport:
                     writer.remove_terms(reader, begin, min(until, end) if begin < end else until, named[1])
                 documents, views, dropped = documents + named[0], views + len(named[1]), dropped + len(leftover)
                 on_progress(named[0])
+        drop_left(store.connection, store.root, read_home(store.connection, store.root))
         writer.change_settings(documents=documents, views=views)
         row_bytes = 4 * (store.snapshot.dim or 0)
     return CompactReport(

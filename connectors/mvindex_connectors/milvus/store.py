@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -25,7 +26,7 @@ from mvindex.store.marks import result_of
 from mvindex.store.protocol import Capabilities, Operation
 from mvindex.store.reader import StoredDocument
 from mvindex.store.views import ViewType
-from mvindex_connectors.milvus.collections import check_ours, drop_store, parse_settings
+from mvindex_connectors.milvus.collections import check_ours, drop_store, parse_settings, read_home
 from mvindex_connectors.milvus.connection import Connection, terms_of, views_of
 from mvindex_connectors.milvus.export import stored_batch, stored_batches
 from mvindex_connectors.milvus.filters import FilterTable
@@ -51,7 +52,6 @@ TRIES = 5
 CAPABILITIES = Capabilities(
     {
         Operation.FILTER_FIELDS: "only an index in a directory has columns for filters",
-        Operation.REEMBED: "mvindex migrate copies an index in Milvus to a directory: re-embed that, and migrate back",
         Operation.SNAPSHOT: "mvindex migrate copies an index in Milvus to a directory",
         Operation.FILES: "an index in Milvus has no directory; mvindex migrate makes one",
     }
@@ -75,15 +75,14 @@ class MilvusStore:
 
     def __init__(self, connection: Connection) -> None:
         """Open the store; StoreError when there is no index of mvindex there."""
-        self.connection = connection
+        self.connection, self.root = connection, connection.address.collection
         self.directory = Path(connection.address.collection)
         self.where = connection.address.shown
-        self.reader = Reader(connection)
-        self._strong = Reader(connection, "Strong")
         self.filters = FilterTable()
-        self._turn, self._is_written = Lock(), False
+        self._turn, self._is_written, self._has_readers = Lock(), False, False
         check_ours(connection)
-        connection.load(connection.address.collection)
+        connection.load(self.root)
+        self._go_home()
         self.snapshot = State(self._read())
         if self.has_views:
             connection.load(views_of(connection.address.collection))
@@ -131,7 +130,7 @@ class MilvusStore:
         try:
             self.refresh()
             if self.is_untouched and self.count() == 0:
-                drop_store(self.connection)
+                drop_store(self.connection, self.root)
         finally:
             self.close()
 
@@ -189,6 +188,11 @@ class MilvusStore:
             found = reader.records(some)
             yield from (stored_document(found[number], self.where) for number in sorted(found))
 
+    def each_ordinal(self) -> Iterator[tuple[int, StoredDocument]]:
+        """Yield all documents with their ordinals, by rising numbers."""
+        for rows in self.reader.strongly().each(int(self.settings["next_document"])):
+            yield from ((int(row["ordinal"]), stored_document(row, self.where)) for row in rows)
+
     def views(self, ids: Sequence[str]) -> dict[str, tuple[StoredDocument, Floats]]:
         """Return each of the documents that exist with its views, (k, d) float32, by id, both of one version."""
         found: dict[str, tuple[StoredDocument, Floats]] = {}
@@ -240,15 +244,28 @@ class MilvusStore:
 
     def refresh(self) -> bool:
         """Read the settings again; return whether another client had written."""
-        before = self.snapshot.settings
+        before, has_moved = self.snapshot.settings, self._go_home()
         self.filters.forget()
         self.snapshot.settings = self._read()
         if self.has_views:
-            if not before["has_views"]:
+            if has_moved or not before["has_views"]:
                 self.connection.load(views_of(self.connection.address.collection))
             self._strong.view_keys_of(0, 1)
         self._open_terms()
-        return bool(before["version"] != self.snapshot.settings["version"])
+        return has_moved or bool(before["version"] != self.snapshot.settings["version"])
+
+    def _go_home(self) -> bool:
+        """Read and write where the index is now; return whether it has moved since, with other views."""
+        home = read_home(self.connection, self.root)
+        address = self.connection.address
+        has_moved = address.collection != home.collection
+        if has_moved:
+            self.connection.address = replace(address, collection=home.collection)
+            self.connection.load(home.collection)
+        if has_moved or not self._has_readers:
+            self.reader, self._strong = Reader(self.connection), Reader(self.connection, "Strong")
+            self._has_readers = True
+        return has_moved
 
     def _open_terms(self) -> None:
         """Load the terms, where there are any, and see all that was written of them."""
@@ -282,7 +299,13 @@ class MilvusStore:
             lease = Lease(self.connection)
             with lease.hold():
                 self._is_written = True
+                before = self.connection.address.collection
                 self.refresh()
+                if self.connection.address.collection != before:
+                    raise StaleReader(
+                        f"{self.where}: the index was re-embedded since it was opened. Nothing was written; it is "
+                        "refreshed now, try again"
+                    )
                 writer = MilvusWriter(self.connection, self.snapshot, lease)
                 writer.recover()
                 yield writer

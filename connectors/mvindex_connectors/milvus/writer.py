@@ -24,11 +24,13 @@ from mvindex.store.marks import result_of, with_mark
 from mvindex.store.rows import lexical_text
 from mvindex.store.views import row_norms
 from mvindex_connectors.milvus.collections import (
+    Home,
     drop_collection,
     lexical_settings,
     make_terms,
     make_views,
     settings_record,
+    write_home,
 )
 from mvindex_connectors.milvus.columns import Column, columns_of, upsert
 from mvindex_connectors.milvus.connection import Connection, terms_of, views_of
@@ -305,6 +307,11 @@ class MilvusWriter:
         row = columns_of([settings_record(settings)])
         self._upsert(self._connection.address.collection, row, "writing the settings")
         self._state.settings = settings
+
+    def move(self, root: str, home: Home) -> None:
+        """Make another collection the place of the index, in one record; nothing may be written here any more."""
+        self._lease.check()
+        write_home(self._connection, root, home)
 
     def remove_rows(self, pks: list[int]) -> None:
         """Delete these views, which no record names; IndexLocked where they may be those of another writer."""

@@ -138,3 +138,19 @@ def test_a_text_that_moved_to_another_id_of_the_same_write_keeps_its_views(tmp_p
     assert (report.views_encoded, report.views_reused, sum(done)) == (1, 5, 6)
     assert encoder.encoded == ["new"]
     assert vectors == {each.id: Letters()([f" {each.text}"]) for each in documents}
+
+
+def test_a_damaged_document_is_replaced_without_its_vectors(tmp_path, model):
+    path, text = tmp_path / "i.mvx", sentences(range(3))
+    with mvindex.create(path, encoder=model.encoder()) as index:
+        index.add([Document("a", text)])
+        # Nothing is appended to a MiB that is damaged.
+        index.add_views([Document("b", "")], [np.ones((16_000, 37), np.float32)])
+    [file] = path.glob("generation-*/views-*")
+    content = bytearray(file.read_bytes())
+    content[0] ^= 1
+    file.write_bytes(content)
+    with mvindex.open(path, encoder=model.encoder()) as index:
+        report = index.add([Document("a", text + " It ended.")])
+        assert (report.replaced, report.views_encoded, report.views_reused) == (1, 4, 0)
+        assert stored(index)["a"] == as_new(tmp_path, [Document("a", text + " It ended.")])["a"]

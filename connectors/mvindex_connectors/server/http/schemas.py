@@ -324,18 +324,14 @@ class SearchResults(Struct):
 
 
 class AddResponse(Struct):
-    """How many documents were new, replaced, given new metadata, or there already.
-
-    views_encoded, views_reused: of their views, those that were encoded, and those whose vectors were taken from the
-    documents that were replaced.
-    """
+    """How many documents were new, replaced, given new metadata, or there already."""
 
     added: int
     replaced: int
     updated: int
     unchanged: int
-    views_encoded: int
-    views_reused: int
+    views_encoded: Annotated[int, Meta(description="Views of these documents that were encoded")]
+    views_reused: Annotated[int, Meta(description="Views whose vectors were taken from the documents replaced")]
 
 
 class DeleteResponse(Struct):
