@@ -158,7 +158,8 @@ class LexicalSearch:
             StoreError: If they tokenize differently: an unfinished build reached some only.
 
         """
-        self.parts = self.views = parts
+        self.parts = parts
+        self.views: ViewSource = parts
         self.num_allowed = parts.num_allowed
         self._terms: list[LexicalReader] = []
         own, kinds = TermCounts(0, 0), set()

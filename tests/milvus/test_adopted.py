@@ -1,7 +1,5 @@
 """A collection of others in Milvus, opened as it is: distinct documents, scored from the stored vectors."""
 
-import ast
-
 import numpy as np
 import pytest
 
@@ -76,6 +74,10 @@ def test_documents_are_distinct_and_scored_from_the_stored_vectors(place, scorin
                 assert found == [(hit.id, *truth[hit.id], f"text {hit.id}") for hit in result.hits]
                 assert [hit.score for hit in result.hits] == sorted((hit.score for hit in result.hits), reverse=True)
                 assert not result.exact and result.short_by == 0
+                every = index.search(query, top_k, exact=True, **scoring)
+                assert every.exact and [(hit.id, np.float32(hit.score), hit.slot) for hit in every.hits] == [
+                    (name, *truth[name]) for name in list(truth)[:top_k]
+                ]
                 if not scoring or top_k == 100:
                     assert [hit.id for hit in result.hits] == list(truth)[:top_k]
         assert [hit.citation.text for hit in index.search(QUERIES[0], 2, text="which text")][0].startswith("text d'")
@@ -118,16 +120,18 @@ def test_a_hit_has_the_text_of_the_row_that_scored_best(tmp_path, scoring):
         assert index.explain(np.array([0.0, 1.0, 0.0]), "oil")[0].snippet == ROWS[2][1]
 
 
-def test_a_collection_of_others_names_the_call_that_adopts_it(place):
+def test_a_collection_of_others_names_the_command_that_adopts_it(place, tmp_path):
     fill(place)
     with pytest.raises(StoreError, match=r"expected a collection that mvindex made") as failure:
         mvindex.open(place)
-    call = ast.parse(str(failure.value).partition("as it is: mvindex_connectors.adopted.")[2], mode="eval").body
-    told = {each.arg: ast.literal_eval(each.value) for each in call.keywords}
-    assert call.func.id == "adopt_milvus" and (told["id_field"], told["text_field"]) == (..., "body")
-    arguments = map(ast.literal_eval, call.args)
-    with adopt_milvus(*arguments, **{**told, "id_field": "owner", "text_field": "body"}) as index:
-        assert len(index) == len(set(NUMBERS))
+    command = str(failure.value).split("`")[3].split()
+    flags = dict(zip(command[4::2], command[5::2], strict=True))
+    assert command[:4] == ["mvindex", "adopt", "NEW.side", repr(parse_address(place).text)]
+    assert flags == {"--vector-field": "emb", "--id-field": "...", "--text-field": "body"}
+    with pytest.raises(ConfigError, match="expected --id-field, one of the fields key, emb, owner, body"):
+        adopt_milvus(place)
+    with adopt_milvus(place, id_field="owner") as index:
+        assert len(index) == len(set(NUMBERS)) and index.search(VECTORS[0], 1)[0].text.startswith("text ")
 
 
 @pytest.mark.needs("milvus-lite")
@@ -172,7 +176,7 @@ def test_it_is_read_only_and_fields_are_checked(place):
         for refused in (
             lambda: index.add_views([mvindex.Document("new", "text")], VECTORS[:1]),
             lambda: index.delete(ids="d'1"),
-            lambda: index.search(QUERIES[0], exact=True),
+            lambda: index.search(QUERIES[0], mode="lexical", text="text"),
             lambda: index.search(QUERIES[0], filter={"n": 1}),
         ):
             with pytest.raises(Unsupported):

@@ -1,6 +1,5 @@
 """`mvindex import milvus`: collections that others made, by pymilvus alone, become indexes with nothing encoded."""
 
-import random
 import signal
 import socket
 import subprocess
@@ -8,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from milvus_rows import DIM, DOCUMENTS, create, documents, insert
 
 import mvindex
 from mvindex.encoder.registry import as_encoder
@@ -20,69 +20,7 @@ from mvindex_connectors.milvus.address import parse_address
 from tests.helpers.cli import lines, ok
 from tests.helpers.cli import mvindex as command
 
-DIM, DOCUMENTS = 24, 320
-RNG = np.random.default_rng(17)
 pytestmark = pytest.mark.needs("milvus-lite")
-
-
-def documents(count=DOCUMENTS, seed=17):
-    """Return documents as lists of rows: 1 to 6 chunks, fields of documents and of chunks, some of them dynamic."""
-    rng = np.random.default_rng(seed)
-    made = {}
-    for number in range(count):
-        doc_id, size = f"doc {number}", int(rng.integers(1, 7))
-        made[doc_id] = [
-            {
-                "doc_id": doc_id,
-                "text": f"Chunk {slot} of {number}, which is {'long ' * (slot + 1)}here.",
-                "chunk_index": slot,
-                "lang": "de" if number % 3 else "en",
-                "tags": ["a", f"t{number % 4}"],
-                "page": 10 + slot,
-                # Dynamic.
-                "year": 1900 + number,
-                **({"note": {"of": number}} if number % 2 else {}),
-                "vector": (rng.standard_normal(DIM) * 3).astype(np.float32).tolist(),
-            }
-            for slot in range(size)
-        ]
-    return made
-
-
-def create(path, made, metric="COSINE", name="chunks", **fields):
-    """Make a collection in Milvus Lite as others do; returns its address."""
-    insert(str(path), name, made, metric, **fields)
-    return f"milvus-lite:{path}?collection={name}"
-
-
-def insert(uri, name, made, metric, **fields):
-    """Make a collection, its keys in another order than its chunks."""
-    from milvus_lite.server_manager import server_manager_instance
-    from pymilvus import DataType, MilvusClient
-
-    client = MilvusClient(uri)
-    try:
-        schema = MilvusClient.create_schema(enable_dynamic_field=True)
-        schema.add_field("pk", DataType.INT64, is_primary=True)
-        schema.add_field("doc_id", DataType.VARCHAR, max_length=64)
-        schema.add_field("text", DataType.VARCHAR, max_length=500)
-        schema.add_field("chunk_index", DataType.INT64)
-        schema.add_field("lang", DataType.VARCHAR, max_length=8)
-        schema.add_field("tags", DataType.ARRAY, element_type=DataType.VARCHAR, max_capacity=4, max_length=8)
-        schema.add_field("page", DataType.INT64)
-        schema.add_field("vector", DataType.FLOAT_VECTOR, dim=DIM, **fields)
-        index = client.prepare_index_params()
-        index.add_index("vector", index_type="FLAT", metric_type=metric)
-        client.create_collection(name, schema=schema, index_params=index)
-        rows = [row for own in made.values() for row in own]
-        random.Random(3).shuffle(rows)
-        for begin in range(0, len(rows), 1000):
-            client.insert(name, [{"pk": pk, **rows[pk]} for pk in range(begin, min(begin + 1000, len(rows)))])
-    finally:
-        client.close()
-        if uri.endswith(".db"):
-            # Which close() leaves open, for the rest of this process.
-            server_manager_instance.release_server(uri)
 
 
 def views_of(made, metric="COSINE"):
@@ -220,8 +158,9 @@ def test_rows_without_an_order_come_by_their_keys_and_empty_texts_have_no_span(t
         import_milvus(place, Target(path=str(tmp_path / "new.mvx")))
     report = import_milvus(place, Target(path=str(tmp_path / "new.mvx")), id_field="owner")
     assert report.notes["text_field"] == "content"
+    # A text of several rows is in the document once.
     with mvindex.open(tmp_path / "new.mvx") as index:
-        assert [(one.id, one.text) for one in index] == [("b", "Two.\n\nTwo."), ("a", "One.")]
+        assert [(one.id, one.text) for one in index] == [("b", "Two."), ("a", "One.")]
         assert index.views("b").snippets == ("Two.", None, "Two.")
         assert index.views("b").vectors.tolist() == [[0, 2], [1, 1], [0, 1]]
 
@@ -302,8 +241,12 @@ def test_info_prints_the_guess_and_the_two_ways(collection, made, tmp_path):
     done = command("info", "--index", collection, cwd=tmp_path)
     assert done.returncode == 1
     [line] = done.stderr.strip().splitlines()
-    assert "adopt_milvus(" in line and "text_field='text'" in line
-    run = line.split("`")[1].replace("NEW.mvx", "guessed.mvx").replace("'", "").split()
+    copying, adopting = line.split("`")[1::2]
+    run = copying.replace("NEW.mvx", "guessed.mvx").replace("'", "").split()
     assert run[:3] == ["mvindex", "import", "milvus"] and run[-2:] == ["--order-field", "chunk_index"]
+    [report] = lines(ok(command(*run[1:], "--json", cwd=tmp_path)))
+    assert report["documents"] == len(made)
+    run = adopting.replace("'", "").split()
+    assert run[:3] == ["mvindex", "adopt", "NEW.side"] and run[-2:] == ["--order-field", "chunk_index"]
     [report] = lines(ok(command(*run[1:], "--json", cwd=tmp_path)))
     assert report["documents"] == len(made)

@@ -2,5 +2,6 @@
 
 from mvindex_connectors.adopted.faiss_file import adopt_faiss
 from mvindex_connectors.adopted.milvus_rows import adopt_milvus
+from mvindex_connectors.adopted.sidecar import AdoptReport, sync_milvus
 
-__all__ = ["adopt_faiss", "adopt_milvus"]
+__all__ = ["AdoptReport", "adopt_faiss", "adopt_milvus", "sync_milvus"]

@@ -10,7 +10,7 @@ from mvindex_connectors.adopted.source import Metric
 from mvindex_connectors.milvus.address import parse_address
 from mvindex_connectors.milvus.collections import describe, is_records
 from mvindex_connectors.milvus.connection import Connection
-from mvindex_connectors.milvus.foreign import VECTOR_TYPE, field_types
+from mvindex_connectors.milvus.foreign import VECTOR_TYPE, RowFields, field_types, guess_fields
 
 _PAGE = 1024
 # Of the vectors of a page, so that a page fits into one message.
@@ -31,12 +31,15 @@ class Collection:
 
     Attributes:
         where: The address, without secrets.
+        level: The consistency level of the address.
         types: The type of each field of the schema, by name.
+        vector: The field of the vectors.
         key: The field of the primary key.
         dim: Dimensions of the vectors.
         metric: How it scores.
         kind: The kind of its index.
         is_nullable: Whether a row may have no vector.
+        plain_fields: All fields but vectors.
 
     """
 
@@ -48,7 +51,7 @@ class Collection:
             Unsupported: For another metric, and an index of mvindex.
 
         """
-        self._connection = connection
+        self._connection, self.level = connection, connection.address.consistency
         self._name, self.where = connection.address.collection, connection.address.shown
         described = describe(connection)
         if is_records(described):
@@ -63,7 +66,9 @@ class Collection:
             raise ConfigError(f"{self.where}: {vector_field}: expected {VECTOR_TYPE}, got {self.types[vector_field]}")
         if self.types.get(id_field, "VARCHAR") not in ("VARCHAR", "INT64"):
             raise ConfigError(f"{self.where}: {id_field}: expected VARCHAR or INT64, got {self.types[id_field]}")
-        self._vector, self._id = vector_field, id_field
+        self.vector, self._id = vector_field, id_field
+        plain = [name for name, kind in self.types.items() if not kind.endswith("VECTOR")]
+        self.plain_fields = [*plain, *["$meta"] * is_dynamic]
         self.key = next(name for name, field in fields.items() if field.get("is_primary"))
         self.dim = int(fields[vector_field]["params"]["dim"])
         self.is_nullable = bool(fields[vector_field].get("nullable"))
@@ -87,9 +92,9 @@ class Collection:
         return isinstance(value, int)
 
     def _index(self) -> Mapping[str, Any]:
-        names = self.call("listing its indexes", "list_indexes", field_name=self._vector)
+        names = self.call("listing its indexes", "list_indexes", field_name=self.vector)
         if not names:
-            raise ConfigError(f"{self.where}: {self._vector}: expected a field with an index, got none")
+            raise ConfigError(f"{self.where}: {self.vector}: expected a field with an index, got none")
         found: Mapping[str, Any] = self.call("describing its index", "describe_index", index_name=names[0])
         return found
 
@@ -99,11 +104,9 @@ class Collection:
             step, lambda client, **options: getattr(client, method)(self._name, **arguments, **options)
         )
 
-    def count(self) -> int:
-        """Return the number of rows."""
-        found = self.call(
-            "counting its rows", "query", filter="", output_fields=["count(*)"], consistency_level="Strong"
-        )
+    def count(self, level: str = "Strong") -> int:
+        """Return the number of rows. level: the consistency level."""
+        found = self.call("counting its rows", "query", filter="", output_fields=["count(*)"], consistency_level=level)
         return int(found[0]["count(*)"])
 
     def document_id(self, row: Mapping[str, Any]) -> str | int:
@@ -143,3 +146,28 @@ class Collection:
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+
+
+def open_collection(connection: Connection, fields: RowFields) -> Collection:
+    """Return the collection of rows with these fields; errors as of Collection()."""
+    named = [name for name in (fields.text, fields.order, fields.title) if name is not None]
+    return Collection(connection, str(fields.vector), str(fields.id), named)
+
+
+def choose_fields(connection: Connection, given: RowFields) -> RowFields:
+    """Return the fields of the rows; ConfigError where vector or id cannot be guessed."""
+    described, where = describe(connection), connection.address.shown
+    dynamic: Sequence[str] = ()
+    if described.get("enable_dynamic_field"):
+        name = connection.address.collection
+        connection.load(name)
+        rows = connection.call(
+            "reading a row", lambda client, **options: client.query(name, limit=1, output_fields=["*"], **options)
+        )
+        dynamic = [key for row in rows for key in row]
+    chosen = guess_fields(described, dynamic, given)
+    names = ", ".join(dict.fromkeys([*(field["name"] for field in described["fields"]), *dynamic]))
+    for option, value in (("--vector-field", chosen.vector), ("--id-field", chosen.id)):
+        if value is None:
+            raise ConfigError(f"{where}: expected {option}, one of the fields {names}, got none")
+    return chosen

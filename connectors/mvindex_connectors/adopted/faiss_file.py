@@ -25,7 +25,7 @@ from mvindex_connectors.adopted.source import AdoptedDocument, Metric, RankedRow
 from mvindex_connectors.adopted.store import adopted_index
 from mvindex_connectors.engines.faiss_files import translated
 
-_NORMS_AT_ONCE = 65_536
+_VECTORS_AT_ONCE = 65_536
 _UNIT = float(np.finfo(np.float32).eps)
 
 
@@ -141,8 +141,8 @@ class _FaissSource:
     @cached_property
     def _max_norm(self) -> float:
         highest = 0.0
-        for begin in range(0, self.num_rows, _NORMS_AT_ONCE):
-            block = self._inner.reconstruct_n(begin, min(_NORMS_AT_ONCE, self.num_rows - begin))
+        for begin in range(0, self.num_rows, _VECTORS_AT_ONCE):
+            block = self._inner.reconstruct_n(begin, min(_VECTORS_AT_ONCE, self.num_rows - begin))
             highest = max(highest, float(np.linalg.norm(block.astype(np.float64), axis=1).max()))
         return highest
 
@@ -176,6 +176,16 @@ class _FaissSource:
         if not isinstance(self._inner, self._faiss.IndexHNSW):
             return None
         return self._faiss.SearchParametersHNSW(efSearch=max(limit, self._ef_search or int(self._inner.hnsw.efSearch)))
+
+    def count_rows(self) -> int:
+        """Return the number of vectors, which does not change."""
+        return self.num_rows
+
+    def scan(self) -> Iterator[tuple[list[str], Floats]]:
+        """Yield all vectors, a block at a time, with the document of each."""
+        for begin in range(0, self.num_rows, _VECTORS_AT_ONCE):
+            block: Floats = self._inner.reconstruct_n(begin, min(_VECTORS_AT_ONCE, self.num_rows - begin))
+            yield [self._ids[number] for number in self._of_row[begin : begin + len(block)].tolist()], block
 
     def read(self, ids: Sequence[str], *, with_text: bool) -> Mapping[str, AdoptedDocument]:
         """Return the documents that exist, each with all its views; there are no texts."""

@@ -1,50 +1,75 @@
-"""Search of an adopted index: rows are fetched in growing rounds until top_k distinct documents are certain."""
+"""Search of an adopted index: rows are fetched in growing rounds, or all are read where an exact result is demanded."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from mvindex.errors import Unsupported
-from mvindex.kernels.score import document_scores
-from mvindex.records import Field, Floats, Hit, SearchResult
+from mvindex.errors import StoreError, Unsupported
+from mvindex.kernels.score import BY_BEST_VIEW, Scoring, document_scores
+from mvindex.records import Field, Floats, Ints, SearchResult
+from mvindex.search.fusion import Mode
 from mvindex.search.hits import cites_of, hits_of
+from mvindex.search.hybrid import Ranked, fuse_rankings, rank_terms
 from mvindex.search.plan import Plan
 from mvindex.search.ranking import Ranking
 from mvindex.search.request import Queries
+from mvindex.search.rescore import Pairs, ScoredPairs
+from mvindex.search.terms import TermSearch
+from mvindex.store.reader import StoredDocument
+from mvindex_connectors.adopted.catalog import Catalog, Documents, MetDocuments
 from mvindex_connectors.adopted.source import AdoptedDocument, ViewSource, score_sums
 
 # Rows of the first round for each document that is asked for, and how many times more each next round has.
 _FIRST, _GROWTH = 4, 4
+# So few allowed documents are read at once.
+_FEW = 512
+# Of no more rows all are read where rounds do not find enough documents.
+_SCAN_ROWS = 2_000_000
+# Documents that are read first after a scan, and best scores that one scan keeps.
+_SETTLED, _SCORES_AT_ONCE = 64, 1 << 25
 
 
 @dataclass(frozen=True, slots=True)
 class AdoptedSearch:
-    """Dense search of an adopted index, by the best view or by DRPQ."""
+    """Search of an adopted index by views; with a catalog of its documents also by terms, and with filters.
+
+    neighbors: how many rows before and behind the one that scored best a hit shows.
+    """
 
     source: ViewSource
+    catalog: Catalog | None = None
+    neighbors: int = 0
 
     def search(self, queries: Queries, plan: Plan) -> list[SearchResult]:
-        """Return a dense result for each query."""
-        where, texts = self.source.where, queries.texts
+        """Return a result for each query."""
+        where, source = self.source.where, self.source
         if queries.combine is not None:
             raise Unsupported(f"{where}: an adopted index searches no query groups; search each query")
-        if plan.filter is not None:
-            raise Unsupported(f"{where}: an adopted index takes no filter; copy it: {self.source.copied_by}")
-        if plan.exact and not self.source.is_exact:
-            raise Unsupported(
-                f"{where}: exact=True needs an index that ranks all rows, got {self.source.kind}; copy it: "
-                f"{self.source.copied_by}"
-            )
-        return [
-            self._result(query, plan, None if texts is None else texts[number])
-            for number, query in enumerate(queries.vectors)
-        ]
+        if plan.shard is not None:
+            raise Unsupported(f"{where}: an adopted index is no shard")
+        num_queries = len(queries.texts or ()) if plan.mode is Mode.LEXICAL else len(queries.vectors)
+        if not num_queries:
+            return []
+        with self._opened(plan) as documents:
+            views = _Views(source, documents)
+            dense = [] if plan.mode is Mode.LEXICAL else self._dense(queries.vectors, plan, views)
+            terms = documents.terms(plan.fusion, views) if plan.mode is not Mode.DENSE else None
+            if plan.mode is Mode.LEXICAL and terms is not None:
+                ranked = rank_terms(terms, queries.texts or (), plan.top_k)
+            elif terms is not None:
+                ranked = fuse_rankings(terms, queries, dense, plan)
+            else:
+                ranked = [Ranked(ranking) for ranking in dense]
+            texts: Sequence[str | None] = queries.texts or [None] * num_queries
+            pages = [each.page(plan.offset) for each in ranked]
+            return [self._result(each, views, terms, text, plan) for each, text in zip(pages, texts, strict=True)]
 
     def close(self) -> None:
-        """Do nothing: there are no files to let go of."""
+        """Do nothing: the store closes what is open."""
 
     def copy_bytes(self) -> None:
         """Return None: there are no copies of views."""
@@ -52,36 +77,49 @@ class AdoptedSearch:
     def mapped_bytes(self) -> None:
         """Return None: there are no copies of views."""
 
-    def _result(self, query: Floats, plan: Plan, text: str | None) -> SearchResult:
-        source, top_k = self.source, plan.top_k
-        most = min(source.max_limit, max(source.num_rows, 1))
-        limit, rounds = min(_FIRST * top_k, most), 0
+    @contextmanager
+    def _opened(self, plan: Plan) -> Iterator[Documents]:
+        if plan.mode is Mode.DENSE and plan.filter is None and plan.operators is None:
+            yield MetDocuments(self.source)
+            return
+        if self.catalog is None:
+            raise Unsupported(
+                f"{self.source.where}: filters and terms need a sidecar, which `mvindex adopt` makes of a collection "
+                f"in Milvus, or a copy: {self.source.copied_by}"
+            )
+        with self.catalog.opened(plan) as documents:
+            yield documents
+
+    def _dense(self, vectors: Floats, plan: Plan, views: _Views) -> list[Ranking]:
+        """Return the best documents of each query by views, plan.depth of them where there are so many."""
+        few = views.documents.few(_FEW)
+        if few is not None:
+            return [views.best(query, few, plan)._replace(exact=True, rounds=1) for query in vectors]
+        if plan.exact and not self.source.is_exact:
+            return self._scanned(vectors, plan, views)
+        return [self._in_rounds(query, plan, views) for query in vectors]
+
+    def _in_rounds(self, query: Floats, plan: Plan, views: _Views) -> Ranking:
+        source, documents = self.source, views.documents
+        num_rows = source.num_rows
+        most, top_k = min(source.max_limit, max(num_rows, 1)), min(plan.depth, documents.num_allowed)
+        limit, rounds = min(_FIRST * plan.depth, most), 0
         if plan.candidates is not None:
             limit = most = min(plan.candidates, most)
-        found: dict[str, AdoptedDocument] = {}
         while True:
             ranked = source.rank(query, limit)
             rounds += 1
-            new = [doc_id for doc_id in dict.fromkeys(ranked.documents) if doc_id not in found]
-            found |= source.read(new, with_text=Field.TEXT in plan.fields)
-            best = _best(source, list(found.values()), query, plan)
+            rows = documents.numbers(list(dict.fromkeys(ranked.documents)))
+            best = views.best(query, rows[documents.are_allowed(rows)], plan)
             is_certain = ranked.is_all or self._is_certain(query, ranked.scores, best, top_k)
-            if is_certain or limit >= most or (len(found) >= top_k and not source.is_exact):
+            if is_certain or limit >= most or (len(best.rows) >= top_k and not source.is_exact):
                 break
             limit = min(limit * _GROWTH, most)
-        ranking = best._replace(
-            exact=source.is_exact and is_certain,
-            short_by=0 if ranked.is_all else max(0, top_k - len(best.rows)),
-            rounds=rounds,
-        ).page(plan.offset)
-        documents = list(found.values())
-        winners = zip(ranking.rows.tolist(), ranking.slots.tolist(), strict=True)
-        stored = {row: documents[row].of_view(slot) for row, slot in winners}
-        cites = None
-        if text is not None and Field.TEXT in plan.fields:
-            cites = cites_of(text, ranking.rows.tolist(), stored, None, plan.quoting)
-        hits: tuple[Hit, ...] = hits_of(ranking, stored, plan.fields, cites=cites)
-        return SearchResult(hits, ranking.exact, ranking.short_by, ranking.rounds)
+        if len(best.rows) < top_k and not ranked.is_all and plan.candidates is None and num_rows <= _SCAN_ROWS:
+            [scanned] = self._scanned(query[None], plan, views)
+            return scanned.after(best._replace(rounds=rounds))
+        short_by = 0 if ranked.is_all else max(0, top_k - len(best.rows))
+        return best._replace(exact=source.is_exact and is_certain, short_by=short_by, rounds=rounds)
 
     def _is_certain(self, query: Floats, scores: Floats, best: Ranking, top_k: int) -> bool:
         """Return whether no row that was not seen can change the result: a document scores at most its best view."""
@@ -89,15 +127,126 @@ class AdoptedSearch:
             return False
         return bool(best.scores[top_k - 1] > scores[-1] + 2 * self.source.error(query))
 
+    def _scanned(self, vectors: Floats, plan: Plan, views: _Views) -> list[Ranking]:
+        """Return the exact rankings: all rows are scored. Not exact where rows were written meanwhile."""
+        size = max(1, _SCORES_AT_ONCE // max(self.source.num_rows, 1))
+        return [
+            ranking
+            for begin in range(0, len(vectors), size)
+            for ranking in self._scanned_together(vectors[begin : begin + size], plan, views)
+        ]
 
-def _best(source: ViewSource, documents: Sequence[AdoptedDocument], query: Floats, plan: Plan) -> Ranking:
-    """Return the best documents: by falling scores of their stored views, then in the order of their first rows."""
-    if not documents:
-        nothing = np.empty(0, dtype=np.int64)
-        return Ranking(nothing, nothing.astype(np.float32), nothing, False, 0, 0, 0)
-    sums = score_sums(source.metric, np.concatenate([one.views for one in documents]), query)
-    starts = np.cumsum([0, *(len(one.views) for one in documents)])
-    scores, slots = document_scores(sums, starts, plan.scoring)
-    ordinals = np.array([one.ordinal for one in documents])
-    order = np.lexsort((ordinals, -scores))[: plan.top_k]
-    return Ranking(order, scores[order], slots[order], False, 0, 0, len(documents))
+    def _scanned_together(self, vectors: Floats, plan: Plan, views: _Views) -> list[Ranking]:
+        source, documents = self.source, views.documents
+        highest = np.full((len(vectors), 0), -np.inf, dtype=np.float32)
+        num_rows = 0
+        for ids, own in source.scan():
+            num_rows += len(ids)
+            rows = documents.numbers(ids)
+            if (lacking := int(rows.max(initial=-1)) + 1 - highest.shape[1]) > 0:
+                more = max(lacking, highest.shape[1])
+                highest = np.pad(highest, ((0, 0), (0, more)), constant_values=-np.inf)
+            for number, query in enumerate(vectors):
+                np.maximum.at(highest[number], rows, score_sums(source.metric, own, query).astype(np.float32))
+        is_whole = num_rows == source.count_rows()
+        return [
+            self._settled(query, highest[number], plan, views, is_whole=is_whole)
+            for number, query in enumerate(vectors)
+        ]
+
+    def _settled(self, query: Floats, highest: Floats, plan: Plan, views: _Views, *, is_whole: bool) -> Ranking:
+        """Return the ranking from each document's best view score, (n,): no document scores more than that."""
+        rows = np.flatnonzero(highest > -np.inf)
+        rows = rows[views.documents.are_allowed(rows)]
+        rows = rows[np.argsort(-highest[rows], kind="stable")]
+        size = max(_SETTLED, plan.depth)
+        while True:
+            best = views.best(query, rows[:size], plan)
+            is_done = size >= len(rows)
+            if is_done or (len(best.rows) >= plan.depth and best.scores[plan.depth - 1] > highest[rows[size]]):
+                break
+            size *= _GROWTH
+        is_same = np.array_equal(views.best_views(query, best.rows), highest[best.rows])
+        return best._replace(exact=is_whole and is_same, rounds=1)
+
+    def _result(
+        self, ranked: Ranked, views: _Views, terms: TermSearch | None, text: str | None, plan: Plan
+    ) -> SearchResult:
+        ranking = ranked.ranking
+        rows = ranking.rows.tolist()
+        own = views.whole(rows) if rows and (plan.fields or plan.mode is Mode.LEXICAL) else {}
+        views.documents.check(own)
+        if plan.mode is Mode.LEXICAL and terms is not None and text is not None:
+            ranking = ranking._replace(slots=terms.slots(text, [own[row].whole() for row in rows]))
+        slots = zip(rows, ranking.slots.tolist(), strict=True)
+        stored = {row: self._shown(views, row, slot, own).only(plan.fields) for row, slot in slots}
+        cites = None
+        if text is not None and Field.TEXT in plan.fields:
+            cites = cites_of(text, rows, stored, None, plan.quoting)
+        hits = hits_of(ranking, stored, plan.fields, ranked.components, cites)
+        return SearchResult(hits, ranking.exact, ranking.short_by, ranking.rounds, mode=plan.mode.value)
+
+    def _shown(self, views: _Views, row: int, slot: int, own: Mapping[int, AdoptedDocument]) -> StoredDocument:
+        if row in own:
+            return own[row].of_view(slot, self.neighbors)
+        return StoredDocument(views.documents.ids([row])[0], "", "", "{}", None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Views:
+    """The stored views of one search, each document read once: the ViewSource of the core over an adopted index."""
+
+    source: ViewSource
+    documents: Documents
+    scored_together: int = 0
+    _read: dict[int, AdoptedDocument] = field(default_factory=dict)
+
+    def score(self, queries: Floats, pairs: Pairs, scoring: Scoring) -> ScoredPairs:
+        """Return the documents with their scores; see the ViewSource of mvindex.search.exact."""
+        self.load(pairs.doc_rows)
+        scores, slots = np.empty(len(pairs.which), np.float32), np.empty(len(pairs.which), np.int64)
+        for query in np.unique(pairs.which).tolist():
+            places = np.flatnonzero(pairs.which == query)
+            found = self._scores(queries[query], pairs.doc_rows[places], scoring)
+            scores[places], slots[places] = found
+        return ScoredPairs(*pairs[::-1], scores, slots, self.documents.ordinals(pairs.doc_rows))
+
+    def best(self, query: Floats, rows: Ints, plan: Plan) -> Ranking:
+        """Return the best of these documents: by falling scores of their stored views, then by rising ordinals."""
+        self.load(rows)
+        scores, slots = self._scores(query, rows, plan.scoring)
+        ordinals = self.documents.ordinals(rows) if len(rows) else rows
+        order = np.lexsort((ordinals, -scores))[: plan.depth]
+        return Ranking(rows[order], scores[order], slots[order], False, 0, 0, len(rows))
+
+    def best_views(self, query: Floats, rows: Ints) -> Floats:
+        """Return the best view score of each document."""
+        return self._scores(query, rows, BY_BEST_VIEW)[0]
+
+    def load(self, rows: Ints) -> None:
+        """Read the documents that were not read before; StoreError where one is gone."""
+        unknown = [row for row in np.unique(rows).tolist() if row not in self._read]
+        ids = self.documents.ids(unknown)
+        found = self.source.read(ids, with_text=False)
+        self.documents.check_found(ids, found)
+        self._read.update({row: found[doc_id] for row, doc_id in zip(unknown, ids, strict=True)})
+        self.documents.note(unknown, [found[doc_id].ordinal for doc_id in ids])
+
+    def whole(self, rows: Sequence[int]) -> dict[int, AdoptedDocument]:
+        """Return the documents with their texts; StoreError where the views of one are others than were scored."""
+        ids = self.documents.ids(rows)
+        found = self.source.read(ids, with_text=True)
+        self.documents.check_found(ids, found)
+        own = {row: found[doc_id] for row, doc_id in zip(rows, ids, strict=True)}
+        for row, document in own.items():
+            if row in self._read and not np.array_equal(self._read[row].views, document.views):
+                where = f"{self.source.where}: document {document.id!r:.80}"
+                raise StoreError(f"{where}: it was replaced during the search; try again")
+        return own
+
+    def _scores(self, query: Floats, rows: Ints, scoring: Scoring) -> tuple[Floats, Ints]:
+        own = [self._read[row].views for row in rows.tolist()]
+        if not own:
+            return np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int64)
+        starts = np.cumsum([0, *map(len, own)])
+        return document_scores(score_sums(self.source.metric, np.concatenate(own), query), starts, scoring)

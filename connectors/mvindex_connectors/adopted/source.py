@@ -9,9 +9,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from mvindex.kernels.score import view_sums
-from mvindex.records import Doubles, Floats
+from mvindex.records import Doubles, Floats, Ints
 from mvindex.store.reader import StoredDocument
 from mvindex.store.rows import pack_spans
+
+_JOINED_BY = "\n\n"
 
 
 class Metric(Enum):
@@ -41,6 +43,8 @@ class AdoptedDocument(NamedTuple):
         texts: The text of each row; none where the rows have no texts, or these were not read.
         views: The vector of each row.
         ordinal: The first row's key, which orders ties.
+        title: The title.
+        metadata: The metadata, as JSON.
 
     """
 
@@ -48,22 +52,37 @@ class AdoptedDocument(NamedTuple):
     texts: Sequence[str]
     views: Floats
     ordinal: int | str
+    title: str = ""
+    metadata: str = "{}"
 
-    def of_view(self, slot: int) -> StoredDocument:
-        """Return the document as the row of one view has it: what a hit by this view shows and cites."""
-        text = self.texts[slot] if self.texts else ""
-        return self._stored(text, [text if row == slot else "" for row in range(len(self.texts))])
+    def of_view(self, slot: int, neighbors: int = 0) -> StoredDocument:
+        """Return the document as the row of one view has it: what a hit by this view shows and cites.
+
+        neighbors: how many rows before it and behind it are shown as well.
+        """
+        near = range(max(slot - neighbors, 0), slot + neighbors + 1)
+        return self._stored([text if row in near else "" for row, text in enumerate(self.texts)])
 
     def whole(self) -> StoredDocument:
         """Return the document of all rows: their distinct texts, a paragraph each, for which their views stand."""
-        return self._stored("\n\n".join(filter(None, dict.fromkeys(self.texts))), self.texts)
+        return self._stored(self.texts)
 
-    def _stored(self, text: str, parts: Sequence[str]) -> StoredDocument:
-        """Return the document with this text, in which each view stands for a part; for none where that is empty."""
-        begins = [text.index(part) if part else -1 for part in parts]
-        ends = [begin + len(part) if part else -1 for begin, part in zip(begins, parts, strict=True)]
-        spans = np.array([begins, ends], dtype=np.int64).T
-        return StoredDocument(self.id, "", text, "{}", pack_spans(spans))
+    def _stored(self, texts: Sequence[str]) -> StoredDocument:
+        text, spans = join_texts(texts)
+        return StoredDocument(self.id, self.title, text, self.metadata, pack_spans(spans))
+
+
+def join_texts(texts: Sequence[str]) -> tuple[str, Ints]:
+    """Return the distinct texts, a blank line between, and the characters of each, (k, 2); (-1, -1) of an empty one."""
+    places: dict[str, tuple[int, int]] = {"": (-1, -1)}
+    end = 0
+    for text in texts:
+        if text not in places:
+            begin = end + len(_JOINED_BY) * (len(places) > 1)
+            end = begin + len(text)
+            places[text] = (begin, end)
+    spans = np.array([places[text] for text in texts], dtype=np.int64).reshape(-1, 2)
+    return _JOINED_BY.join(filter(None, places)), spans
 
 
 class ViewSource(Protocol):
@@ -91,7 +110,10 @@ class ViewSource(Protocol):
 
     @property
     def num_rows(self) -> int:
-        """The number of its vectors."""
+        """The number of its vectors, as of the first time that it is asked for."""
+
+    def count_rows(self) -> int:
+        """Return the number of its vectors now."""
 
     @property
     def max_limit(self) -> int:
@@ -108,7 +130,10 @@ class ViewSource(Protocol):
         """Return the best rows of a query, (d,), about so many."""
 
     def read(self, ids: Sequence[str], *, with_text: bool) -> Mapping[str, AdoptedDocument]:
-        """Return the documents that exist, each with all its views."""
+        """Return the documents that exist, each with all its views; title and metadata come with the texts."""
+
+    def scan(self) -> Iterator[tuple[list[str], Floats]]:
+        """Yield all vectors, (m, d) at a time, with the document of each."""
 
     def ids(self) -> Iterator[str]:
         """Yield the id of each document once, in the order of their first rows."""

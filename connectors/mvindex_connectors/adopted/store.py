@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, NoReturn, cast
 
-from mvindex.encoder import EncoderLike
+from mvindex.encoder import Encoder, EncoderLike
 from mvindex.encoder.registry import as_encoder
 from mvindex.errors import ConfigError, QueryError, Unsupported
 from mvindex.index import Index
@@ -18,42 +18,60 @@ from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities, Operation
 from mvindex.store.reader import StoredDocument
 from mvindex.store.views import ViewType
+from mvindex_connectors.adopted.catalog import Catalog
 from mvindex_connectors.adopted.search import AdoptedSearch
 from mvindex_connectors.adopted.source import Metric, ViewSource
 
 _READ_AT_ONCE = 256
 
 
-def adopted_index(source: ViewSource, encoder: EncoderLike | None, temperature: float) -> Index:
-    """Return the index over a source; ConfigError for an encoder of other dimensions."""
+def adopted_index(source: ViewSource, encoder: EncoderLike | None, temperature: float, *, neighbors: int = 0) -> Index:
+    """Return the index over a source; ConfigError for an encoder of other dimensions. neighbors: see AdoptedSearch."""
     loaded = None if encoder is None else as_encoder(encoder)
-    try:
-        if loaded is not None and loaded.dim != source.dim:
-            raise ConfigError(f"{source.where}: expected an encoder of {source.dim} dimensions, got {loaded.dim}")
-        spec = None if loaded is None else dict(loaded.spec)
-        # No operation of an administration is among the capabilities, so that none is called.
-        return Index(AdoptedStore(source, spec, temperature), AdoptedSearch(source), cast(Admin, None), loaded)
-    except BaseException:
+    if loaded is not None and loaded.dim != source.dim:
         source.close()
+        raise ConfigError(f"{source.where}: expected an encoder of {source.dim} dimensions, got {loaded.dim}")
+    store = AdoptedStore(source, None if loaded is None else dict(loaded.spec), temperature)
+    return index_of(store, loaded, neighbors=neighbors)
+
+
+def index_of(store: AdoptedStore, encoder: Encoder | None, *, device: str | None = None, neighbors: int = 0) -> Index:
+    """Return the index of a store; on an error the store is closed."""
+    try:
+        # No operation of an administration is among the capabilities, so that none is called.
+        return Index(store, store.searched(neighbors), cast(Admin, None), encoder, device)
+    except BaseException:
+        store.close()
         raise
 
 
 class AdoptedStore:
-    """The documents of an index of others. Writes, filters and administration raise Unsupported."""
+    """The documents of an index of others. Writes and administration raise Unsupported."""
 
     missing_shards: tuple[int, ...] = ()
     is_untouched = False
     view_type = ViewType.FP32
 
-    def __init__(self, source: ViewSource, encoder: Mapping[str, Any] | None, temperature: float) -> None:
-        self._source = source
+    def __init__(
+        self,
+        source: ViewSource,
+        encoder: Mapping[str, Any] | None,
+        temperature: float,
+        catalog: Catalog | None = None,
+    ) -> None:
+        self._source, self._catalog = source, catalog
         self._way_out = f"it is read as others made it; {source.copied_by} makes an index of mvindex from it"
-        self._settings: dict[str, Any] = {
+        self._own: dict[str, Any] = {
             "encoder": encoder,
             "dim": source.dim,
             "dtype": "fp32",
             "temperature": temperature,
         }
+        self._settings: tuple[Mapping[str, Any] | None, Mapping[str, Any]] = (None, self._own)
+
+    def searched(self, neighbors: int) -> AdoptedSearch:
+        """Return the search of the index."""
+        return AdoptedSearch(self._source, self._catalog, neighbors)
 
     @property
     def where(self) -> str:
@@ -68,6 +86,8 @@ class AdoptedStore:
     def capabilities(self) -> Capabilities:
         """None of the operations that some stores lack, but reading views."""
         unsupported = dict.fromkeys(Operation, self._way_out)
+        if self._catalog is not None:
+            del unsupported[Operation.LEXICAL]
         if self._source.metric is Metric.INNER_PRODUCT:
             # What reads views scores them by inner products.
             del unsupported[Operation.TRANSFER]
@@ -75,8 +95,13 @@ class AdoptedStore:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """The settings that an index of mvindex would have."""
-        return self._settings
+        """The settings that an index of mvindex would have; those of terms are the sidecar's."""
+        if self._catalog is None:
+            return self._own
+        theirs = self._catalog.store.settings
+        if self._settings[0] is not theirs:
+            self._settings = (theirs, {**self._own, **{name: theirs.get(name) for name in ("lexical", "fusion")}})
+        return self._settings[1]
 
     @property
     def dim(self) -> int:
@@ -90,21 +115,26 @@ class AdoptedStore:
     def close(self) -> None:
         """Close files and connections."""
         self._source.close()
+        if self._catalog is not None:
+            self._catalog.store.close()
 
     def refresh(self) -> bool:
-        """Return False: what is read is as it was when it was opened."""
-        return False
+        """Move on to the last sync of the sidecar; return whether there was a newer one."""
+        return self._catalog is not None and self._catalog.store.refresh()
 
     def remove_if_untouched(self) -> None:
         """Close the store; others made it, so it is never removed."""
         self.close()
 
     def count(self) -> int:
-        """Return the number of documents."""
+        """Return the number of documents; without a sidecar that is up to date all ids are read, once."""
+        if self._catalog is not None and self._catalog.is_current():
+            return self._catalog.store.count()
         return self._num_documents
 
     def info(self) -> IndexInfo:
         """Describe the index."""
+        kept = None if self._catalog is None else self._catalog.store.info()
         return IndexInfo(
             path=self.where,
             format_version=0,
@@ -113,13 +143,16 @@ class AdoptedStore:
             num_deleted=0,
             dim=self.dim,
             dtype="fp32",
-            encoder=self._settings["encoder"],
+            encoder=self._own["encoder"],
             kind=self._source.kind,
-            temperature=self._settings["temperature"],
+            temperature=self._own["temperature"],
             prune_views=None,
             search=None,
             fresh_documents=0,
-            size_bytes=self._source.num_rows * self.dim * 4,
+            size_bytes=self._source.num_rows * self.dim * 4 + (0 if kept is None else kept.size_bytes),
+            lexical=None if kept is None else kept.lexical,
+            fusion=None if kept is None else kept.fusion,
+            index_id=None if kept is None else kept.index_id,
         )
 
     def get(self, ids: Sequence[str]) -> dict[str, StoredDocument]:
@@ -135,10 +168,15 @@ class AdoptedStore:
     def scan(self, condition: Filter | None, after: str | None) -> Iterator[StoredDocument]:
         """Yield the documents in the order of their first rows; see Store.scan()."""
         if condition is not None:
-            raise Unsupported(f"{self.where}: an adopted index takes no filter; {self._way_out}")
-        ids = self._source.ids()
-        if after is not None and not any(doc_id == after for doc_id in ids):
-            raise QueryError(f"{self.where}: after={after!r}: expected the id of a document, got one that is not there")
+            if self._catalog is None:
+                raise Unsupported(f"{self.where}: filters need a sidecar, or a copy; {self._way_out}")
+            ids = self._catalog.matching(condition, after)
+        else:
+            ids = self._source.ids()
+            if after is not None and not any(doc_id == after for doc_id in ids):
+                raise QueryError(
+                    f"{self.where}: after={after!r}: expected the id of a document, got one that is not there"
+                )
         while some := list(islice(ids, _READ_AT_ONCE)):
             found = self.get(some)
             yield from (found[doc_id] for doc_id in some if doc_id in found)

@@ -69,7 +69,7 @@ def guess_fields(
 
 
 def how_to_take_over(address: Address, described: Mapping[str, Any]) -> str:
-    """Return how a collection of others is imported, or opened as it is; nothing where it has no vectors."""
+    """Return how a collection of others is imported, or searched as it is; nothing where it has no vectors."""
     vectors = [name for name, kind in field_types(described).items() if kind == VECTOR_TYPE]
     if not vectors:
         return ""
@@ -78,10 +78,8 @@ def how_to_take_over(address: Address, described: Mapping[str, Any]) -> str:
     vector = guessed.vector or vectors[0]
     flags = [f"--vector-field {vector}", f"--id-field {guessed.id or '...'}", f"--text-field {guessed.text or '...'}"]
     flags += [f"--order-field {guessed.order}"] * (guessed.order is not None)
-    chosen = {"id_field": guessed.id, "text_field": guessed.text}
-    arguments = ", ".join(f"{name}={'...' if value is None else repr(value)}" for name, value in chosen.items())
+    given = " ".join(flags)
     return (
-        f". By their names: `mvindex import milvus '{place}' --index NEW.mvx {' '.join(flags)}` copies it. "
-        f"In Python it can be searched as it is: mvindex_connectors.adopted.adopt_milvus({place!r}, "
-        f"vector_field={vector!r}, {arguments})"
+        f". By their names: `mvindex import milvus '{place}' --index NEW.mvx {given}` copies it; "
+        f"`mvindex adopt NEW.side '{place}' {given}` searches it as it is, by --index adopted:NEW.side"
     )
