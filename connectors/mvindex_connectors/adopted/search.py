@@ -10,7 +10,9 @@ import numpy as np
 from mvindex.errors import Unsupported
 from mvindex.kernels.score import document_scores
 from mvindex.records import Field, Floats, Hit, SearchResult
+from mvindex.search.confidence import judge_of
 from mvindex.search.hits import cites_of, hits_of
+from mvindex.search.hybrid import of_views
 from mvindex.search.plan import Plan
 from mvindex.search.ranking import Ranking
 from mvindex.search.request import Queries
@@ -80,7 +82,8 @@ class AdoptedSearch:
         cites = None
         if text is not None and Field.TEXT in plan.fields:
             cites = cites_of(text, ranking.rows.tolist(), stored, None, plan.quoting)
-        hits: tuple[Hit, ...] = hits_of(ranking, stored, plan.fields, cites=cites)
+        estimate = judge_of(plan.mode, plan.model, of_views(best).evidence)
+        hits: tuple[Hit, ...] = hits_of(ranking, stored, plan.fields, None, cites, estimate)
         return SearchResult(hits, ranking.exact, ranking.short_by, ranking.rounds)
 
     def _is_certain(self, query: Floats, scores: Floats, best: Ranking, top_k: int) -> bool:
