@@ -17,6 +17,8 @@ from mvindex.search import diversity, similar
 from mvindex.search.request import parse_options
 from mvindex.testing import unit
 from mvindex.v1 import search_pb2
+from mvindex_connectors.frameworks.filter_pushdown import PushedFilter
+from mvindex_connectors.frameworks.query import FilterPlan, Query, search_filtered
 from mvindex_connectors.remote import ShardedClient
 from mvindex_connectors.remote.async_client import AsyncIndexClient
 from mvindex_connectors.remote.convert import request_from
@@ -383,6 +385,20 @@ def test_frameworks_give_the_same_confidence(index):
     query = VectorStoreQuery(query_str=QUERY, similarity_top_k=5)
     nodes = llama.MVIndexVectorStore(index).query(query, min_confidence=least).nodes
     assert [(one.node_id, one.metadata["mvindex"]["confidence"]) for one in nodes] == expected
+
+
+def test_of_a_filter_that_the_index_cannot_evaluate_hits_are_left_out_that_pass(index, place):
+    passing = [hit for hit in index.search(QUERY, 12, mode="dense") if hit.metadata["n"] % 2][:5]
+    least = sorted(hit.confidence for hit in passing)[2]
+    plan = FilterPlan(PushedFilter(None, is_exact=False), lambda hit: hit.metadata["n"] % 2 == 1)
+
+    async def search():
+        async with await mvindex.open_async(place) as api:
+            options = {"mode": "dense", "min_confidence": least}
+            return await search_filtered(api, Query(source=QUERY), plan, 5, options)
+
+    found = asyncio.run(search())
+    assert ids(found) == [hit.id for hit in passing if hit.confidence >= least] and found.below_confidence == 2
 
 
 @pytest.mark.parametrize("name", ["terms", "combine", "shard"])
