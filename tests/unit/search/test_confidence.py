@@ -107,6 +107,18 @@ def test_a_confidence_does_not_depend_on_the_page(tmp_path):
             assert [page[0].confidence for page in pages] == [hit.confidence for hit in whole]
             assert whole[0].confidence > 0.4 > whole[3].confidence > 0
         assert index.search("which battery fits the camera?")[0].confidence < 0.1
+        whole = index.search("when did the embargo begin?", 4)
+        least = sorted(hit.confidence for hit in whole)[2]
+        kept = {hit.id for hit in whole if hit.confidence >= least}
+        for options in (
+            {"diversity": 0.5},
+            {"cursor": ""},
+            {"fusion": "rrf"},
+            {"rerank": lambda query, hits: [len(hits) - place for place in range(len(hits))]},
+        ):
+            found = index.search("when did the embargo begin?", 4, min_confidence=least, **options)
+            assert ({hit.id for hit in found}, found.below_confidence, found.short_by) == (kept, 2, 0), options
+            assert {hit.confidence for hit in found} == {hit.confidence for hit in whole if hit.id in kept}
         # Scores of other kinds mean something else.
         assert index.search("oil", scoring="drpq")[0].confidence is None
         assert index.search(mvindex.QueryGroup(["oil", "gold"]))[0].confidence is None
