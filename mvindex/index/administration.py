@@ -14,7 +14,7 @@ from mvindex.errors import ConfigError
 from mvindex.index.admin import Admin
 from mvindex.paths import expand_home
 from mvindex.records import CountCallback, ProgressCallback, check_count, no_progress
-from mvindex.search.confidence import Calibration
+from mvindex.search.confidence import Calibration, parse_calibration
 from mvindex.search.fusion import Fusion, Mode, make_fusion, parse_fusion
 from mvindex.search.plan import Plan
 from mvindex.search.protocol import SearchEngine
@@ -183,7 +183,8 @@ class IndexAdmin:
             on_progress: Called with a step, how much of it is done, and how much there is.
 
         Raises:
-            ConfigError: For fewer than 20 questions that have a relevant document, or none of these among the hits.
+            ConfigError: For fewer than 20 questions that have a relevant document, none of these among the hits, or
+                scores that are too small to be weighed.
 
         """
         from mvindex.search.tuning.confidence import (
@@ -222,8 +223,10 @@ class IndexAdmin:
             )
         encoder = self._store.settings["encoder"]
         fitted = Calibration(None if encoder is None else encoder.get("fingerprint"), models)
+        if parse_calibration(setting := fitted.as_setting()) is None:
+            raise ConfigError(f"confidence: expected scores that weights of up to 1e9 can tell apart, got {setting}")
         with self._store.writing() as writer:
-            writer.change_settings(**{catalog.CONFIDENCE_KEY: fitted.as_setting()})
+            writer.change_settings(**{catalog.CONFIDENCE_KEY: setting})
         answerable = int(sample.is_answerable.sum())
         return ConfidenceReport(
             answerable=answerable, unanswerable=len(sample.is_answerable) - answerable, points=tuple(points)

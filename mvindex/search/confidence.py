@@ -137,11 +137,6 @@ def parse_calibration(setting: object) -> Calibration | None:
     return Calibration(encoder, models) if len(models) == len(named) else None
 
 
-def is_calibration(setting: object) -> bool:
-    """Return whether a value is one that as_setting() returns."""
-    return parse_calibration(setting) is not None
-
-
 def calibration_of(setting: object, encoder: Mapping[str, Any] | None, where: str) -> Calibration | None:
     """Return the calibration of an index; None where none was fitted on the scores of its encoder.
 

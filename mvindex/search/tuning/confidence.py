@@ -116,7 +116,9 @@ def sample_hits(
     """
     plan = replace(plan, top_k=DEPTH, model=unfitted(plan.mode))
     answers = [_answers(judged) for judged in relevant]
-    results = list(zip(search(queries, plan), answers, strict=True))
+    found = list(zip(search(queries, plan), answers, strict=True))
+    # A question has the place among those with an answer that it has, without its answer, among the others.
+    results = [(result, ids) for result, ids in found if ids]
     for number, ids in enumerate(answers):
         if ids:
             without = {"not": {"id": {"in": ids}}}
@@ -125,6 +127,7 @@ def sample_hits(
                 (result, []) for result in search(queries[number : number + 1], replace(plan, filter=condition))
             ]
         on_count(1)
+    results += [(result, ids) for result, ids in found if not ids]
     return sample_of(results, plan.mode)
 
 

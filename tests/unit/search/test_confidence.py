@@ -17,7 +17,6 @@ from mvindex.search.confidence import (
     calibration_of,
     confident,
     features_of,
-    is_calibration,
     packaged_calibration,
     parse_calibration,
 )
@@ -65,7 +64,7 @@ def test_the_packaged_calibration_is_that_of_the_default_encoder():
     ids=str,
 )
 def test_what_is_no_calibration_is_refused(wrong):
-    assert not is_calibration(wrong)
+    assert parse_calibration(wrong) is None
     if wrong is not None:
         with pytest.raises(DamagedIndex, match="setting 'confidence'"):
             calibration_of(wrong, None, "here")

@@ -75,3 +75,14 @@ def test_an_index_keeps_what_was_fitted(tmp_path, lexical):
         expected = index.search(queries[0], 3)
     with mvindex.open(tmp_path / "v.mvx") as index:
         assert [hit.confidence for hit in index.search(queries[0], 3)] == [hit.confidence for hit in expected]
+
+
+def test_scores_that_are_too_small_are_refused_and_nothing_is_kept(tmp_path):
+    rng = np.random.default_rng(5)
+    views = unit(rng.standard_normal((30, 1, 8))) * np.float32(1e-3)
+    with mvindex.create(tmp_path / "v.mvx", dim=8, dtype="fp32") as index:
+        index.add_views([mvindex.Document(f"d{number}", "x") for number in range(30)], views)
+        relevant = [{f"d{number}": 1.0} for number in range(30)]
+        with pytest.raises(ConfigError, match="weights of up to 1e9"):
+            index.admin.tune_confidence(["x"] * 30, relevant, vectors=views[:, 0] * np.float32(1e-9))
+        assert index.info().confidence is None and index.search(views[0, 0])[0].confidence is None
