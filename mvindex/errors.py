@@ -87,6 +87,10 @@ class CursorExpired(QueryError):
     """The cursor of a page cannot go on: it is of another index or query, or has shown more than it remembers."""
 
 
+class NotCalibrated(QueryError):
+    """A least confidence was asked for where no calibration says what scores mean."""
+
+
 class EngineError(MvindexError):
     """A search engine failed."""
 

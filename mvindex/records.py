@@ -255,6 +255,8 @@ class Citation:
 
 # Chooses the citation of a hit.
 Cite: TypeAlias = "Callable[[], Citation | None]"
+# Estimates the confidence of a hit.
+EstimateConfidence: TypeAlias = "Callable[[Hit], float]"
 
 
 class Field(Enum):
@@ -292,9 +294,9 @@ class HitSource(Protocol):
 
 
 class _Undecoded:
-    """Holds the document that a hit of undecoded_hit() decodes on demand, and what chooses its citation."""
+    """Holds the document that a hit of undecoded_hit() decodes on demand, and what makes citation and confidence."""
 
-    __slots__ = ("_cite", "_source")
+    __slots__ = ("_cite", "_judge", "_source")
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +316,8 @@ class Hit(_Undecoded):
         citation: The part of the text that most likely answers, chosen when it is first read. None for a query without
             a text, and without the document's text. It does not count when hits are compared.
         citations: Where the search asks for several: these, distinct, best first, with what stands around them.
+        confidence: The estimated probability that the document answers, 0 to 1, computed when it is first read;
+            comparable between queries. None without a calibration. It does not count when hits are compared.
     """
 
     id: str
@@ -327,6 +331,7 @@ class Hit(_Undecoded):
     components: tuple[Component, ...] = ()
     citation: Citation | None = field(default=None, compare=False)
     citations: tuple[Citation, ...] = field(default=(), compare=False)
+    confidence: float | None = field(default=None, compare=False)
 
     if not TYPE_CHECKING:
 
@@ -334,6 +339,9 @@ class Hit(_Undecoded):
             """Decode an attribute that undecoded_hit() left open; called for unset slots and unknown names only."""
             if name == "citations":
                 _SET["citations"](self, _quotes_of(self))
+                return object.__getattribute__(self, name)
+            if name == "confidence":
+                _SET_CONFIDENCE(self, _JUDGE(self)(self))
                 return object.__getattribute__(self, name)
             if name not in ("span", "snippet", "metadata", "citation"):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -356,10 +364,13 @@ _SOURCE: Callable[[Hit], HitSource] = _Undecoded.__dict__["_source"].__get__
 _SET_SOURCE: Callable[[Hit, HitSource], None] = _Undecoded.__dict__["_source"].__set__
 _CITE: Callable[[Hit], Cite] = _Undecoded.__dict__["_cite"].__get__
 _SET_CITE: Callable[[Hit, Cite], None] = _Undecoded.__dict__["_cite"].__set__
+_JUDGE: Callable[[Hit], EstimateConfidence] = _Undecoded.__dict__["_judge"].__get__
+_SET_JUDGE: Callable[[Hit, EstimateConfidence], None] = _Undecoded.__dict__["_judge"].__set__
 _SET_ID, _SET_SCORE, _SET_SLOT, _SET_TEXT, _SET_TITLE, _SET_COMPONENTS = (
     _SET[name] for name in ("id", "score", "slot", "text", "title", "components")
 )
 _SET_SPAN, _SET_SNIPPET, _SET_CITATION = _SET["span"], _SET["snippet"], _SET["citation"]
+_SET_CONFIDENCE = _SET["confidence"]
 
 
 def _quotes_of(hit: Hit) -> tuple[Citation, ...]:
@@ -371,13 +382,26 @@ def _quotes_of(hit: Hit) -> tuple[Citation, ...]:
     return () if quotes is None else quotes()
 
 
-def undecoded_hit(
-    source: HitSource, score: float, slot: int, components: tuple[Component, ...] = (), cite: Cite | None = None
+def estimator_of(hit: Hit) -> EstimateConfidence | None:
+    """Return what estimates the confidence of a hit of undecoded_hit(); None for a hit without one."""
+    try:
+        return _JUDGE(hit)
+    except AttributeError:
+        return None
+
+
+def undecoded_hit(  # noqa: PLR0913 - what a hit is made of
+    source: HitSource,
+    score: float,
+    slot: int,
+    components: tuple[Component, ...] = (),
+    cite: Cite | None = None,
+    judge: EstimateConfidence | None = None,
 ) -> Hit:
     """Return the hit of a document whose span, snippet and metadata are decoded when they are asked for.
 
     cite: called when the citation is first asked for, and its method quotes(), if any, when all of them are; None for
-    a hit without one.
+    a hit without one. judge: called when the confidence is first asked for; None for a hit without one.
     """
     hit: Hit = object.__new__(Hit)
     _SET_ID(hit, source.id)
@@ -391,14 +415,23 @@ def undecoded_hit(
         _SET_CITATION(hit, None)
     else:
         _SET_CITE(hit, cite)
+    if judge is None:
+        _SET_CONFIDENCE(hit, None)
+    else:
+        _SET_JUDGE(hit, judge)
     return hit
 
 
-def undecoded_hit_without_text(
-    source: HitSource, score: float, slot: int, components: tuple[Component, ...] = (), cite: Cite | None = None
+def undecoded_hit_without_text(  # noqa: PLR0913 - as undecoded_hit()
+    source: HitSource,
+    score: float,
+    slot: int,
+    components: tuple[Component, ...] = (),
+    cite: Cite | None = None,
+    judge: EstimateConfidence | None = None,
 ) -> Hit:
     """Return the same without span, snippet (be it the title) and citation."""
-    hit = undecoded_hit(source, score, slot, components)
+    hit = undecoded_hit(source, score, slot, components, None, judge)
     _SET_SPAN(hit, None)
     _SET_SNIPPET(hit, None)
     return hit
@@ -467,6 +500,7 @@ class SearchResult:
         mode: "dense", "lexical" or "hybrid", as the query was searched.
         next: The cursor of the next page, where the search had one; None after the last page.
         duplicates_of: With diversity: of each document that is a near-duplicate of a better one, its id and that one's.
+        below_confidence: Number of hits left out since their confidence was below min_confidence.
     """
 
     hits: tuple[Hit, ...]
@@ -477,6 +511,7 @@ class SearchResult:
     mode: str = "dense"
     next: str | None = None
     duplicates_of: Mapping[str, str] = field(default_factory=dict)
+    below_confidence: int = 0
 
     def __iter__(self) -> Iterator[Hit]:
         """Yield the hits, best first."""
@@ -508,12 +543,13 @@ class SearchResult:
         return self.hits[place]
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """Return each hit as a JSON object: rank from 1, id, score, title, text, citation, snippet and metadata."""
+        """Return each hit as a JSON object: rank from 1, id, score, confidence, title, text, citation and so on."""
         return [
             {
                 "rank": rank,
                 "id": hit.id,
                 "score": hit.score,
+                "confidence": hit.confidence,
                 "title": hit.title,
                 "text": hit.text,
                 "citation": None if hit.citation is None else hit.citation.text,
@@ -524,11 +560,14 @@ class SearchResult:
         ]
 
     def to_pandas(self) -> Any:
-        """Return the hits as a pandas.DataFrame, with the columns of to_dicts(); ExtraMissing without pandas."""
+        """Return the hits as a pandas.DataFrame; ExtraMissing without pandas.
+
+        The columns are rank, id, score, confidence, title, text, citation, snippet and metadata.
+        """
         from mvindex.plugins import require
 
         rows = self.to_dicts()
-        columns = ("rank", "id", "score", "title", "text", "citation", "snippet", "metadata")
+        columns = ("rank", "id", "score", "confidence", "title", "text", "citation", "snippet", "metadata")
         return require("pandas", "pandas", "to_pandas()").DataFrame(rows, columns=list(columns))
 
     def _repr_html_(self) -> str:
@@ -602,6 +641,7 @@ class IndexInfo:
         shard: Which shard of how many it is, such as "3/16"; None for an index that is none.
         term_bytes: Memory that decoded postings of lexical search take in this process, or in the server's; None for
             Milvus.
+        confidence: Calibration of confidences, as tuned; None for the one that is kept with the encoder, if any.
         index_id: The index's own id, which its snapshots share; of the first shard for an index in shards, None for
             one that was adopted.
 
@@ -634,6 +674,7 @@ class IndexInfo:
     shard: str | None = None
     term_bytes: int | None = None
     index_id: str | None = None
+    confidence: Mapping[str, Any] | None = None
 
 
 def check_count(name: str, value: object) -> None:

@@ -135,6 +135,7 @@ class PageFlags:
     context: Annotated[int, search_option("context")] = 0
     max_chars: Annotated[int | None, search_option("max_chars")] = None
     diversity: Annotated[float | None, search_option("diversity")] = None
+    min_confidence: Annotated[float | None, search_option("min_confidence")] = None
 
     def as_options(self) -> dict[str, Any]:
         """Return the flags as keywords of SearchFlags.request()."""

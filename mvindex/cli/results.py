@@ -63,6 +63,8 @@ def result_as_json(
     state: dict[str, Any] = {"exact": result.exact, "short_by": result.short_by, "rounds": result.rounds}
     if result.next is not None:
         state["next"] = result.next
+    if result.below_confidence:
+        state["below_confidence"] = result.below_confidence
     if result.duplicates_of:
         state["duplicates_of"] = dict(result.duplicates_of)
     if result.missing_shards:
@@ -88,6 +90,8 @@ def print_result(  # noqa: PLR0913 - a result, and what is shown beside it
     if result.missing_shards:
         state = f"WITHOUT shards {', '.join(map(str, result.missing_shards))}"
     count = f"{len(result.hits)} document" + ("" if len(result.hits) == 1 else "s")
+    if result.below_confidence:
+        count += f", {result.below_confidence} below the confidence"
     summary = f"{count}, {state}; {shown_options}"
     # Documents that stand for a query have no text; they are among the options.
     lines = [wrapped([(escape_controls(query), BOLD)], width, is_coloured=is_coloured)] if query else []
@@ -120,7 +124,10 @@ def print_result(  # noqa: PLR0913 - a result, and what is shown beside it
                     lead=" " * _INDENT + f"{cited.score:6.2f}  ",
                 )
             )
-        details = [_component_line(component) for component in hit.components if explained is not None]
+        details = []
+        if explained is not None and hit.confidence is not None:
+            details.append(f"       confidence {hit.confidence:.4f}")
+        details += [_component_line(component) for component in hit.components if explained is not None]
         details += _view_lines((explained or {}).get(hit.id, ()), has_weights="temperature" in options)
         lines += [shortened(line, width, DIM, is_coloured=is_coloured) for line in details]
     if result.next is not None:

@@ -7,6 +7,7 @@ from typing import Any
 from mvindex.cli.flags import RerankFlags
 from mvindex.index import IndexProtocol
 from mvindex.records import Floats, QueryGroup, SearchResult
+from mvindex.search.confidence import calibration_of
 from mvindex.search.fusion import Fusion, Mode, parse_setting
 from mvindex.search.plan import IndexState, make_plan
 from mvindex.search.request import Queries, SearchRequest
@@ -30,6 +31,7 @@ class Searcher:
             has_lexical=info.lexical is not None,
             temperature=index.temperature,
             fusion=parse_setting(info.fusion) or Fusion(),
+            calibration=calibration_of(info.confidence, info.encoder, index.where),
         )
         self._plan = make_plan(request, state, has_text=True)
         self._index, self._request, self._rerank = index, request, rerank
@@ -45,6 +47,8 @@ class Searcher:
         named = self._plan.as_json() | ({"operators": True} if self._request.operators else {})
         if self._request.diversity is not None:
             named["diversity"] = self._request.diversity
+        if self._request.min_confidence is not None:
+            named["min_confidence"] = self._request.min_confidence
         if (like := self._request.like) is not None:
             named["positives"] = list(like.positives)
             named |= {"negatives": list(like.negatives)} if like.negatives else {}

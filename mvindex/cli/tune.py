@@ -43,6 +43,14 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
         Path | None, typer.Option(metavar="FILE", help="Plot recall against time (PNG, SVG or PDF; needs matplotlib).")
     ] = None,
     fusion: Annotated[bool, typer.Option("--fusion", help="Tune the fusion of hybrid search by nDCG instead.")] = False,
+    confidence: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Fit hit.confidence on these questions instead; one without a passage_id has no answer.",
+            rich_help_panel=QUESTIONS,
+        ),
+    ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option(
@@ -56,7 +64,7 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Judge --fusion by these, BEIR or TREC (default: passage_id of the questions).",
+            help="Judge --fusion or --confidence by these, BEIR or TREC (default: passage_id of the questions).",
             rich_help_panel=QUESTIONS,
         ),
     ] = None,
@@ -76,13 +84,19 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
     Example: mvindex tune --fusion --queries questions.jsonl --qrels qrels/dev.tsv
 
     Example: mvindex tune --fusion --set method=rrf --set constant=20 --set k1=0.9 --set b=0.4
+
+    Example: mvindex tune --confidence questions.jsonl
     """
     from mvindex.cli.progress import show_step_progress
     from mvindex.store.protocol import Operation
 
     is_job = index is not None and is_served(index)
     if is_job:
-        refuse_options({"--fusion": fusion, "--set": set_, "--qrels": qrels})
+        refuse_options({"--fusion": fusion, "--set": set_, "--qrels": qrels, "--confidence": confidence})
+    if confidence is not None:
+        _check_confidence_options(confidence, {"--fusion": fusion, "--queries": queries, "--plot": plot, "--set": set_})
+        _tune_confidence(index, confidence, format, qrels, output)
+        return
     if set_:
         if not fusion or queries is not None or qrels is not None:
             raise typer.BadParameter("--set: belongs to --fusion, without --queries and --qrels")
@@ -157,6 +171,39 @@ def _check_fusion_options(fusion: bool, queries: str | None, others: Mapping[str
         raise typer.BadParameter("--fusion: expected --queries FILE with texts, as lexical search needs them")
 
 
+def _check_confidence_options(file: str, others: Mapping[str, object]) -> None:
+    """Check that --confidence stands alone, and names texts."""
+    for option, value in others.items():
+        if value:
+            raise typer.BadParameter(f"{option}: does not belong to --confidence")
+    if file.endswith(".npy"):
+        raise typer.BadParameter("--confidence: expected a FILE of questions, got vectors")
+
+
+def _tune_confidence(path: str | None, file: str, format: str | None, qrels: str | None, output: Output) -> None:
+    """Fit the confidences of an index, and print how good they are."""
+    from mvindex.cli.progress import show_step_progress
+    from mvindex.store.protocol import Operation
+
+    with open_chosen_local(path) as target:
+        target.capabilities.check(Operation.TUNE, target.where)
+        judged = _read_judged(file, format, qrels, with_unjudged=True)
+        with show_step_progress() as on_progress:
+            report = target.admin.tune_confidence(judged.texts, judged.relevant, on_progress=on_progress)
+    if output is Output.JSON:
+        from dataclasses import asdict
+
+        print_json(asdict(report))
+        return
+    title = f"{report.answerable} questions with an answer, {report.unanswerable} without; cross-validated"
+    header = ("mode", "AUROC", "calibration error", "refused at 95 % kept")
+    rows = [
+        (each.mode, f"{each.auroc:.3f}", f"{each.calibration_error:.3f}", f"{each.refused:.3f}")
+        for each in report.points
+    ]
+    print_rows(title, header, rows, output)
+
+
 def _set_fusion(path: str | None, values: list[str], output: Output) -> None:
     """Set the fusion of an index to these values."""
     options = dict(_parse_setting(value) for value in values)
@@ -183,9 +230,9 @@ def _parse_setting(text: str) -> tuple[str, Any]:
 
 
 class _JudgedQuestions(NamedTuple):
-    """Questions that have a relevant document, with the gain of each relevant document by id.
+    """Questions with the gain of each relevant document by id.
 
-    num_unjudged is the number of the other questions.
+    num_unjudged is the number of questions without any, which are left out unless they are asked for.
     """
 
     texts: list[str]
@@ -193,8 +240,8 @@ class _JudgedQuestions(NamedTuple):
     num_unjudged: int
 
 
-def _read_judged(file: str, format: str | None, qrels: str | None) -> _JudgedQuestions:
-    """Read questions and their judgements."""
+def _read_judged(file: str, format: str | None, qrels: str | None, *, with_unjudged: bool = False) -> _JudgedQuestions:
+    """Read questions and their judgements; with_unjudged: also those without a relevant document."""
     from mvindex.measure.questions import read_qrels, read_questions
 
     questions = list(read_questions([file], parse_question_format(format)))
@@ -203,7 +250,7 @@ def _read_judged(file: str, format: str | None, qrels: str | None) -> _JudgedQue
     for question in questions:
         gold: Mapping[str, float] = {} if question.passage_id is None else {question.passage_id: 1.0}
         found = gold if judged is None else judged.get(question.id, {})
-        if any(gain > 0 for gain in found.values()):
+        if with_unjudged or any(gain > 0 for gain in found.values()):
             result.texts.append(question.text)
             result.relevant.append(found)
     return result._replace(num_unjudged=len(questions) - len(result.texts))

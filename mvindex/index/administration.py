@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from mvindex.encoder import Encoder, EncoderLike
 from mvindex.encoder.registry import as_encoder
+from mvindex.errors import ConfigError
 from mvindex.index.admin import Admin
 from mvindex.paths import expand_home
 from mvindex.records import CountCallback, ProgressCallback, check_count, no_progress
+from mvindex.search.confidence import Calibration, parse_calibration
 from mvindex.search.fusion import Fusion, Mode, make_fusion, parse_fusion
 from mvindex.search.plan import Plan
+from mvindex.search.protocol import SearchEngine
 from mvindex.search.request import Queries, SearchRequest, Vector, as_vectors
+from mvindex.store import catalog
 from mvindex.store.embedded import LocalStore
 from mvindex.store.fields import parse_filter_fields
 from mvindex.store.lexical.language import AUTO, detect_lexical
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
     from mvindex.ingest.reembed import ReembedReport
     from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport
     from mvindex.search.tuning import FusionReport, TuneReport
+    from mvindex.search.tuning.confidence import ConfidenceReport
 
 # The operations that were methods of Index.
 ADMINISTRATION = frozenset(
@@ -55,9 +61,11 @@ class IndexAdmin:
         admin: Admin,
         plan: Callable[[SearchRequest], tuple[Queries, Plan]],
         use_encoder: Callable[[Encoder], None],
+        engine: SearchEngine,
     ) -> None:
-        """Take the store, what carries operations out there, what plans questions, and what takes a new encoder."""
+        """Take the store, what carries operations out there, plans questions, takes a new encoder, and searches."""
         self._store, self._admin, self._plan, self._use_encoder = store, admin, plan, use_encoder
+        self._engine = engine
 
     def build(
         self,
@@ -154,6 +162,75 @@ class IndexAdmin:
         request = SearchRequest(top_k=top_k, mode=Mode.HYBRID)
         request = request.of(questions) if vectors is None else request.of(vectors, questions)
         return self._admin.tune_fusion(*self._plan(request), relevant, on_progress)
+
+    def tune_confidence(
+        self,
+        questions: Sequence[str],
+        relevant: Sequence[Mapping[str, float]],
+        *,
+        vectors: Vector | None = None,
+        on_progress: ProgressCallback = no_progress,
+    ) -> ConfidenceReport:
+        """Fit the models of hit.confidence on judged questions, one for each mode, and keep them in the index.
+
+        Each question is searched as it is, and without its relevant documents, where no hit is right. The models are
+        used as long as the index has the same encoder. A mode in which no question finds its document has none.
+
+        Args:
+            questions: Texts, 20 or more with a relevant document, some hundred are better.
+            relevant: For each question the documents that answer it: id to gain; {} for one that none answers.
+            vectors: The vectors of the questions, (q, d), for an index without an encoder.
+            on_progress: Called with a step, how much of it is done, and how much there is.
+
+        Raises:
+            ConfigError: For fewer than 20 questions that have a relevant document, none of these among the hits, or
+                scores that are too small to be weighed.
+
+        """
+        from mvindex.search.tuning.confidence import (
+            DEPTH,
+            ConfidenceReport,
+            check_judged,
+            fit_model,
+            measure,
+            sample_hits,
+        )
+
+        self._store.capabilities.check(Operation.TUNE, self._store.where)
+        check_judged(questions, relevant)
+        request = SearchRequest(mode=Mode.DENSE)
+        queries, plan = self._plan(request.of(questions) if vectors is None else request.of(vectors, questions))
+        modes = [Mode.DENSE]
+        if self._store.capabilities.supports(Operation.LEXICAL) and self._store.settings.get("lexical") is not None:
+            modes += [Mode.LEXICAL, Mode.HYBRID]
+        models, points, done = {}, [], 0
+
+        def count(number: int) -> None:
+            nonlocal done
+            done += number
+            on_progress("searching", done, len(modes) * len(questions))
+
+        for mode in modes:
+            sample = sample_hits(self._engine.search, queries, relevant, replace(plan, mode=mode), count)
+            if not sample.answers.any():
+                continue
+            models[mode] = fit_model(sample.features, sample.answers, sample.weights)
+            points.append(measure(sample, mode.value))
+        if not models:
+            raise ConfigError(
+                f"confidence: expected questions whose document is among the first {DEPTH} hits, got none; nothing was "
+                "changed"
+            )
+        encoder = self._store.settings["encoder"]
+        fitted = Calibration(None if encoder is None else encoder.get("fingerprint"), models)
+        if parse_calibration(setting := fitted.as_setting()) is None:
+            raise ConfigError(f"confidence: expected scores that weights of up to 1e9 can tell apart, got {setting}")
+        with self._store.writing() as writer:
+            writer.change_settings(**{catalog.CONFIDENCE_KEY: setting})
+        answerable = int(sample.is_answerable.sum())
+        return ConfidenceReport(
+            answerable=answerable, unanswerable=len(sample.is_answerable) - answerable, points=tuple(points)
+        )
 
     def set_hybrid_weights(
         self, fusion: str | None = None, weights: tuple[float, float] | None = None, **numbers: float

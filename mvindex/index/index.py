@@ -36,6 +36,7 @@ from mvindex.records import (
     check_id,
     check_ids,
 )
+from mvindex.search.confidence import calibration_of, confident
 from mvindex.search.diversity import search_diverse
 from mvindex.search.fusion import Fusion, Mode, parse_setting
 from mvindex.search.plan import IndexState, Plan, make_plan, make_plans
@@ -158,7 +159,7 @@ class Index(Searches):
     @property
     def admin(self) -> IndexAdmin:
         """The administration: build, tune, lexical side, compact, snapshot, verify."""
-        return IndexAdmin(self._store, self._admin, self._plan_questions, self.use_encoder)
+        return IndexAdmin(self._store, self._admin, self._plan_questions, self.use_encoder, self._engine)
 
     @property
     def temperature(self) -> float:
@@ -319,15 +320,19 @@ class Index(Searches):
 
     def run(self, request: SearchRequest) -> list[SearchResult]:
         """Return a result for each query of the request, before reranking."""
+        return confident(self._ordered(request), request.min_confidence)
+
+    def _ordered(self, request: SearchRequest) -> list[SearchResult]:
+        """Return a result for each query of the request, with hits of any confidence."""
         if request.like is not None:
             return search_like(request.like, request, self.views, self.run, self.where)
         if request.diversity is not None:
-            return search_diverse(request, request.diversity, self.views, self.run)
+            return search_diverse(request, request.diversity, self.views, self._ordered)
         state, results = self._state(), list[SearchResult]()
         for queries, plan in make_plans(request, state):
             results += self._engine.search(self._encoded(queries, plan), plan)
         if self._store.settings["encoder"] != state.encoder:
-            return self.run(request)  # another thread moved on to views of another encoder
+            return self._ordered(request)  # another thread moved on to views of another encoder
         if request.cursor is not None:
             return request.cursor.pages(results, request, str(self._store.settings.get("index_id") or self.where))
         return results
@@ -347,6 +352,7 @@ class Index(Searches):
                     temperature=temperature_of(settings),
                     fusion=_fusion_of(settings, self.where),
                     encoder=settings["encoder"],
+                    calibration=calibration_of(settings.get(catalog.CONFIDENCE_KEY), settings["encoder"], self.where),
                 ),
             )
         return kept[1]

@@ -92,6 +92,9 @@ class Searches(Protocol):
             diversity: 0 to 1: order the best 100 documents by maximal marginal relevance, 0 by relevance alone;
                 top_k and offset are then 100 at most together. Near-duplicates come behind all others, and the
                 result names them in duplicates_of.
+            min_confidence: 0 to 1: leave out hits of a lower confidence; the result counts them in below_confidence. A
+                result without hits then is "no answer". Of single queries by the best view, where the index has a
+                calibration, be it that of its encoder or its own.
             fields: "text", "title", "metadata": those of them that hits carry; all of them by default. Without the text
                 a hit has no span, snippet or citation, and what is left out need not be read: () gives ids and scores.
             rerank: A function of the query and the hits that returns a score for each, higher is better, or a
@@ -101,6 +104,7 @@ class Searches(Protocol):
 
         Raises:
             QueryError: For an invalid value, or options that do not go together.
+            NotCalibrated: For min_confidence where hits have no confidence.
             CursorExpired: For the cursor of another index or query, or of too many documents.
             Unsupported: For lexical search in an index without a lexical side.
 

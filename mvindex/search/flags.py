@@ -121,6 +121,12 @@ SEARCH_FLAGS: dict[str, SearchFlag] = {
             _SEARCH,
         ),
         SearchFlag(
+            "min_confidence",
+            "number from 0 to 1",
+            "Leave out hits of a lower confidence, the estimated probability that a hit answers.",
+            _SEARCH,
+        ),
+        SearchFlag(
             "text",
             "text, or texts",
             "Search the terms of this text, and cite for it: with vectors, or in place of the query.",

@@ -22,6 +22,7 @@ from mvindex.records import (
     undecoded_hit,
     undecoded_hit_without_text,
 )
+from mvindex.search.confidence import Judge, judge_of
 from mvindex.search.fusion import Mode
 from mvindex.search.hybrid import Ranked
 from mvindex.search.parts import Parts
@@ -51,12 +52,13 @@ def make_results(
             for text, ranking in zip(queries.texts, rankings, strict=True)
         ]
         stored = {row: document.only(plan.fields) for row, document in stored.items()}
+    judges = [judge_of(plan.mode, plan.model, each.evidence) for each in ranked]
     cites: Sequence[Sequence[Cite] | None] = [None] * len(rankings)
     if queries.texts is not None and Field.TEXT in plan.fields:
         cites = _cites(rankings, parts, queries, plan, stored)
     return [
-        _result(hits_of(ranking, stored, plan.fields, components, cited), ranking, parts, plan)
-        for ranking, (_, components), cited in zip(rankings, ranked, cites, strict=True)
+        _result(hits_of(ranking, stored, plan.fields, components, cited, judge), ranking, parts, plan)
+        for ranking, (_, components, _), cited, judge in zip(rankings, ranked, cites, judges, strict=True)
     ]
 
 
@@ -115,12 +117,13 @@ def _group_cites(
     ]
 
 
-def hits_of(
+def hits_of(  # noqa: PLR0913 - a ranking, and what hits are made of
     ranking: Ranking,
     stored: Mapping[int, StoredDocument],
     fields: Collection[Field] = ALL_FIELDS,
     components: Sequence[tuple[Component, ...]] | None = None,
     cites: Sequence[Cite] | None = None,
+    judge: Judge | None = None,
 ) -> tuple[Hit, ...]:
     """Return the hits of a ranking.
 
@@ -130,6 +133,7 @@ def hits_of(
         fields: What hits carry of them.
         components: Those of each hit; None for a dense search.
         cites: What chooses the citation of each hit; None for hits without one.
+        judge: What estimates the confidence of the hits; None for hits without one.
 
     """
     rows, scores, slots = ranking.rows.tolist(), ranking.scores.tolist(), ranking.slots.tolist()
@@ -137,7 +141,7 @@ def hits_of(
     choices: Sequence[Cite | None] = [None] * len(rows) if cites is None else cites
     columns = zip(rows, scores, slots, parts, choices, strict=True)
     make = undecoded_hit if Field.TEXT in fields else undecoded_hit_without_text
-    return tuple([make(stored[row], score, slot, part, cite) for row, score, slot, part, cite in columns])
+    return tuple([make(stored[row], score, slot, part, cite, judge) for row, score, slot, part, cite in columns])
 
 
 def cites_of(

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mvindex.records import Combine, Component, Doubles, Floats, Ints
+from mvindex.search.confidence import Evidence
 from mvindex.search.fusion import Fusion, Method
 from mvindex.search.group import score_group
 from mvindex.search.plan import Plan
@@ -40,23 +41,32 @@ class FusionResult(NamedTuple):
 
 
 class Ranked(NamedTuple):
-    """The documents of one query in order, and the contributions of views and terms to each score, if it has both."""
+    """The documents of one query in order, and the contributions of views and terms to each score, if it has both.
+
+    evidence: what the confidence of each is estimated from, beside its scores.
+    """
 
     ranking: Ranking
     components: Sequence[tuple[Component, ...]] | None = None
+    evidence: Evidence | None = None
 
     def page(self, offset: int) -> Ranked:
         """Return the documents without the first ones; see Ranking.page()."""
-        return Ranked(self.ranking.page(offset), None if self.components is None else self.components[offset:])
+        components = None if self.components is None else self.components[offset:]
+        return Ranked(self.ranking.page(offset), components, self.evidence)
 
 
 class Candidates(NamedTuple):
-    """The candidates of one question: rows, ordinals and winning slots, (u,) each, and both lists."""
+    """The candidates of one question: rows, ordinals and winning slots, (u,) each, and both lists.
+
+    ceiling: more than the score of any document by terms.
+    """
 
     rows: Ints
     ordinals: Ints
     slots: Ints
     lists: tuple[RankedList, RankedList]
+    ceiling: float
 
     def order(self, scores: Floats) -> Ints:
         """Return the places of the candidates, best first: falling scores, then rising ordinals."""
@@ -88,7 +98,13 @@ def judge(found: Candidates, gains_of: Mapping[int, float], gains: Sequence[floa
 
 def rank_terms(search: TermSearch, questions: Sequence[str], top_k: int) -> list[Ranked]:
     """Return the best documents of each question by its terms, matches only. Winning slots are not chosen yet."""
-    return [_lexical(search.ranking(search.query_terms(question), top_k)) for question in questions]
+    terms = [search.query_terms(question) for question in questions]
+    return [_lexical(search.ranking(each.known, top_k), each.ceiling) for each in terms]
+
+
+def of_views(ranking: Ranking) -> Ranked:
+    """Return a ranking by views alone."""
+    return Ranked(ranking, evidence=Evidence(tuple(ranking.scores[:1].tolist())))
 
 
 def fuse_rankings(search: TermSearch, queries: Queries, dense: Sequence[Ranking], plan: Plan) -> list[Ranked]:
@@ -108,12 +124,19 @@ def fuse_rankings(search: TermSearch, queries: Queries, dense: Sequence[Ranking]
     ]
 
 
-def _lexical(found: LexicalRanking) -> Ranked:
+def evidence_of(lists: Sequence[RankedList], ceiling: float) -> Evidence:
+    """Return the evidence of a hybrid search, from both its lists."""
+    dense, lexical = (tuple(each.top[:2].tolist()) for each in lists)
+    return Evidence(dense, lexical, ceiling)
+
+
+def _lexical(found: LexicalRanking, ceiling: float) -> Ranked:
     components = [
         (Component("lexical", rank, score, score),) for rank, score in enumerate(found.scores.tolist(), start=1)
     ]
     no_slots = np.zeros(len(found.rows), dtype=np.int64)
-    return Ranked(Ranking(found.rows, found.scores, no_slots, True, 0, 1, len(found.rows)), components)
+    evidence = Evidence(lexical=tuple(found.scores[:1].tolist()), ceiling=ceiling)
+    return Ranked(Ranking(found.rows, found.scores, no_slots, True, 0, 1, len(found.rows)), components, evidence)
 
 
 def candidates_of(  # noqa: PLR0913 - a question in its two forms, its ranking, and how it is searched
@@ -125,7 +148,7 @@ def candidates_of(  # noqa: PLR0913 - a question in its two forms, its ranking, 
     """
     depth, scaled = plan.depth, plan.fusion.depth
     terms = search.query_terms(question)
-    lexical = search.ranking(terms, depth)
+    lexical = search.ranking(terms.known, depth)
     rows = np.union1d(dense.rows[:depth], lexical.rows)
     scored = score_group(search.views, vectors, rows, plan.scoring, combine)
     # Documents that do not match have 0. Of fewer than `depth` documents as many again count as such, since scores on
@@ -134,9 +157,9 @@ def candidates_of(  # noqa: PLR0913 - a question in its two forms, its ranking, 
     padded[: min(len(padded), len(lexical.scores))] = lexical.scores[: len(padded)]
     lists = (
         RankedList(dense.rows[:depth], dense.scores[:scaled], scored.scores),
-        RankedList(lexical.rows, padded, search.scores(terms, rows)),
+        RankedList(lexical.rows, padded, search.scores(terms.known, rows)),
     )
-    return Candidates(rows, scored.ordinals, scored.slots, lists)
+    return Candidates(rows, scored.ordinals, scored.slots, lists, terms.ceiling)
 
 
 def _fused(  # noqa: PLR0913 - as candidates_of()
@@ -150,7 +173,7 @@ def _fused(  # noqa: PLR0913 - as candidates_of()
     ranking = dense._replace(
         rows=found.rows[order], scores=fused.scores[order], slots=found.slots[order], short_by=short_by
     )
-    return Ranked(ranking, components_of(found.lists, fused, order))
+    return Ranked(ranking, components_of(found.lists, fused, order), evidence_of(found.lists, found.ceiling))
 
 
 def fused_order(fused: FusionResult, ordinals: Ints, depth: int, top_k: int) -> Ints:

@@ -16,7 +16,15 @@ from mvindex.errors import StaleReader
 from mvindex.records import SearchResult
 from mvindex.search.fusion import Fusion, Mode
 from mvindex.search.hits import make_results
-from mvindex.search.hybrid import JudgedQuestion, Ranked, candidates_of, fuse_rankings, judge, rank_terms
+from mvindex.search.hybrid import (
+    JudgedQuestion,
+    Ranked,
+    candidates_of,
+    fuse_rankings,
+    judge,
+    of_views,
+    rank_terms,
+)
 from mvindex.search.operators import SnapshotTerms
 from mvindex.search.parts import Part, Parts
 from mvindex.search.plan import Plan
@@ -192,5 +200,7 @@ def _ranked(queries: Queries, parts: Parts, terms: LexicalSearch | None, plan: P
             dense = [rank_group(parts, queries.vectors, queries.combine)]
         else:
             dense = rank_views(parts, queries.vectors)
-        ranked = [Ranked(ranking) for ranking in dense] if terms is None else fuse_rankings(terms, queries, dense, plan)
+        ranked = (
+            [of_views(ranking) for ranking in dense] if terms is None else fuse_rankings(terms, queries, dense, plan)
+        )
     return [each.page(plan.offset) for each in ranked] if plan.offset else ranked

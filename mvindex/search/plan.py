@@ -10,6 +10,7 @@ from mvindex.corpus.text.quotes import Quoting
 from mvindex.errors import QueryError
 from mvindex.kernels.score import BY_BEST_VIEW, Aggregate, Scoring
 from mvindex.records import ALL_FIELDS, Field
+from mvindex.search.confidence import Calibration, Model, model_of, not_calibrated
 from mvindex.search.fusion import Fusion, Mode, parse_fusion
 from mvindex.search.operators import Operators, parse_operators
 from mvindex.search.request import Queries, SearchRequest, ShardSearch
@@ -28,6 +29,7 @@ class IndexState:
         temperature: T of DRPQ where a search gives none.
         fusion: How hybrid search fuses where a search does not say.
         encoder: The record of the encoder that made the views; None for given vectors.
+        calibration: What confidences are estimated by; None without.
 
     """
 
@@ -37,6 +39,7 @@ class IndexState:
     temperature: float
     fusion: Fusion
     encoder: Mapping[str, Any] | None = None
+    calibration: Calibration | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +59,7 @@ class Plan:
         operators: What the operators of the one text demand; None without operators.
         shard: For one shard of several that are searched as one.
         quoting: How much is quoted of each hit; None for its citation alone.
+        model: What the confidence of hits is estimated by; None for hits without one.
 
     """
 
@@ -71,6 +75,7 @@ class Plan:
     operators: Operators | None = None
     shard: ShardSearch | None = None
     quoting: Quoting | None = None
+    model: Model | None = None
 
     @property
     def depth(self) -> int:
@@ -91,8 +96,11 @@ class Plan:
         return named
 
 
-def make_plan(request: SearchRequest, state: IndexState, *, has_text: bool) -> Plan:
-    """Return the plan for queries with or without texts; Unsupported for what the index does not have."""
+def make_plan(request: SearchRequest, state: IndexState, *, has_text: bool, is_group: bool = False) -> Plan:
+    """Return the plan for queries with or without texts; Unsupported for what the index does not have.
+
+    is_group: Whether the queries are one group. NotCalibrated where a least confidence is asked for and hits have none.
+    """
     mode = request.mode
     if request.operators and not state.has_lexical:
         state.capabilities.check(Operation.LEXICAL, state.where)
@@ -109,6 +117,9 @@ def make_plan(request: SearchRequest, state: IndexState, *, has_text: bool) -> P
         fusion = parse_fusion(method, request.weights, state.fusion)
     temperature = state.temperature if request.temperature is None else request.temperature
     is_drpq = request.aggregate is Aggregate.DRPQ
+    model = model_of(state.calibration, mode, is_scored_plainly=not is_drpq and not is_group and request.shard is None)
+    if request.min_confidence is not None and model is None:
+        raise not_calibrated(state.where, mode)
     return Plan(
         mode=mode,
         top_k=request.offset + request.top_k if request.cursor is None else request.depth,
@@ -121,6 +132,7 @@ def make_plan(request: SearchRequest, state: IndexState, *, has_text: bool) -> P
         fields=request.fields,
         shard=request.shard,
         quoting=request.quoting,
+        model=model,
     )
 
 
@@ -128,7 +140,8 @@ def make_plans(request: SearchRequest, state: IndexState) -> list[tuple[Queries,
     """Return the queries of a request with their plans: those with operators one by one, without these."""
     planned = []
     for queries in request.queries:
-        plan = make_plan(request, state, has_text=queries.texts is not None)
+        is_group = queries.combine is not None
+        plan = make_plan(request, state, has_text=queries.texts is not None, is_group=is_group)
         if not request.operators or queries.texts is None:
             planned.append((queries, plan))
             continue

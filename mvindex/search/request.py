@@ -63,6 +63,7 @@ class OptionKeywords(TypedDict, total=False):
     context: int
     max_chars: int | None
     diversity: float | None
+    min_confidence: float | None
 
 
 class SearchKeywords(OptionKeywords, total=False):
@@ -194,6 +195,7 @@ class SearchRequest:
         shard: For one shard of several that are searched as one; its results are then ShardResults.
         quoting: How much is quoted of each hit; None for its citation alone.
         diversity: The weight of likeness against relevance, 0 to 1; None orders by score.
+        min_confidence: Hits of a lower confidence are left out; None keeps all.
 
     """
 
@@ -217,6 +219,7 @@ class SearchRequest:
     shard: ShardSearch | None = None
     quoting: Quoting | None = None
     diversity: float | None = None
+    min_confidence: float | None = None
 
     @property
     def num_rows(self) -> int:
@@ -257,6 +260,8 @@ class SearchRequest:
             raise QueryError("rerank= reads a question; documents stand for the query here")
         if self.cursor is not None and like.negatives:
             raise QueryError("cursor= does not go with negatives=; give offset=")
+        if self.min_confidence is not None:
+            raise QueryError("min_confidence= is of answers to a query; documents stand for the query here")
         if self.diversity is not None and like.negatives:
             raise QueryError("diversity= does not go with negatives=; give one of them")
         return replace(self, like=like, mode=Mode.DENSE, is_single=True)
@@ -410,6 +415,7 @@ def parse_options(  # noqa: PLR0913 - one parameter for each option that a calle
     context: int = 0,
     max_chars: int | None = None,
     diversity: float | None = None,
+    min_confidence: float | None = None,
 ) -> SearchRequest:
     """Return a request without queries yet; QueryError for an invalid value, or options that do not go together."""
     check_count("top_k", top_k)
@@ -448,6 +454,7 @@ def parse_options(  # noqa: PLR0913 - one parameter for each option that a calle
         weights=None if fused is None or weights is None else fused.weights,
         fields=ALL_FIELDS if fields is None else _parse_fields(fields),
         operators=bool(operators),
+        min_confidence=None if min_confidence is None else check_min_confidence(min_confidence),
         quoting=None
         if (citations, context, max_chars) == (None, 0, None)
         else _parse_quoting(citations, context, max_chars, fields),
@@ -466,6 +473,14 @@ def check_offset(offset: object, cursor: object = None) -> None:
         raise QueryError(f"offset: expected a whole number from 0 on, got {offset!r:.60}")
     if offset and cursor is not None:
         raise QueryError("offset= and cursor= both say where the page begins; give one of them")
+
+
+def check_min_confidence(value: object) -> float:
+    """Return the least confidence; QueryError for another value than 0 to 1."""
+    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= 1:  # type: ignore[operator]  # a number
+        raise QueryError(f"min_confidence: expected a number from 0 to 1, got {value!r:.60}")
+    return float(value)  # type: ignore[arg-type]  # a number
 
 
 def check_query_text(text: str, number: int, count: int) -> None:

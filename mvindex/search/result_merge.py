@@ -14,8 +14,9 @@ import numpy as np
 from mvindex.errors import StoreError
 from mvindex.kernels.score import Scoring
 from mvindex.records import Component, Hit, Ints, SearchResult
+from mvindex.search.confidence import Evidence, Model, judge_of
 from mvindex.search.fusion import Fusion, Mode
-from mvindex.search.hybrid import RankedList, components_of, fuse, fused_order
+from mvindex.search.hybrid import RankedList, components_of, evidence_of, fuse, fused_order
 from mvindex.search.ranking import ViewHits
 from mvindex.search.shard_merge import is_cut_short
 
@@ -50,16 +51,34 @@ class FusedHit(NamedTuple):
 
 
 class FusedRanking(NamedTuple):
-    """The documents of a hybrid result, best first; see SearchResult for the rest."""
+    """The documents of a hybrid result, best first; see SearchResult for the rest.
+
+    evidence: what the confidence of each is estimated from, beside its scores.
+    """
 
     hits: Sequence[FusedHit]
     exact: bool
     short_by: int
     rounds: int
+    evidence: Evidence
+
+
+class QuestionModel(NamedTuple):
+    """The model of the confidences of one question, and the ceiling of its terms, see QueryTerms."""
+
+    model: Model | None = None
+    ceiling: float = 0.0
+
+
+_UNJUDGED = QuestionModel()
 
 
 def merge_results(
-    results: Sequence[ShardResult], top_k: int, missing: tuple[int, ...] = (), offset: int = 0
+    results: Sequence[ShardResult],
+    top_k: int,
+    missing: tuple[int, ...] = (),
+    offset: int = 0,
+    asked: QuestionModel = _UNJUDGED,
 ) -> SearchResult:
     """Return the dense or lexical result over all shards.
 
@@ -68,6 +87,7 @@ def merge_results(
         top_k: Number of documents.
         missing: The numbers of shards that were not searched.
         offset: Number of the first of these documents that are left out.
+        asked: What estimates the confidence of hits.
 
     Raises:
         StoreError: When two shards have a document of the same id.
@@ -81,16 +101,24 @@ def merge_results(
     is_lexical = mode == Mode.LEXICAL.value
     if is_lexical:
         hits = tuple(replace(hit, components=_ranked(hit, rank)) for rank, hit in enumerate(hits, start=1))
+    best_score = tuple(hit.score for hit in hits[:1])
+    evidence = Evidence(lexical=best_score, ceiling=asked.ceiling) if is_lexical else Evidence(best_score)
     # A lexical result is only of what matches.
     short_by = 0 if is_lexical else min(top_k, sum(result.num_allowed for result in results)) - len(hits)
     return SearchResult(
-        hits[offset:],
+        with_confidence(hits[offset:], Mode(mode), asked.model, evidence),
         all(result.exact for result in results) and not missing,
         max(0, min(short_by, len(hits) + short_by - offset)),
         max(result.rounds for result in results),
         missing,
         mode,
     )
+
+
+def with_confidence(hits: tuple[Hit, ...], mode: Mode, model: Model | None, evidence: Evidence) -> tuple[Hit, ...]:
+    """Return hits of several shards with their confidence; unchanged without a model."""
+    judge = judge_of(mode, model, evidence)
+    return hits if judge is None else tuple(replace(hit, confidence=judge(hit)) for hit in hits)
 
 
 def which_cut_short(results: Sequence[ShardResult], depth: int, scoring: Scoring) -> list[bool]:
@@ -104,7 +132,9 @@ def which_cut_short(results: Sequence[ShardResult], depth: int, scoring: Scoring
     return is_cut_short(view_hits, -np.sort(-scores)[:depth], depth - min(depth, len(scores)), scoring)
 
 
-def fuse_results(results: Sequence[ShardResult], fusion: Fusion, top_k: int, offset: int = 0) -> FusedRanking:
+def fuse_results(
+    results: Sequence[ShardResult], fusion: Fusion, top_k: int, offset: int = 0, ceiling: float = 0.0
+) -> FusedRanking:
     """Return the hybrid ranking over all shards; see candidates_of() for the same in one process.
 
     Args:
@@ -113,6 +143,7 @@ def fuse_results(results: Sequence[ShardResult], fusion: Fusion, top_k: int, off
         fusion: How both lists are fused.
         top_k: Number of documents.
         offset: Number of the first of these documents that are left out.
+        ceiling: Of the terms of the query, see QueryTerms.
 
     Raises:
         StoreError: When two shards have a document of the same id.
@@ -156,6 +187,7 @@ def fuse_results(results: Sequence[ShardResult], fusion: Fusion, top_k: int, off
         all(result.exact for result in results),
         max(0, min(short_by, len(best) + short_by - offset)),
         max(result.rounds for result in results),
+        evidence_of(lists, ceiling),
     )
 
 

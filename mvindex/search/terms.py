@@ -80,6 +80,16 @@ class QueryTerm(NamedTuple):
     parts: Sequence[tuple[TermPostings, int]] = ()
 
 
+class QueryTerms(NamedTuple):
+    """The terms of a question that some document has, by ascending hash, and more than the score of any document.
+
+    ceiling: the score of a document in which each term of the question counts in full, also those that none has.
+    """
+
+    known: list[QueryTerm]
+    ceiling: float
+
+
 class LexicalRanking(NamedTuple):
     """The documents that match a question, best first, as rows through all parts, with their scores, (m,) each."""
 
@@ -98,8 +108,8 @@ class TermSearch(Protocol):
     def num_allowed(self) -> int:
         """The number of documents that the search allows."""
 
-    def query_terms(self, question: str) -> list[QueryTerm]:
-        """Return the terms of a question that some document has, by ascending hash: scores are added in this order."""
+    def query_terms(self, question: str) -> QueryTerms:
+        """Return the terms of a question: scores are added in their order."""
 
     def scores(self, terms: Sequence[QueryTerm], rows: Ints) -> Floats:
         """Return the score of each row, rows ascending; 0 for documents without any of the terms."""
@@ -128,6 +138,10 @@ class Bm25:
     def idf(self, documents_with: int) -> float:
         """Return the weight of a term that so many documents have."""
         return math.log1p((self.num_documents - documents_with + 0.5) / (documents_with + 0.5))
+
+    def ceiling(self, weights: Iterable[float]) -> float:
+        """Return more than the score of any document for terms of these weights."""
+        return (self.k1 + 1) * sum(weights)
 
     def saturated(self, counts: npt.NDArray[Any], lengths: Doubles) -> Doubles:
         """Return BM25's saturation of term frequencies in documents of these lengths, as shares of the mean."""
@@ -179,14 +193,15 @@ class LexicalSearch:
         self._weights = Bm25(fusion.k1, fusion.b, counts.num_documents, counts.num_terms)
         self._mean_length = self._weights.mean_length
 
-    def query_terms(self, question: str) -> list[QueryTerm]:
-        """Return the terms of a question that some document has, by ascending hash: scores are added in this order."""
-        terms = []
+    def query_terms(self, question: str) -> QueryTerms:
+        """Return the terms of a question: scores are added in their order."""
+        terms, weights = [], []
         for hashed, times in count_terms(question, self._kind):
             parts, num_documents, everywhere = self._find(hashed)
+            weights.append(times * self._weights.idf(everywhere))
             if num_documents and everywhere:
-                terms.append(QueryTerm(hashed, times * self._weights.idf(everywhere), num_documents, parts))
-        return terms
+                terms.append(QueryTerm(hashed, weights[-1], num_documents, parts))
+        return QueryTerms(terms, self._weights.ceiling(weights))
 
     def scores(self, terms: Sequence[QueryTerm], rows: Ints) -> Floats:
         """Return the score of each row, rows ascending; 0 for documents without any of the terms."""
@@ -307,6 +322,12 @@ def is_compiled(num_postings: int) -> bool:
     """Return whether the best of the documents of so many postings are found by compiled loops."""
     elements = num_postings * _ELEMENTS
     return has_numba() and pays_to_load(elements) and LOADING.is_done(load_loops, waits=pays_to_wait(elements))
+
+
+def ceiling_of(question: str, kind: Lexical, counts: TermCounts, *, k1: float, b: float) -> float:
+    """Return more than the score of any document for a question, by the counts of all documents; see QueryTerms."""
+    weights, known = Bm25(k1, b, counts.num_documents, counts.num_terms), dict(counts.documents_with)
+    return weights.ceiling(times * weights.idf(known.get(hashed, 0)) for hashed, times in count_terms(question, kind))
 
 
 def best_slots(

@@ -30,6 +30,7 @@ CHECKSUM_KEY = "checksum"
 CHOOSE_LEXICAL_KEY = "choose_lexical"
 # Settings of hybrid search.
 FUSION_KEY = "fusion"
+CONFIDENCE_KEY = "confidence"
 
 # What a row's checksum covers, in this order.
 DOCUMENT_COLUMNS = "d.doc_row, d.id, d.ordinal, d.view_start, d.num_views, d.views_checksum, d.content_hash"

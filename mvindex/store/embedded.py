@@ -201,6 +201,7 @@ class EmbeddedStore(LocalStore):
             prune_views=settings.get("prune_views"),
             lexical=None if (setting := settings.get("lexical")) is None else StoredLexical.parse(setting).kind.value,
             fusion=settings.get("fusion"),
+            confidence=settings.get(catalog.CONFIDENCE_KEY),
             filter_fields=settings.get("filter_fields") or {},
             search=_search_of(engine["settings"]) if engine else None,
             fresh_documents=int(np.count_nonzero(snapshot.alive[built_rows:])),

@@ -18,7 +18,9 @@ from mvindex.store.rows import FORMAT_VERSION
 
 MAX_DIM = 65_536
 # Settings that need not be there.
-_OPTIONAL = frozenset({"temperature", schema.LEXICAL_KEY, catalog.FUSION_KEY, schema.FILTER_FIELDS_KEY})
+_OPTIONAL = frozenset(
+    {"temperature", schema.LEXICAL_KEY, catalog.FUSION_KEY, catalog.CONFIDENCE_KEY, schema.FILTER_FIELDS_KEY}
+)
 _LEXICAL = tuple(StoredLexical(kind, version).setting for kind in Lexical for version in range(2, TERMS_VERSION + 1))
 _LEXICAL += tuple(kind.value for kind in Lexical)
 _ENGINE_NAME = re.compile(r"engine-[a-z0-9-]{1,40}-[0-9]{6,18}")
@@ -42,6 +44,10 @@ def read_checked(source: Generation, connection: sqlite3.Connection) -> dict[str
         "ids": ("counts and checksums", _are_ids),
         schema.LEXICAL_KEY: (f"{', '.join(_LEXICAL)}, or null", lambda value: value is None or value in _LEXICAL),
         catalog.FUSION_KEY: ("a method and two weights, or null", lambda value: value is None or _is_fusion(value)),
+        catalog.CONFIDENCE_KEY: (
+            "models of confidence, or null",
+            lambda value: value is None or isinstance(value, dict),
+        ),
         schema.FILTER_FIELDS_KEY: ("names of fields with their types, or null", _are_filter_fields),
     }
     _check(settings, expected, source.catalog.path)

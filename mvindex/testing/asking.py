@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mvindex.errors import CursorExpired, QueryError
+from mvindex.errors import CursorExpired, NotCalibrated, QueryError
 from mvindex.index import IndexProtocol
 from mvindex.records import Document, Floats, QueryGroup, SearchResult
 from mvindex.testing.truth import assert_same, brute_force_group
@@ -252,6 +252,20 @@ class AskingContract:
             with pytest.raises(QueryError, match=message):
                 index.search(query, **options)
         assert index.search(query, diversity=0.5, filter={"number": {"gt": 99}}).hits == ()
+
+    def test_vectors_have_no_confidence_without_a_calibration(
+        self, index: IndexProtocol, rng: np.random.Generator
+    ) -> None:
+        self.fill_at_random(index, rng, 5)
+        query = rng.standard_normal(self.dim).astype(np.float32)
+        found = index.search(query)
+        assert [hit.confidence for hit in found] == [None] * 5 and found.below_confidence == 0
+        with pytest.raises(NotCalibrated, match="tune --confidence"):
+            index.search(query, min_confidence=0.5)
+        for wrong in (-0.1, 1.5, True, "half", np.nan):
+            options: dict[str, Any] = {"min_confidence": wrong}
+            with pytest.raises(QueryError, match="min_confidence: expected a number from 0 to 1"):
+                index.search(query, **options)
 
 
 TWINS = (("d2", "e2"), ("d3", "e3"))

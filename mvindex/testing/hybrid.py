@@ -131,6 +131,30 @@ class HybridContract:
         for one, other in zip(found, reference.search(vectors, text=texts, mode="hybrid"), strict=True):
             assert_alike(one, other, "a batch")
 
+    def test_confidences_are_the_same(
+        self, pair: tuple[IndexProtocol, IndexProtocol], rng: np.random.Generator
+    ) -> None:
+        self.add(pair, rng, range(30))
+        if not all(hasattr(getattr(index, "admin", None), "tune_confidence") for index in pair):
+            pytest.skip("a server fits nothing for its callers")
+        vectors = rng.standard_normal((24, self.dim)).astype(np.float32)
+        texts = [sentence(rng) or "oil" for _ in vectors]
+        relevant = [{index.search(vector, 1)[0].id: 1.0} for vector in vectors for index in pair[:1]]
+        reports = [index.admin.tune_confidence(texts, relevant, vectors=vectors) for index in pair]  # type: ignore[attr-defined]
+        assert reports[0] == reports[1]
+        for mode in ("dense", "hybrid", "lexical"):
+            query: Any = texts[0] if mode == "lexical" else vectors[0]
+            asked: dict[str, Any] = {"mode": mode} | ({"text": texts[0]} if mode == "hybrid" else {})
+            found, wanted = (index.search(query, 5, **asked) for index in pair)
+            assert [hit.confidence for hit in found] == [hit.confidence for hit in wanted], mode
+            assert all(hit.confidence is not None for hit in found), mode
+            least = max(hit.confidence or 0.0 for hit in wanted)
+            kept = [index.search(query, 5, min_confidence=least, **asked) for index in pair]
+            assert kept[0].hits == kept[1].hits != () and [each.below_confidence > 0 for each in kept] == [
+                True,
+                True,
+            ], mode
+
     def test_equal_documents_come_by_ordinal(
         self, pair: tuple[IndexProtocol, IndexProtocol], rng: np.random.Generator
     ) -> None:

@@ -71,7 +71,7 @@ class Fields(_message.Message):
     def __init__(self, names: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SearchRequest(_message.Message):
-    __slots__ = ("index", "texts", "vectors", "top_k", "filter_json", "scoring", "temperature", "exact", "candidates", "mode", "fusion", "weights", "terms", "fields", "operators", "combine", "shard", "offset", "cursor", "positives", "negatives", "citations", "context", "max_chars", "diversity")
+    __slots__ = ("index", "texts", "vectors", "top_k", "filter_json", "scoring", "temperature", "exact", "candidates", "mode", "fusion", "weights", "terms", "fields", "operators", "combine", "shard", "offset", "cursor", "positives", "negatives", "citations", "context", "max_chars", "diversity", "min_confidence")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     TEXTS_FIELD_NUMBER: _ClassVar[int]
     VECTORS_FIELD_NUMBER: _ClassVar[int]
@@ -97,6 +97,7 @@ class SearchRequest(_message.Message):
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     MAX_CHARS_FIELD_NUMBER: _ClassVar[int]
     DIVERSITY_FIELD_NUMBER: _ClassVar[int]
+    MIN_CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
     index: str
     texts: Texts
     vectors: _documents_pb2.Vectors
@@ -122,7 +123,8 @@ class SearchRequest(_message.Message):
     context: int
     max_chars: int
     diversity: float
-    def __init__(self, index: _Optional[str] = ..., texts: _Optional[_Union[Texts, _Mapping]] = ..., vectors: _Optional[_Union[_documents_pb2.Vectors, _Mapping]] = ..., top_k: _Optional[int] = ..., filter_json: _Optional[str] = ..., scoring: _Optional[_Union[Scoring, str]] = ..., temperature: _Optional[float] = ..., exact: _Optional[bool] = ..., candidates: _Optional[int] = ..., mode: _Optional[_Union[Mode, str]] = ..., fusion: _Optional[_Union[Fusion, str]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., terms: _Optional[_Union[Texts, _Mapping]] = ..., fields: _Optional[_Union[Fields, _Mapping]] = ..., operators: _Optional[bool] = ..., combine: _Optional[_Union[Combine, str]] = ..., shard: _Optional[_Union[ShardSearch, _Mapping]] = ..., offset: _Optional[int] = ..., cursor: _Optional[str] = ..., positives: _Optional[_Iterable[str]] = ..., negatives: _Optional[_Iterable[str]] = ..., citations: _Optional[int] = ..., context: _Optional[int] = ..., max_chars: _Optional[int] = ..., diversity: _Optional[float] = ...) -> None: ...
+    min_confidence: float
+    def __init__(self, index: _Optional[str] = ..., texts: _Optional[_Union[Texts, _Mapping]] = ..., vectors: _Optional[_Union[_documents_pb2.Vectors, _Mapping]] = ..., top_k: _Optional[int] = ..., filter_json: _Optional[str] = ..., scoring: _Optional[_Union[Scoring, str]] = ..., temperature: _Optional[float] = ..., exact: _Optional[bool] = ..., candidates: _Optional[int] = ..., mode: _Optional[_Union[Mode, str]] = ..., fusion: _Optional[_Union[Fusion, str]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., terms: _Optional[_Union[Texts, _Mapping]] = ..., fields: _Optional[_Union[Fields, _Mapping]] = ..., operators: _Optional[bool] = ..., combine: _Optional[_Union[Combine, str]] = ..., shard: _Optional[_Union[ShardSearch, _Mapping]] = ..., offset: _Optional[int] = ..., cursor: _Optional[str] = ..., positives: _Optional[_Iterable[str]] = ..., negatives: _Optional[_Iterable[str]] = ..., citations: _Optional[int] = ..., context: _Optional[int] = ..., max_chars: _Optional[int] = ..., diversity: _Optional[float] = ..., min_confidence: _Optional[float] = ...) -> None: ...
 
 class ShardSearch(_message.Message):
     __slots__ = ("counts", "all_candidates", "num_shards")
@@ -171,7 +173,7 @@ class SearchResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[SearchResult, _Mapping]]] = ...) -> None: ...
 
 class SearchResult(_message.Message):
-    __slots__ = ("hits", "exact", "short_by", "rounds", "missing_shards", "mode", "ordinals", "allowed", "view_hits", "next", "duplicates_of")
+    __slots__ = ("hits", "exact", "short_by", "rounds", "missing_shards", "mode", "ordinals", "allowed", "view_hits", "next", "duplicates_of", "below_confidence")
     class DuplicatesOfEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -190,6 +192,7 @@ class SearchResult(_message.Message):
     VIEW_HITS_FIELD_NUMBER: _ClassVar[int]
     NEXT_FIELD_NUMBER: _ClassVar[int]
     DUPLICATES_OF_FIELD_NUMBER: _ClassVar[int]
+    BELOW_CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
     hits: _containers.RepeatedCompositeFieldContainer[Hit]
     exact: bool
     short_by: int
@@ -201,7 +204,8 @@ class SearchResult(_message.Message):
     view_hits: ViewHits
     next: str
     duplicates_of: _containers.ScalarMap[str, str]
-    def __init__(self, hits: _Optional[_Iterable[_Union[Hit, _Mapping]]] = ..., exact: _Optional[bool] = ..., short_by: _Optional[int] = ..., rounds: _Optional[int] = ..., missing_shards: _Optional[_Iterable[int]] = ..., mode: _Optional[_Union[Mode, str]] = ..., ordinals: _Optional[_Iterable[int]] = ..., allowed: _Optional[int] = ..., view_hits: _Optional[_Union[ViewHits, _Mapping]] = ..., next: _Optional[str] = ..., duplicates_of: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    below_confidence: int
+    def __init__(self, hits: _Optional[_Iterable[_Union[Hit, _Mapping]]] = ..., exact: _Optional[bool] = ..., short_by: _Optional[int] = ..., rounds: _Optional[int] = ..., missing_shards: _Optional[_Iterable[int]] = ..., mode: _Optional[_Union[Mode, str]] = ..., ordinals: _Optional[_Iterable[int]] = ..., allowed: _Optional[int] = ..., view_hits: _Optional[_Union[ViewHits, _Mapping]] = ..., next: _Optional[str] = ..., duplicates_of: _Optional[_Mapping[str, str]] = ..., below_confidence: _Optional[int] = ...) -> None: ...
 
 class ViewHits(_message.Message):
     __slots__ = ("scores", "lowest", "limit")
@@ -222,7 +226,7 @@ class Span(_message.Message):
     def __init__(self, begin: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
 class Hit(_message.Message):
-    __slots__ = ("document", "score", "slot", "span", "snippet", "components", "citation", "citations")
+    __slots__ = ("document", "score", "slot", "span", "snippet", "components", "citation", "citations", "confidence")
     DOCUMENT_FIELD_NUMBER: _ClassVar[int]
     SCORE_FIELD_NUMBER: _ClassVar[int]
     SLOT_FIELD_NUMBER: _ClassVar[int]
@@ -231,6 +235,7 @@ class Hit(_message.Message):
     COMPONENTS_FIELD_NUMBER: _ClassVar[int]
     CITATION_FIELD_NUMBER: _ClassVar[int]
     CITATIONS_FIELD_NUMBER: _ClassVar[int]
+    CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
     document: _documents_pb2.Document
     score: float
     slot: int
@@ -239,7 +244,8 @@ class Hit(_message.Message):
     components: _containers.RepeatedCompositeFieldContainer[Component]
     citation: Citation
     citations: _containers.RepeatedCompositeFieldContainer[Citation]
-    def __init__(self, document: _Optional[_Union[_documents_pb2.Document, _Mapping]] = ..., score: _Optional[float] = ..., slot: _Optional[int] = ..., span: _Optional[_Union[Span, _Mapping]] = ..., snippet: _Optional[str] = ..., components: _Optional[_Iterable[_Union[Component, _Mapping]]] = ..., citation: _Optional[_Union[Citation, _Mapping]] = ..., citations: _Optional[_Iterable[_Union[Citation, _Mapping]]] = ...) -> None: ...
+    confidence: float
+    def __init__(self, document: _Optional[_Union[_documents_pb2.Document, _Mapping]] = ..., score: _Optional[float] = ..., slot: _Optional[int] = ..., span: _Optional[_Union[Span, _Mapping]] = ..., snippet: _Optional[str] = ..., components: _Optional[_Iterable[_Union[Component, _Mapping]]] = ..., citation: _Optional[_Union[Citation, _Mapping]] = ..., citations: _Optional[_Iterable[_Union[Citation, _Mapping]]] = ..., confidence: _Optional[float] = ...) -> None: ...
 
 class Citation(_message.Message):
     __slots__ = ("text", "start", "end", "why", "file", "page", "line", "end_line", "before", "after")

@@ -24,6 +24,7 @@ NOT_RUN = [
     NotRun("docs/explanation/benchmarks.md", "python bench/quality.py", BENCH),
     NotRun("docs/explanation/benchmarks.md", "python bench/docs.py", BENCH),
     NotRun("docs/how-to/citations.md", "python bench/citations.py", BENCH),
+    NotRun("docs/explanation/confidence.md", "python bench/confidence.py", BENCH),
     NotRun("docs/how-to/files.md", "python bench/sync.py", BENCH),
     NotRun("docs/how-to/files.md", "python bench/folder.py", BENCH),
     NotRun("docs/how-to/grep.md", "python bench/grep.py", "measures for minutes"),

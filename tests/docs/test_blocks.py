@@ -25,6 +25,7 @@ SHOWN = {"text": str, "proto": str, "json": json.loads, "toml": tomllib.loads, "
 INDEXES = {
     "docs/for-agents.md": ("corpus.mvx",),
     "docs/how-to/analysis.md": ("corpus.mvx",),
+    "docs/how-to/ask-more.md": ("corpus.mvx",),
     "docs/how-to/choose-an-engine.md": ("corpus.mvx",),
     "docs/how-to/evaluation.md": ("corpus.mvx",),
     "docs/how-to/milvus.md": ("corpus.mvx",),

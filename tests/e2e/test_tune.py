@@ -53,3 +53,31 @@ def test_a_table_of_recall_and_time_is_for_people(folder):
 def test_nonsense_is_refused_by_name(folder, args, message):
     done = mvindex("tune", "--index", "x.mvx", *args, cwd=folder)
     assert done.returncode in (1, 2) and message in done.stderr.replace("\n", " ")
+
+
+@pytest.mark.needs("minilm")
+def test_confidences_are_fitted_and_kept(tmp_path):
+    names = ("oil", "gold", "grain", "steel", "coal", "tin", "wool", "salt", "silk", "corn", "rice", "wine")
+    rows = [
+        {"id": f"{name}{year}", "text": f"In {year} the price of {name} rose."}
+        for name in names
+        for year in (1973, 1979)
+    ]
+    questions = [
+        {"question": f"when was {row['id'][:-4]} expensive, {row['id'][-4:]}?", "passage_id": row["id"]} for row in rows
+    ]
+    unanswered = [{"question": f"which battery fits camera {number}?"} for number in range(5)]
+    for name, lines in (("corpus.jsonl", rows), ("questions.jsonl", questions + unanswered), ("few.jsonl", unanswered)):
+        (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    ok(mvindex("ingest", "corpus.jsonl", "--index", "c.mvx", cwd=tmp_path))
+    command = ("tune", "--index", "c.mvx", "--confidence")
+    report = json.loads(ok(mvindex(*command, "questions.jsonl", "--json", cwd=tmp_path)).stdout)
+    assert (report["answerable"], report["unanswerable"]) == (24, 29)
+    assert [point["mode"] for point in report["points"]] == ["dense", "lexical", "hybrid"]
+    assert report["points"][2]["auroc"] > 0.7
+    assert "AUROC" in ok(mvindex(*command, "questions.jsonl", cwd=tmp_path)).stdout
+    info = json.loads(ok(mvindex("info", "--index", "c.mvx", "--json", cwd=tmp_path)).stdout)
+    assert set(info["confidence"]["models"]) == {"dense", "lexical", "hybrid"}
+    for wrong, message in ((("few.jsonl",), "20 at least"), (("questions.jsonl", "--fusion"), "does not belong to")):
+        done = mvindex(*command, *wrong, cwd=tmp_path)
+        assert done.returncode in (1, 2) and message in done.stderr.replace("\n", " ")

@@ -12,11 +12,13 @@ import pytest
 from serving_tools import ServedHere, served
 
 import mvindex
-from mvindex.errors import CursorExpired, LimitExceeded, QueryError, Unsupported
+from mvindex.errors import CursorExpired, LimitExceeded, NotCalibrated, QueryError, Unsupported
 from mvindex.search import diversity, similar
 from mvindex.search.request import parse_options
 from mvindex.testing import unit
 from mvindex.v1 import search_pb2
+from mvindex_connectors.frameworks.filter_pushdown import PushedFilter
+from mvindex_connectors.frameworks.query import FilterPlan, Query, search_filtered
 from mvindex_connectors.remote import ShardedClient
 from mvindex_connectors.remote.async_client import AsyncIndexClient
 from mvindex_connectors.remote.convert import request_from
@@ -334,6 +336,71 @@ def test_every_door_gives_diverse_documents(index, server, place):
     assert llama.MVIndexVectorStore(index).query(query, diversity=0.6).ids == expected
 
 
+def test_every_door_gives_the_same_confidence(index, server, place):
+    whole = index.search(QUERY, 5)
+    expected = [hit.confidence for hit in whole]
+    least = sorted(expected)[2]
+    kept = [hit.id for hit in whole if hit.confidence >= least]
+    assert len(set(expected)) == 5 and all(0 < each < 1 for each in expected) and len(kept) == 3
+    for search in CLIENTS:
+        assert [hit.confidence for hit in search(index, server, QUERY, 5)] == expected
+        found = search(index, server, QUERY, 5, min_confidence=least)
+        assert (ids(found), found.below_confidence, found.short_by) == (kept, 2, 0)
+        for wrong, error in (({"min_confidence": 2}, QueryError), ({"scoring": "drpq"}, NotCalibrated)):
+            with pytest.raises(error, match="min_confidence"):
+                search(index, server, QUERY, **{"min_confidence": 0.5, **wrong})
+    shown = post(server, {"query": QUERY, "top_k": 5, "min_confidence": least})
+    assert [hit["confidence"] for hit in shown["hits"]] == [each for each in expected if each >= least]
+    assert shown["below_confidence"] == 2 and "below_confidence" not in post(server, {"query": QUERY})
+    refused = post(server, {"query": QUERY, "scoring": "drpq", "min_confidence": 0.5}, status=400)["error"]
+    assert refused["class"] == "NotCalibrated"
+    args = ("query", QUERY, "-k", 5, "--min-confidence", least, "--index", place)
+    [shown] = lines(ok(command(*args, "--json", cwd=place.parent)))
+    assert [hit["confidence"] for hit in shown["hits"]] == [each for each in expected if each >= least]
+    assert shown["below_confidence"] == 2
+    jsonschema.validate(shown, schema("query_result"))
+    printed = ok(command(*args, "--explain", cwd=place.parent)).stdout
+    assert f"confidence {whole[0].confidence:.4f}" in printed and "2 below the confidence" in printed
+    by_tool = by_mcp(index, "search", query=QUERY, min_confidence=least)
+    assert ids(by_tool["passages"]) == kept and by_tool["below_confidence"] == 2
+    assert by_tool["passages"][0]["confidence"] == round(expected[0], 4)
+    none = by_mcp(index, "search", query="which battery fits the camera?", min_confidence=0.9)
+    assert none["passages"] == [] and none["below_confidence"] == 5
+
+
+def test_frameworks_give_the_same_confidence(index):
+    whole = index.search(QUERY, 5)
+    least = sorted(hit.confidence for hit in whole)[2]
+    expected = [(hit.id, hit.confidence) for hit in whole if hit.confidence >= least]
+    lang = pytest.importorskip("mvindex_connectors.frameworks.langchain", reason="NOT RUN: needs langchain-core")
+    documents = lang.MVIndexVectorStore(index).similarity_search(QUERY, 5, min_confidence=least)
+    assert [(one.id, one.metadata["mvindex"]["confidence"]) for one in documents] == expected
+    hay = pytest.importorskip("mvindex_connectors.frameworks.haystack", reason="NOT RUN: needs haystack-ai")
+    retriever = hay.MVIndexTextRetriever(hay.MVIndexDocumentStore(index))
+    documents = retriever.run(QUERY, top_k=5, options={"min_confidence": least})["documents"]
+    assert [(one.id, one.meta["mvindex"]["confidence"]) for one in documents] == expected
+    llama = pytest.importorskip("mvindex_connectors.frameworks.llamaindex", reason="NOT RUN: needs llama-index-core")
+    from llama_index.core.vector_stores.types import VectorStoreQuery
+
+    query = VectorStoreQuery(query_str=QUERY, similarity_top_k=5)
+    nodes = llama.MVIndexVectorStore(index).query(query, min_confidence=least).nodes
+    assert [(one.node_id, one.metadata["mvindex"]["confidence"]) for one in nodes] == expected
+
+
+def test_of_a_filter_that_the_index_cannot_evaluate_hits_are_left_out_that_pass(index, place):
+    passing = [hit for hit in index.search(QUERY, 12, mode="dense") if hit.metadata["n"] % 2][:5]
+    least = sorted(hit.confidence for hit in passing)[2]
+    plan = FilterPlan(PushedFilter(None, is_exact=False), lambda hit: hit.metadata["n"] % 2 == 1)
+
+    async def search():
+        async with await mvindex.open_async(place) as api:
+            options = {"mode": "dense", "min_confidence": least}
+            return await search_filtered(api, Query(source=QUERY), plan, 5, options)
+
+    found = asyncio.run(search())
+    assert ids(found) == [hit.id for hit in passing if hit.confidence >= least] and found.below_confidence == 2
+
+
 @pytest.mark.parametrize("name", ["terms", "combine", "shard"])
 def test_grpc_takes_nothing_of_queries_beside_documents(name):
     values = {
@@ -409,6 +476,10 @@ def test_served_shards_give_the_pages_and_citations_of_one_index(tmp_path):
     with mvindex.create(tmp_path / "s.mvx", dim=8, lexical="unicode", shards=3) as index:
         documents = [mvindex.Document(f"d{number}", f"{text}. So it is.") for number, text in enumerate(texts)]
         index.add_views(documents, unit(rng.standard_normal((260, 2, 8))))
+        asked = unit(rng.standard_normal((30, 8)))
+        nearest = [hit for [hit] in index.search(asked, 1)]
+        judged = [hit.text for hit in nearest], [{hit.id: 1.0} for hit in nearest]
+        index.admin.tune_confidence(*judged, vectors=asked)
         shards = [[("s", str(tmp_path / "s.mvx" / f"shard-{number:05d}-of-00003"))] for number in range(3)]
         with contextlib.closing(ServedHere(*shards)) as servers:
             client = ShardedClient([f"{address}/s" for address in servers.addresses])
@@ -421,6 +492,8 @@ def test_served_shards_give_the_pages_and_citations_of_one_index(tmp_path):
                         # A longer list also knows the ranks of documents that are far down in one of both lists.
                         assert scored(page) == scored(whole)[offset : offset + 50]
                         assert (page.exact, page.short_by) == (True, 0)
+                        confidences = [hit.confidence for hit in whole[offset : offset + 50]]
+                        assert [hit.confidence for hit in page] == confidences and None not in confidences
                         assert [hit.citations for hit in page] == [hit.citations for hit in whole[offset : offset + 50]]
                     first = client.search(vector, 70, cursor="", **options)
                     second = client.search(vector, 70, cursor=first.next, **options) if first.next else ()

@@ -152,7 +152,7 @@ class LongTexts:
 
         class Found:
             id, title, text = "d", "", "x" * (200_000 if is_long else 10)
-            citations = ()
+            citations, confidence = (), None
 
             @property
             def citation(self):

@@ -11,9 +11,10 @@ import numpy as np
 from mvindex.errors import StoreError, Unsupported
 from mvindex.kernels.score import BY_BEST_VIEW, Scoring, document_scores
 from mvindex.records import Field, Floats, Ints, SearchResult
+from mvindex.search.confidence import judge_of
 from mvindex.search.fusion import Mode
 from mvindex.search.hits import cites_of, hits_of
-from mvindex.search.hybrid import Ranked, fuse_rankings, rank_terms
+from mvindex.search.hybrid import Ranked, fuse_rankings, of_views, rank_terms
 from mvindex.search.plan import Plan
 from mvindex.search.ranking import Ranking
 from mvindex.search.request import Queries
@@ -63,7 +64,7 @@ class AdoptedSearch:
             elif terms is not None:
                 ranked = fuse_rankings(terms, queries, dense, plan)
             else:
-                ranked = [Ranked(ranking) for ranking in dense]
+                ranked = [of_views(ranking) for ranking in dense]
             texts: Sequence[str | None] = queries.texts or [None] * num_queries
             pages = [each.page(plan.offset) for each in ranked]
             return [self._result(each, views, terms, text, plan) for each, text in zip(pages, texts, strict=True)]
@@ -183,7 +184,8 @@ class AdoptedSearch:
         cites = None
         if text is not None and Field.TEXT in plan.fields:
             cites = cites_of(text, rows, stored, None, plan.quoting)
-        hits = hits_of(ranking, stored, plan.fields, ranked.components, cites)
+        judge = judge_of(plan.mode, plan.model, ranked.evidence)
+        hits = hits_of(ranking, stored, plan.fields, ranked.components, cites, judge)
         return SearchResult(hits, ranking.exact, ranking.short_by, ranking.rounds, mode=plan.mode.value)
 
     def _shown(self, views: _Views, row: int, slot: int, own: Mapping[int, AdoptedDocument]) -> StoredDocument:

@@ -27,6 +27,7 @@ _NAMES = frozenset(
         "citations",
         "mode",
         "dense_score",
+        "confidence",
     }
 )
 
@@ -43,6 +44,7 @@ def citation(hit: Hit, exact: bool) -> dict[str, Any]:
         query is unknown. snippet and snippet_span ([begin, end) in the text): those of the citation, and without one of
         the winning view; None where neither is known, and no span for a title. view (the slot), score, dense_score
         (see dense_score()), exact, and title where there is one. citations, where the search asks for several.
+        confidence, where the index has a calibration.
 
     """
     cited = hit.citation
@@ -56,6 +58,8 @@ def citation(hit: Hit, exact: bool) -> dict[str, Any]:
         "dense_score": dense_score(hit),
         "exact": exact,
     }
+    if hit.confidence is not None:
+        shown["confidence"] = hit.confidence
     if hit.citations:
         shown["citations"] = [each.as_json() for each in hit.citations]
     return shown | ({"title": hit.title} if hit.title else {})

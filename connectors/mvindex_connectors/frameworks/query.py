@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mvindex.records import Document, Floats, Hit, SearchResult, check_count
-from mvindex.search.request import check_offset
+from mvindex.search.confidence import confident
+from mvindex.search.request import check_min_confidence, check_offset
 from mvindex.store.filters import Filter
 from mvindex.store.lexical.tokenizer import parse_lexical
 from mvindex_connectors.frameworks.best_snippet import choose_best_snippets
@@ -106,12 +107,16 @@ async def search_filtered(
         )
     offset = options.pop("offset", 0)
     check_offset(offset)
+    if (least := options.get("min_confidence")) is not None:
+        # Hits are left out of those that pass, so that all are fetched.
+        least, options["min_confidence"] = check_min_confidence(least), 0.0
     limit = offset + top_k
     while True:
         result = await query.search(api, limit, pushed.filter, options)
         hits = tuple(hit for hit in result.hits if plan.passes(hit))
         if len(hits) >= offset + top_k or len(result.hits) < limit:
-            return replace(result, hits=hits[offset : offset + top_k])
+            [kept] = confident([replace(result, hits=hits[offset : offset + top_k])], least)
+            return kept
         limit *= 4
 
 

@@ -27,12 +27,14 @@ class Passage:
     """A document that search found; its text is quoted, and may be cut around the cited sentence.
 
     file, page, line and end_line: where the cited sentence stands, where the document's metadata say it. text_start:
-    the character of the document that `text` begins at; text_length: of the whole document.
+    the character of the document that `text` begins at; text_length: of the whole document. confidence: the estimated
+    probability that the passage answers; absent where the index has no calibration.
     """
 
     id: str
     uri: str
     score: float
+    confidence: float | None = None
     title: str = ""
     cited: str | None = None
     citations: list[dict[str, Any]] = field(default_factory=list)
@@ -52,7 +54,8 @@ class Found:
 
     exact: True only where these are provably the best of all documents. left_out: passages dropped for lack of room.
     next: with cursor, that of the next page; absent after the last. duplicates_of: with diversity, ids of
-    near-duplicates of better passages, and the ids of these, as many as there is room for.
+    near-duplicates of better passages, and the ids of these, as many as there is room for. below_confidence: with
+    min_confidence, passages left out; where it is above 0 and there is no passage, the documents have no answer.
     """
 
     mode: str
@@ -61,6 +64,7 @@ class Found:
     left_out: int = 0
     next: str | None = None
     duplicates_of: dict[str, str] = field(default_factory=dict)
+    below_confidence: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +124,7 @@ def found_of(result: SearchResult, max_chars: int) -> Found:
         left_out=len(result.hits),
         next=result.next,
         duplicates_of=dict(result.duplicates_of),
+        below_confidence=result.below_confidence,
     )
     while size_of(found) > max_chars // 2 and found.duplicates_of:
         few = list(found.duplicates_of.items())[: len(found.duplicates_of) // 2]
@@ -213,7 +218,8 @@ def _passage(hit: Hit, room: int) -> Passage:
 
     Metadata and citations are whole or absent; title, cited sentence and text are cut where there is no room.
     """
-    passage = Passage(id=hit.id, uri=uri_of(hit.id), score=hit.score, text_length=len(hit.text))
+    confidence = None if hit.confidence is None else round(hit.confidence, 4)
+    passage = Passage(id=hit.id, uri=uri_of(hit.id), score=hit.score, confidence=confidence, text_length=len(hit.text))
     least = _size_within(passage)
     spare = room - least
     passage = _filled(passage, least + spare // 4, "title", hit.title)

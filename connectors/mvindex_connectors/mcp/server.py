@@ -183,11 +183,18 @@ class _Tools:
         diversity: Annotated[
             float | None, Field(description="0 to 1: prefer passages unlike those before.", ge=0, le=1)
         ] = None,
+        min_confidence: Annotated[
+            float | None,
+            Field(
+                description="0 to 1: leave out passages that probably do not answer. None left: no answer.", ge=0, le=1
+            ),
+        ] = None,
     ) -> Found:
         self._index.refresh()
         options: SearchKeywords = {
             **{"offset": offset, "cursor": cursor, "like": like, "negatives": unlike or ()},
             **{"citations": citations, "context": context, "max_chars": max_chars, "diversity": diversity},
+            "min_confidence": min_confidence,
         }
         question = None if like is not None and not query else query
 

@@ -11,10 +11,19 @@ import numpy as np
 
 from mvindex.records import Combine, Field, Floats, Ints, SearchResult
 from mvindex.retries import Retries
+from mvindex.search.confidence import Evidence, judge_of
 from mvindex.search.fusion import Fusion, Mode
 from mvindex.search.group import GroupSearch, pairs_of
 from mvindex.search.hits import cites_of, hits_of
-from mvindex.search.hybrid import JudgedQuestion, Ranked, candidates_of, fuse_rankings, judge, rank_terms
+from mvindex.search.hybrid import (
+    JudgedQuestion,
+    Ranked,
+    candidates_of,
+    fuse_rankings,
+    judge,
+    of_views,
+    rank_terms,
+)
 from mvindex.search.plan import Plan
 from mvindex.search.ranking import Ranking
 from mvindex.search.request import QUERY_BATCH, Queries
@@ -40,10 +49,14 @@ _T = TypeVar("_T")
 
 
 class Answer(NamedTuple):
-    """The ranking of a query by document numbers, and which version of each document it has scored."""
+    """The ranking of a query by document numbers, and which version of each document it has scored.
+
+    evidence: what the confidence of each is estimated from, beside its score.
+    """
 
     ranking: Ranking
     versions: Sequence[ScoredVersion]
+    evidence: Evidence | None
 
     def pairs(self) -> list[tuple[int, int]]:
         """Return the number and the version of each document."""
@@ -176,7 +189,8 @@ class MilvusEngine:
         ranking = ranked.ranking._replace(slots=terms.slots(text, [stored[row] for row in rows]))
         by_number = {row: document.only(plan.fields) for row, document in stored.items()}
         cites = cites_of(text, rows, by_number, None, plan.quoting) if Field.TEXT in plan.fields else None
-        hits = hits_of(ranking, by_number, plan.fields, ranked.components, cites)
+        estimate = judge_of(plan.mode, plan.model, ranked.evidence)
+        hits = hits_of(ranking, by_number, plan.fields, ranked.components, cites, estimate)
         return SearchResult(hits, ranking.exact, ranking.short_by, ranking.rounds, mode=plan.mode.value)
 
     def _hybrid_result(self, ranked: Ranked, terms: MilvusTerms, queries: Queries, plan: Plan) -> SearchResult:
@@ -193,7 +207,8 @@ class MilvusEngine:
                 cites_of(texts[query], [row], by_number, [version.view_scores], plan.quoting)[0]
                 for row, (query, version) in versions.items()
             ]
-        hits = hits_of(ranking, by_number, plan.fields, ranked.components, cites)
+        estimate = judge_of(plan.mode, plan.model, ranked.evidence)
+        hits = hits_of(ranking, by_number, plan.fields, ranked.components, cites, estimate)
         return SearchResult(hits, ranking.exact, ranking.short_by, ranking.rounds, mode=plan.mode.value)
 
     def _whole(self, pairs: Sequence[tuple[int, int]], views: MilvusViews) -> dict[int, StoredDocument]:
@@ -235,10 +250,10 @@ class MilvusEngine:
         def search_left() -> list[SearchResult]:
             left = [number for number in range(len(queries)) if number not in results]
             search = self._search(request, self._store.settings)
-            rankings = [ranking.page(plan.offset) for ranking in search.run(vectors[left])]
+            ranked = [of_views(ranking).page(plan.offset) for ranking in search.run(vectors[left])]
             answers = [
-                Answer(ranking, [search.views.versions[place, row] for row in ranking.rows.tolist()])
-                for place, ranking in enumerate(rankings)
+                Answer(ranking, [search.views.versions[place, row] for row in ranking.rows.tolist()], evidence)
+                for place, (ranking, _, evidence) in enumerate(ranked)
             ]
             stored = self._stored({pair for answer in answers for pair in answer.pairs()}, search.views.records)
             for number, answer in zip(left, answers, strict=True):
@@ -310,7 +325,7 @@ class MilvusEngine:
             cites = cites_of(
                 text, numbers, by_number, [version.view_scores for version in answer.versions], plan.quoting
             )
-        hits = hits_of(ranking, by_number, fields, cites=cites)
+        hits = hits_of(ranking, by_number, fields, None, cites, judge_of(plan.mode, plan.model, answer.evidence))
         return SearchResult(hits, ranking.exact, ranking.short_by, ranking.rounds)
 
     def _group_result(

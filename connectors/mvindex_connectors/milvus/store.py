@@ -18,7 +18,7 @@ from mvindex.errors import IndexLocked, QueryError, StaleReader, StoreError
 from mvindex.records import Floats, IndexInfo, Ints
 from mvindex.retries import Retries
 from mvindex.store.batch import Batch
-from mvindex.store.catalog import ExistingDocument
+from mvindex.store.catalog import CONFIDENCE_KEY, ExistingDocument
 from mvindex.store.embedded import being_written, temperature_of
 from mvindex.store.filters import Filter
 from mvindex.store.lexical.tokenizer import required_lexical
@@ -160,6 +160,7 @@ class MilvusStore:
             server=self.connection.described(),
             lexical=None if (lexical := self.snapshot.lexical) is None else lexical.kind.value,
             index_id=settings["index_id"],
+            confidence=settings.get(CONFIDENCE_KEY),
         )
 
     def get(self, ids: Sequence[str]) -> dict[str, StoredDocument]:

@@ -15,7 +15,7 @@ import numpy as np
 from mvindex.errors import StaleReader, StoreError
 from mvindex.records import Floats, Ints
 from mvindex.search.fusion import Fusion
-from mvindex.search.terms import Bm25, LexicalRanking, QueryTerm, best_slots, count_terms
+from mvindex.search.terms import Bm25, LexicalRanking, QueryTerm, QueryTerms, best_slots, count_terms
 from mvindex.store.lexical.tokenizer import Lexical
 from mvindex.store.reader import StoredDocument
 from mvindex.store.rows import lexical_text
@@ -134,15 +134,17 @@ class MilvusTerms:
         self.versions: dict[int, int] = {}
         self._ordinals: dict[int, int] = {}
 
-    def query_terms(self, question: str) -> list[QueryTerm]:
-        """Return the terms of a question that some document has, by ascending hash; see TermSearch."""
+    def query_terms(self, question: str) -> QueryTerms:
+        """Return the terms of a question; see TermSearch."""
         counted = count_terms(question, self.kind)
         self._count([hashed for hashed, _ in counted])
-        terms = []
+        terms, weights = [], []
         for hashed, times in counted:
-            if (found := self._documents_with[hashed]) > 0:
-                terms.append(QueryTerm(hashed, times * self._weights.idf(found), found))
-        return terms
+            found = self._documents_with[hashed]
+            weights.append(times * self._weights.idf(found))
+            if found > 0:
+                terms.append(QueryTerm(hashed, weights[-1], found))
+        return QueryTerms(terms, self._weights.ceiling(weights))
 
     def scores(self, terms: Sequence[QueryTerm], rows: Ints) -> Floats:
         """Return the score of each document, 0 for those without any of the terms and those that are gone."""

@@ -209,6 +209,7 @@ def search_message(index: str, request: SearchRequest, queries: Queries | None) 
         offset=min(request.offset, MAX_INT64),
         cursor=None if request.cursor is None else request.cursor.text,
         diversity=request.diversity,
+        min_confidence=request.min_confidence,
     )
     if (quoting := request.quoting) is not None:
         message.citations, message.context = quoting.count, quoting.context
@@ -262,6 +263,7 @@ def request_from(message: search.SearchRequest) -> SearchRequest:
         context=message.context,
         max_chars=message.max_chars if message.HasField("max_chars") else None,
         diversity=message.diversity if message.HasField("diversity") else None,
+        min_confidence=message.min_confidence if message.HasField("min_confidence") else None,
     )
     if message.positives or message.negatives:
         for name in ("terms", "combine", "shard"):
@@ -327,6 +329,7 @@ def results_message(results: Sequence[SearchResult]) -> search.SearchResponse:
         message.mode = _TO_MODE[Mode(result.mode)]
         if result.next is not None:
             message.next = result.next
+        message.below_confidence = result.below_confidence
         if result.duplicates_of:
             message.duplicates_of.update(result.duplicates_of)
         if isinstance(result, ShardResult):
@@ -336,7 +339,7 @@ def results_message(results: Sequence[SearchResult]) -> search.SearchResponse:
                 _fill_view_hits(message.view_hits, result.view_hits)
         add = message.hits.add
         for hit in result.hits:
-            _fill_hit(add(score=hit.score, slot=hit.slot, snippet=hit.snippet), hit)
+            _fill_hit(add(score=hit.score, slot=hit.slot, snippet=hit.snippet, confidence=hit.confidence), hit)
     return response
 
 
@@ -388,8 +391,17 @@ def result_from(message: search.SearchResult) -> SearchResult:
     missing = tuple(message.missing_shards)
     mode = _name_of("mode", message.mode or search.MODE_DENSE, _FROM_MODE) or Mode.DENSE.value
     following = message.next if message.HasField("next") else None
-    duplicates = dict(message.duplicates_of)
-    return SearchResult(hits, message.exact, message.short_by, message.rounds, missing, mode, following, duplicates)
+    return SearchResult(
+        hits,
+        message.exact,
+        message.short_by,
+        message.rounds,
+        missing,
+        mode,
+        following,
+        dict(message.duplicates_of),
+        message.below_confidence,
+    )
 
 
 def shard_result_from(message: search.SearchResult) -> ShardResult:
@@ -427,6 +439,7 @@ def _hit_from(message: search.Hit) -> Hit:
         json.loads(metadata) if metadata else {},
         citation=_citation_from(message.citation) if message.HasField("citation") else None,
         citations=tuple(map(_citation_from, message.citations)) if message.citations else (),
+        confidence=message.confidence if message.HasField("confidence") else None,
     )
 
 
@@ -500,7 +513,7 @@ def info_message(name: str, info: IndexInfo, is_read_only: bool) -> service.Info
     """Return the description of an index, without its path on the server's disk or in Milvus."""
     values = asdict(info)
     del values["path"], values["server"]
-    for json_name in ("encoder", "search", "fusion"):
+    for json_name in ("encoder", "search", "fusion", "confidence"):
         value = values.pop(json_name)
         values[f"{json_name}_json"] = None if value is None else json.dumps(value)
     return service.InfoResponse(index=name, is_read_only=is_read_only, **values)
@@ -508,7 +521,7 @@ def info_message(name: str, info: IndexInfo, is_read_only: bool) -> service.Info
 
 def info_from(message: service.InfoResponse, path: str) -> IndexInfo:
     """Return the description of an index; path: the caller's name for it."""
-    jsons = ("encoder_json", "search_json", "fusion_json")
+    jsons = ("encoder_json", "search_json", "fusion_json", "confidence_json")
     dumped = {name: getattr(message, name) for name in jsons if message.HasField(name)}
     optional = (
         "dim",
@@ -541,6 +554,7 @@ def info_from(message: service.InfoResponse, path: str) -> IndexInfo:
         encoder=json.loads(dumped.get("encoder_json", "null")),
         search=json.loads(dumped.get("search_json", "null")),
         fusion=json.loads(dumped.get("fusion_json", "null")),
+        confidence=json.loads(dumped.get("confidence_json", "null")),
         missing_shards=tuple(message.missing_shards),
         filter_fields=dict(message.filter_fields),
         **values,

@@ -333,6 +333,7 @@ def _check_alike(infos: Iterable[tuple[str, IndexInfo]]) -> None:
             "temperature": info.temperature,
             "lexical": info.lexical,
             "fusion": json.dumps(info.fusion, sort_keys=True),
+            "confidence": json.dumps(info.confidence, sort_keys=True),
         }
         for name, value in values.items():
             if name == "dim" and value is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,12 +17,22 @@ from mvindex.errors import DamagedIndex, StaleReader, StoreError, Unsupported
 from mvindex.kernels.score import Aggregate
 from mvindex.records import Field, Floats, Hit, SearchResult
 from mvindex.retries import Retries
+from mvindex.search.confidence import calibration_of, confident
 from mvindex.search.fusion import Fusion, Mode, parse_fusion, parse_setting
 from mvindex.search.operators import parse_operators
 from mvindex.search.plan import IndexState, Plan, make_plan
 from mvindex.search.request import Queries, SearchRequest, ShardSearch, as_vectors
-from mvindex.search.result_merge import FusedRanking, ShardResult, fuse_results, merge_results, which_cut_short
-from mvindex.search.terms import TermCounts
+from mvindex.search.result_merge import (
+    FusedRanking,
+    QuestionModel,
+    ShardResult,
+    fuse_results,
+    merge_results,
+    which_cut_short,
+    with_confidence,
+)
+from mvindex.search.terms import TermCounts, ceiling_of
+from mvindex.store.lexical.tokenizer import Lexical, parse_lexical
 from mvindex.v1 import search_pb2 as messages
 from mvindex_connectors.remote.base import capabilities_of
 from mvindex_connectors.remote.convert import counts_from, search_message, shard_result_from
@@ -70,6 +80,14 @@ class _Sent:
         return replace(self, queries=Queries(self.queries.rows[number : number + 1], terms), terms=terms)
 
 
+class _Terms(NamedTuple):
+    """The counts of terms of all shards, their fusion, and how they split texts."""
+
+    counts: TermCounts
+    fusion: Fusion
+    kind: Lexical | None
+
+
 class ShardedSearch:
     """Dense, lexical and hybrid search of served shards."""
 
@@ -79,6 +97,10 @@ class ShardedSearch:
 
     def run(self, request: SearchRequest) -> list[SearchResult]:
         """Return a result for each query of the request."""
+        return confident(self._ordered(request), request.min_confidence)
+
+    def _ordered(self, request: SearchRequest) -> list[SearchResult]:
+        """Return a result for each query of the request, with hits of any confidence."""
         if request.like is not None or request.diversity is not None:
             raise Unsupported(
                 f"{self._calls.where}: like=, positives= and diversity= need a server of the whole index, got shards, "
@@ -92,9 +114,11 @@ class ShardedSearch:
             temperature=info.temperature,
             # The shards' own is asked for with the counts of terms.
             fusion=Fusion(),
+            calibration=calibration_of(info.confidence, info.encoder, self._calls.where),
         )
         for queries in request.queries:
-            plan, deadline = make_plan(request, state, has_text=queries.texts is not None), self._calls.deadline()
+            is_group, deadline = queries.combine is not None, self._calls.deadline()
+            plan = make_plan(request, state, has_text=queries.texts is not None, is_group=is_group)
             if len(queries):
                 results += self._results(self._sent(request, queries, plan, deadline), plan, deadline)
         if request.cursor is not None:
@@ -106,7 +130,14 @@ class ShardedSearch:
         is_drpq = plan.scoring.aggregate is Aggregate.DRPQ
         temperature = plan.scoring.temperature if is_drpq else request.temperature
         request = replace(
-            request, queries=(), mode=plan.mode, temperature=temperature, top_k=plan.top_k, offset=0, cursor=None
+            request,
+            queries=(),
+            mode=plan.mode,
+            temperature=temperature,
+            top_k=plan.top_k,
+            offset=0,
+            cursor=None,
+            min_confidence=None,
         )
         texts = queries.texts
         if queries.combine is not None:
@@ -134,10 +165,21 @@ class ShardedSearch:
                 f"{self._calls.where}: documents changed while they were searched, {_TRIES} times in a row; try again"
             ) from None
 
-    def _merged(self, attempt: Attempt, sent: _Sent, plan: Plan, counts: TermCounts | None) -> list[SearchResult]:
+    def _merged(self, attempt: Attempt, sent: _Sent, plan: Plan, terms: _Terms | None) -> list[SearchResult]:
         """Return the dense or lexical results."""
-        found = self._found(attempt, sent, plan, ShardSearch(counts))
-        return [merge_results(own, plan.top_k, attempt.missing, plan.offset) for own in zip(*found, strict=True)]
+        found = self._found(attempt, sent, plan, ShardSearch(None if terms is None else terms.counts))
+        ceilings = [0.0] * len(sent.queries) if terms is None else self._ceilings(sent, plan, terms)
+        return [
+            merge_results(own, plan.top_k, attempt.missing, plan.offset, QuestionModel(plan.model, ceiling))
+            for own, ceiling in zip(zip(*found, strict=True), ceilings, strict=True)
+        ]
+
+    def _ceilings(self, sent: _Sent, plan: Plan, terms: _Terms) -> list[float]:
+        """Return more than the score of any document by terms, for each query; zeros where none is judged."""
+        if plan.model is None or terms.kind is None:
+            return [0.0] * len(sent.queries)
+        fusion = terms.fusion
+        return [ceiling_of(text, terms.kind, terms.counts, k1=fusion.k1, b=fusion.b) for text in sent.terms or ()]
 
     def _found(
         self, attempt: Attempt, sent: _Sent, plan: Plan, shard: ShardSearch, **options: Any
@@ -166,19 +208,22 @@ class ShardedSearch:
 
     def _by_terms(self, attempt: Attempt, sent: _Sent, plan: Plan) -> list[SearchResult]:
         """Return the lexical or hybrid results."""
-        counts, kept = self._counts(attempt, sent.terms or [])
+        terms = self._terms(attempt, sent.terms or [])
         if plan.mode is Mode.LEXICAL:
-            return self._merged(attempt, sent, plan, counts)
-        given = sent.request
-        fusion = parse_fusion(None if given.method is None else given.method.value, given.weights, kept)
+            return self._merged(attempt, sent, plan, terms)
+        given, counts = sent.request, terms.counts
+        fusion = parse_fusion(None if given.method is None else given.method.value, given.weights, terms.fusion)
         sent = replace(sent, request=replace(given, method=fusion.method, weights=fusion.weights))
         every = ShardSearch(counts, all_candidates=True)
         found = self._found(attempt, sent, replace(plan, fusion=fusion), every, fields=frozenset[Field](), quoting=None)
-        rankings = [fuse_results(own, fusion, plan.top_k, plan.offset) for own in zip(*found, strict=True)]
+        rankings = [
+            fuse_results(own, fusion, plan.top_k, plan.offset, ceiling)
+            for own, ceiling in zip(zip(*found, strict=True), self._ceilings(sent, plan, terms), strict=True)
+        ]
         hits = self._hits(attempt, sent, rankings, ShardSearch(counts))
         return [
             SearchResult(
-                own,
+                with_confidence(own, Mode.HYBRID, plan.model, ranking.evidence),
                 ranking.exact and not attempt.missing,
                 ranking.short_by,
                 ranking.rounds,
@@ -188,8 +233,8 @@ class ShardedSearch:
             for own, ranking in zip(hits, rankings, strict=True)
         ]
 
-    def _counts(self, attempt: Attempt, texts: Sequence[str]) -> tuple[TermCounts, Fusion]:
-        """Return the counts of all shards, and their fusion; StoreError where they do not split texts or fuse alike."""
+    def _terms(self, attempt: Attempt, texts: Sequence[str]) -> _Terms:
+        """Return what all shards know of terms; StoreError where they do not split texts or fuse alike."""
         request = messages.TermsRequest(texts=texts_message(list(dict.fromkeys(texts))))
         responses = attempt.ask_all("Terms", renamed(request))
         settings = [(each.lexical, each.fusion_json) for each in responses]
@@ -205,7 +250,8 @@ class ShardedSearch:
             raise DamagedIndex(
                 f"{attempt.shards[0].replicas.where}: expected a method and two weights, got {kept!r:.80}"
             )
-        return TermCounts.total(counts_from(each.counts) for each in responses), fusion
+        counts = TermCounts.total(counts_from(each.counts) for each in responses)
+        return _Terms(counts, fusion, parse_lexical(settings[0][0] or None))
 
     def _hits(
         self, attempt: Attempt, sent: _Sent, rankings: Sequence[FusedRanking], shard: ShardSearch

@@ -31,6 +31,7 @@ CODES: dict[type[errors.MvindexError], StatusCode] = {
     errors.NoSuchIndex: StatusCode.NOT_FOUND,
     errors.QueryError: StatusCode.INVALID_ARGUMENT,
     errors.CursorExpired: StatusCode.INVALID_ARGUMENT,
+    errors.NotCalibrated: StatusCode.INVALID_ARGUMENT,
     errors.EngineError: StatusCode.FAILED_PRECONDITION,
     errors.EngineMissing: StatusCode.FAILED_PRECONDITION,
     errors.EngineUnavailable: StatusCode.FAILED_PRECONDITION,

@@ -430,6 +430,6 @@ def _choose_citations(results: Sequence[SearchResult], meter: ResponseMeter) -> 
         for hit in result.hits:
             meter.give_way()
             with citing_in_workers(hit.id):
-                _ = hit.citation
+                _ = hit.citation, hit.confidence
                 # Several of them, with what stands around each, may be many times the text.
                 meter.gather(sum(len(each.before) + len(each.text) + len(each.after) for each in hit.citations))

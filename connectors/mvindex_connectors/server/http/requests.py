@@ -49,6 +49,7 @@ _OPTIONS = (
     "fields",
     "cursor",
     "diversity",
+    "min_confidence",
 )
 _DOCUMENTS = ("like", "positives", "negatives")
 _COUNTS = ("top_k", "candidates", "offset", "citations", "context", "max_chars")
@@ -202,6 +203,8 @@ def result_response(
     shown = schemas.SearchResult(hits, result.exact, result.short_by, result.rounds, missing, result.mode)
     if result.next is not None:
         shown.next = result.next
+    if result.below_confidence:
+        shown.below_confidence = result.below_confidence
     if result.duplicates_of:
         shown.duplicates_of = dict(result.duplicates_of)
     return shown
@@ -225,6 +228,8 @@ def _hit(hit: records.Hit, explanations: Mapping[str, Sequence[records.ViewScore
         cast(dict[str, Any], hit.metadata),
         None if cited is None else _citation_response(cited),
     )
+    if hit.confidence is not None:
+        shown.confidence = hit.confidence
     if hit.citations:
         shown.citations = list(map(_citation_response, hit.citations))
     if hit.components:

@@ -94,6 +94,7 @@ class SearchRequest(Request):
     context: Annotated[Offset, search_option("context")] | UnsetType = UNSET
     max_chars: Annotated[Count, search_option("max_chars")] | UnsetType = UNSET
     diversity: Annotated[float, Meta(ge=0, le=1), search_option("diversity")] | UnsetType = UNSET
+    min_confidence: Annotated[float, Meta(ge=0, le=1), search_option("min_confidence")] | UnsetType = UNSET
     mode: Annotated[str, search_option("mode")] | UnsetType = UNSET
     fusion: Annotated[str, search_option("fusion")] | UnsetType = UNSET
     weights: (
@@ -289,6 +290,12 @@ class Hit(Struct):
         described("The part of the text that most likely answers; null for a query without a text."),
     ]
     citations: Annotated[list[Citation], described("With citations: these, best first.")] | UnsetType = UNSET
+    confidence: (
+        Annotated[
+            float, described("The estimated probability that the document answers, 0 to 1; absent without calibration.")
+        ]
+        | UnsetType
+    ) = UNSET
     views: Annotated[list[ViewScore], described("With explain: best first.")] | UnsetType = UNSET
     components: (
         Annotated[list[Component], described("For lexical and hybrid: what views and terms add to the score.")]
@@ -314,6 +321,9 @@ class SearchResult(Struct):
             described("With diversity: the ids of near-duplicates of better documents, and the ids of these."),
         ]
         | UnsetType
+    ) = UNSET
+    below_confidence: (
+        Annotated[int, described("With min_confidence: how many hits were left out; absent for none.")] | UnsetType
     ) = UNSET
 
 
@@ -369,6 +379,7 @@ class IndexInfo(Struct, kw_only=True):
     fresh_documents: Annotated[int, described("Documents added since the engine was built.")]
     lexical: Annotated[str | None, described("null: the index has no lexical search.")]
     fusion: dict[str, Any] | None
+    confidence: Annotated[dict[str, Any] | None, described("Calibration as tuned; null: that of the encoder, if any.")]
     filter_fields: Annotated[dict[str, str], described("Declared filter fields, name to type.")]
     size_bytes: int
     copy_bytes: Annotated[int | None, described("Memory of the exact scan's copies; null for an index in Milvus.")]

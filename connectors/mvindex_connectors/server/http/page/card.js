@@ -60,7 +60,8 @@ function explained(hit, place, point) {
   return made("div", { class: "why" },
     ...(hit.views.length ? [views(hit, place, point), made("p", {}, margin(hit))] : []),
     components(hit),
-    made("p", {}, `Score ${shown(hit.score, 4)}.`));
+    made("p", {}, `Score ${shown(hit.score, 4)}.`
+      + (hit.confidence === undefined ? "" : ` Confidence ${shown(hit.confidence, 4)}.`)));
 }
 
 function moved({ rank, otherRank, otherName }) {
