@@ -16,7 +16,7 @@ from mvindex.store import catalog, schema
 from mvindex.store.columns import Column, Members
 from mvindex.store.files import read_acknowledged
 from mvindex.store.generation import Generation
-from mvindex.store.lexical.cache import PostingsCache
+from mvindex.store.lexical.reader import PostingsCache
 from mvindex.store.lexical.tokenizer import StoredLexical, required_lexical
 from mvindex.store.rows import deleted_checksum
 from mvindex.store.segments import MappedSegment
