@@ -27,9 +27,9 @@ from mvindex.store.embedded import EmbeddedStore, LocalStore
 from mvindex.store.fields import parse_filter_fields
 from mvindex.store.lexical.language import AUTO, NONE
 from mvindex.store.lexical.tokenizer import parse_lexical
-from mvindex.store.settings import MAX_DIM
 from mvindex.store.shard_layout import ShardPlace, check_place, checked_count, create_shard, create_shards, is_sharded
 from mvindex.store.sharded import open_sharded_store, open_single_shard
+from mvindex.store.snapshot import MAX_DIM
 from mvindex.store.views import ViewType
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from typing import Any
 
 from mvindex.durable import audit_step, flush_to_disk, rename
 from mvindex.errors import CorpusError, DamagedIndex, StoreError
-from mvindex.store.settings import check_kept
+from mvindex.store.snapshot import check_kept
 
 MANIFEST = "manifest.json"
 FORMAT_VERSION = 1

@@ -15,7 +15,7 @@ from mvindex.errors import ConfigError, CorpusError, DocumentError, StoreError
 from mvindex.ingest import CHUNK_DOCUMENTS, Entry, IngestReport, SeenIds, refuse_duplicate
 from mvindex.records import Document, Views
 from mvindex.store.batch import Batch, content_hash
-from mvindex.store.settings import MAX_DIM
+from mvindex.store.snapshot import MAX_DIM
 from mvindex.store.views import ViewType, pack_views
 
 Array = npt.NDArray[Any]

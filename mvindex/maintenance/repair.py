@@ -35,8 +35,7 @@ from mvindex.store.locks import writer_lock
 from mvindex.store.network_fs import refuse_network
 from mvindex.store.rows import FORMAT_VERSION
 from mvindex.store.segments import CommittedSegment
-from mvindex.store.settings import read_checked
-from mvindex.store.snapshot import segment_names
+from mvindex.store.snapshot import read_checked, segment_names
 from mvindex.store.views import ROW_DTYPE
 
 

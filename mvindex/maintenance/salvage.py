@@ -26,8 +26,7 @@ from mvindex.store.create import atomic_directory, start_generation
 from mvindex.store.files import KEPT_SETTINGS, Current, read_acknowledged, read_kept_settings, write_current
 from mvindex.store.generation import Generation, generation_name, lock_generation
 from mvindex.store.rows import FORMAT_VERSION, Rows
-from mvindex.store.settings import check_kept, read_checked
-from mvindex.store.snapshot import read_snapshot, segment_names
+from mvindex.store.snapshot import check_kept, read_checked, read_snapshot, segment_names
 from mvindex.store.temporary import temporary_database, temporary_errors
 from mvindex.store.views import ROW_DTYPE, ViewType
 from mvindex.store.writer import GenerationWriter, Transaction

@@ -33,9 +33,8 @@ from mvindex.store.generation import Generation
 from mvindex.store.lexical.reader import check_lexical
 from mvindex.store.rows import FORMAT_VERSION
 from mvindex.store.segments import BLOCK_BYTES, CommittedSegment, block_checksum
-from mvindex.store.settings import read_checked
 from mvindex.store.shard_switch import active_current
-from mvindex.store.snapshot import Snapshot, read_snapshot, segment_names
+from mvindex.store.snapshot import Snapshot, read_checked, read_snapshot, segment_names
 from mvindex.store.views import ROW_DTYPE, ViewType
 
 _MAX_MESSAGES = 100

@@ -56,27 +56,25 @@ def make_results(
     cites: Sequence[Sequence[Cite] | None] = [None] * len(rankings)
     if queries.texts is not None and Field.TEXT in plan.fields:
         cites = _cites(rankings, parts, queries, plan, stored)
-    return [
-        _result(hits_of(ranking, stored, plan.fields, components, cited, judge), ranking, parts, plan)
-        for ranking, (_, components, _), cited, judge in zip(rankings, ranked, cites, judges, strict=True)
-    ]
-
-
-def _result(hits: tuple[Hit, ...], ranking: Ranking, parts: Parts, plan: Plan) -> SearchResult:
-    """Return the result of a ranking; for one shard of several with the ordinals of its hits."""
-    exact, short_by, rounds, mode = ranking.exact, ranking.short_by, ranking.rounds, plan.mode.value
-    if plan.shard is None:
-        return SearchResult(hits, exact, short_by, rounds, mode=mode)
-    return ShardResult(
-        hits,
-        exact,
-        short_by,
-        rounds,
-        mode=mode,
-        ordinals=tuple(parts.ordinals(ranking.rows).tolist()),
-        num_allowed=parts.num_allowed,
-        view_hits=ranking.view_hits,
-    )
+    results, mode = list[SearchResult](), plan.mode.value
+    for ranking, (_, components, _), cited, judge in zip(rankings, ranked, cites, judges, strict=True):
+        hits = hits_of(ranking, stored, plan.fields, components, cited, judge)
+        exact, short_by, rounds = ranking.exact, ranking.short_by, ranking.rounds
+        if plan.shard is None:
+            results.append(SearchResult(hits, exact, short_by, rounds, mode=mode))
+            continue
+        shard_result = ShardResult(
+            hits,
+            exact,
+            short_by,
+            rounds,
+            mode=mode,
+            ordinals=tuple(parts.ordinals(ranking.rows).tolist()),
+            num_allowed=parts.num_allowed,
+            view_hits=ranking.view_hits,
+        )
+        results.append(shard_result)
+    return results
 
 
 def _cites(

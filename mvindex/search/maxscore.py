@@ -9,7 +9,7 @@ import numpy as np
 
 from mvindex.kernels.loading import Loading
 from mvindex.records import Bools, Doubles, Ints
-from mvindex.store.lexical.cache import Lengths, PostingsCache, Skips, TermPostings
+from mvindex.store.lexical.reader import Lengths, PostingsCache, Skips, TermPostings
 
 # Terms with this many documents in a window, on average, have bounds for each window.
 _PER_WINDOW = 16

@@ -26,8 +26,7 @@ from mvindex.records import Doubles, Floats, Ints
 from mvindex.search.fusion import Fusion
 from mvindex.search.maxscore import LOADING, BestMatches, Saturation, WeightedTerm, load_loops
 from mvindex.search.parts import Parts
-from mvindex.store.lexical.cache import TermPostings
-from mvindex.store.lexical.reader import LexicalReader
+from mvindex.store.lexical.reader import LexicalReader, TermPostings
 from mvindex.store.lexical.tokenizer import Lexical, tokenize, tokenize_query
 from mvindex.store.reader import StoredDocument
 

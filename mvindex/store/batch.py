@@ -1,4 +1,8 @@
-"""One commit of documents and their views."""
+"""One commit of documents and their views, and the mark of its write.
+
+A mark is stored in the transaction of its write, so that no kill parts them: a write that is sent again, its response
+lost, is not carried out again.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,10 @@ import xxhash
 
 from mvindex.records import Document, Floats, Ints
 from mvindex.store.views import PackedViews
+
+_SETTING = "served_writes"
+# More than are on their way at once; those of a running server are in its memory as well.
+_MAX_MARKS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,3 +68,13 @@ def content_hash(document: Document, views: Floats | None = None, spans: Ints | 
     if spans is not None and (spans >= 0).any():
         parts.append(np.ascontiguousarray(spans, dtype="<i8").tobytes())
     return xxhash.xxh3_128_digest(b"".join(parts))
+
+
+def result_of(settings: Mapping[str, Any], mark: str) -> int | None:
+    """Return how many documents the write of this mark changed; None unless it was carried out."""
+    return dict(settings.get(_SETTING, ())).get(mark) if mark else None
+
+
+def with_mark(settings: Mapping[str, Any], mark: str, result: int) -> dict[str, Any]:
+    """Return the change of settings that records a write and how many documents it changed; none without a mark."""
+    return {_SETTING: [*settings.get(_SETTING, ()), [mark, result]][-_MAX_MARKS:]} if mark else {}

@@ -20,7 +20,7 @@ import numpy as np
 from mvindex.errors import IndexLocked, MvindexError, QueryError, StaleReader, StoreError
 from mvindex.records import Floats, IndexInfo, Ints
 from mvindex.store import catalog
-from mvindex.store.batch import Batch
+from mvindex.store.batch import Batch, result_of
 from mvindex.store.catalog import ExistingDocument
 from mvindex.store.connections import other_index
 from mvindex.store.copies_file import copies_path
@@ -34,7 +34,6 @@ from mvindex.store.generation import (
 )
 from mvindex.store.lexical.tokenizer import StoredLexical
 from mvindex.store.locks import writer_lock
-from mvindex.store.marks import result_of
 from mvindex.store.network_fs import refuse_network
 from mvindex.store.protocol import Capabilities, Store, Writer
 from mvindex.store.reader import SnapshotReader, StoredDocument

@@ -22,7 +22,7 @@ from mvindex.measure.planning.sizes import (
     store_bytes,
 )
 from mvindex.measure.planning.units import format_bytes
-from mvindex.store.settings import MAX_DIM
+from mvindex.store.snapshot import MAX_DIM
 
 # Shares of a machine's memory: engine and store, a running build, the copies of the exact scan, and these on a GPU.
 # The rest is for the page cache, queries and the system.

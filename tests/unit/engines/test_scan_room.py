@@ -11,7 +11,7 @@ from mvindex.engines.scan_vnni import VnniConfig, VnniScan
 from mvindex.index import embedded_store_of
 from mvindex.kernels.score import Aggregate, Scoring
 from mvindex.store import views as stored_views
-from mvindex.store.settings import MAX_DIM
+from mvindex.store.snapshot import MAX_DIM
 from mvindex.testing import true_scores
 from tests.helpers.scan_cases import (
     EACH_ARITHMETIC,

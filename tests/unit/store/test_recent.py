@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import mvindex
-from mvindex.store import recent
+from mvindex.store import generation
+from mvindex.store.generation import RecentDocuments
 from mvindex.store.reader import SnapshotReader
-from mvindex.store.recent import RecentDocuments
 
 NUM_DOCUMENTS = 12
 QUERY = np.ones(4, dtype=np.float32)
@@ -66,8 +66,8 @@ def test_a_commit_is_seen_and_a_snapshot_stays(path):
 
 
 def test_what_is_asked_for_again_outlives_the_rest(monkeypatch):
-    monkeypatch.setattr(recent, "_MOST_BYTES", 1 << 20)
-    monkeypatch.setattr(recent, "_OPEN", set())
+    monkeypatch.setattr(generation, "_MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(generation, "_OPEN", set())
     documents = RecentDocuments()
     for row in range(1, 400):
         documents.add({row: (str(row), "", "t" * 9_000, "{}", None)})
@@ -82,7 +82,7 @@ def test_what_is_asked_for_again_outlives_the_rest(monkeypatch):
 def test_all_open_indexes_share_the_room(path, monkeypatch):
     with mvindex.open(path) as index, mvindex.open(path) as other:
         found(other)
-        monkeypatch.setattr(recent, "_MOST_BYTES", 2 * len(recent._OPEN) * other.info().text_bytes - 1)
+        monkeypatch.setattr(generation, "_MOST_BYTES", 2 * len(generation._OPEN) * other.info().text_bytes - 1)
         found(index)
         assert index.info().text_bytes == 0 < other.info().text_bytes
 

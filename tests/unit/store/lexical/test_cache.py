@@ -5,8 +5,8 @@ import pytest
 
 import mvindex
 from mvindex.index import embedded_store_of
-from mvindex.store.lexical import cache
-from mvindex.store.lexical.cache import PostingsCache, TermPostings
+from mvindex.store.lexical import reader
+from mvindex.store.lexical.reader import PostingsCache, TermPostings
 from tests.helpers import lexical_reference as slow
 from tests.helpers.lexical_examples import check_against_slow, hits, made
 
@@ -39,9 +39,9 @@ def test_what_is_kept_grows_with_commits_and_older_readers_see_their_part(tmp_pa
             index.delete(ids=[f"d{begin - 3}", f"d{begin}"])
         readers.append((mvindex.open(tmp_path / "a.mvx"), hits(index, "oil river war")))
         check_against_slow(index, "oil river war")
-    for reader, before in readers:
-        with reader:
-            assert hits(reader, "oil river war") == before
+    for opened, before in readers:
+        with opened:
+            assert hits(opened, "oil river war") == before
 
 
 def test_an_older_snapshot_of_one_generation_ignores_later_rows(tmp_path):
@@ -61,8 +61,8 @@ def test_an_older_snapshot_of_one_generation_ignores_later_rows(tmp_path):
 
 def test_terms_that_were_not_asked_for_give_way(monkeypatch):
     own = PostingsCache()
-    monkeypatch.setattr(cache, "_OPEN", [own])
-    monkeypatch.setattr(cache, "room_bytes", lambda: 3 * postings(1000).size_bytes)
+    monkeypatch.setattr(reader, "_OPEN", [own])
+    monkeypatch.setattr(reader, "room_bytes", lambda: 3 * postings(1000).size_bytes)
     for term in range(3):
         own.add(term, postings(1000))
     assert own.find(0) is not None
@@ -82,7 +82,7 @@ def test_terms_that_were_not_asked_for_give_way(monkeypatch):
 def test_nothing_is_kept_while_memory_is_short(monkeypatch):
     own = PostingsCache()
     own.add(1, postings(10))
-    monkeypatch.setattr(cache.MEMORY, "is_short", lambda: True)
+    monkeypatch.setattr(reader.MEMORY, "is_short", lambda: True)
     own.add(2, postings(10))
     assert (own.copy_bytes(), own.find(2)) == (0, None)
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mvindex.store.lexical.cache import PostingsCache, TermPostings
+from mvindex.store.lexical.reader import PostingsCache, TermPostings
 
 pytest.importorskip("numba", reason="NOT RUN: needs numba (the extra fast)")
 
