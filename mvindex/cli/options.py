@@ -250,13 +250,13 @@ def check_value(option: str, value: str | None, parse: Callable[[str], object]) 
 
 
 def in_flags(message: str) -> str:
-    """Return a message about a search with its options as flags: --top-k for `top_k=`, and for `top_k:` at first."""
+    """Return a message about a search with its options as flags: --top-k for `top_k=`, and for `top_k:` in front."""
     names = "|".join(name for name in SEARCH_FLAGS if name not in _WITHOUT_FLAG)
-    option = re.compile(rf"^({names})(?=: )|(?<![\w'\"`.])({names})=(True\b|(?=[^\s,;:)]))?")
+    option = re.compile(rf"(?:^|(?<=: ))({names})(?=: )|(?<![\w'\"`.])({names})=(True\b|'(\w+)'|(?=[^\s,;:)]))?")
 
     def shown(found: re.Match[str]) -> str:
         flag = "--" + (found[1] or found[2]).replace("_", "-")
-        return f"{flag} " if found[3] == "" else flag
+        return f"{flag} {found[4] or ''}" if found[3] == "" or found[4] else flag
 
     return option.sub(shown, message)
 
