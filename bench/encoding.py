@@ -131,18 +131,15 @@ class Work:
         tokenizer = load_tokenizer(checkpoint)
         self.model = load_parts(checkpoint, tokenizer).documents.eval()
         arranged = Inputs(checkpoint.settings, tokenizer, "minilm").arrange_documents(documents)
-        starts = np.cumsum([0, *(one.num_rows for one in arranged)], dtype=np.int64)
-        windows = [window for one in arranged for window in one.windows]
-        owner = np.repeat(np.arange(len(arranged)), [len(one.windows) for one in arranged])
         shape = batch_shape(CPU, checkpoint.settings.document_length)
-        self.batches = list(batches(windows, starts[owner], shape, self.model.config.pad_token_id))
-        self._num_rows = int(starts[-1])
+        self.batches = list(batches(arranged, shape, self.model.config.pad_token_id))
+        self._num_rows = int(arranged.num_rows.sum())
 
     def views(self, states_of):
         """Return unit rows (r, d) of states_of(batch), (b, t, d)."""
         means = RowMeans(self._num_rows, self.model.config.hidden_size)
         for batch in self.batches:
-            means.add(batch, states_of(batch))
+            means.add(batch, np.asarray(states_of(batch), dtype=np.float32))
         rows = means.means()
         return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 

@@ -16,10 +16,11 @@ from itertools import islice
 from pathlib import Path
 
 import tiny
+import torch
 
 import mvindex
 from mvindex.corpus import read_documents
-from mvindex.encoder import load_encoder
+from mvindex.encoder import load_encoder, transformer
 from mvindex.ingest import Entry
 from mvindex.ingest.pipeline import read_chunks
 
@@ -28,6 +29,12 @@ def timed(call):
     begin = time.perf_counter()
     call()
     return time.perf_counter() - begin
+
+
+def run_forward(forward, batches):
+    with torch.inference_mode():
+        for batch in batches:
+            forward(*batch)
 
 
 def main():
@@ -40,16 +47,16 @@ def main():
     encoder = load_encoder("minilm")
     documents = list(islice(read_documents(options.corpus), options.limit))
     chunks = [[entry.document for entry in chunk] for chunk in read_chunks(Entry("", item) for item in documents)]
-    forward, batches = encoder._states, []
+    forward, batches = transformer.last_states, []
 
-    def recording(batch, model):
-        batches.append((batch, model))
-        return forward(batch, model)
+    def recording(model, batch):
+        batches.append((model, batch))
+        return forward(model, batch)
 
-    encoder._states = recording
+    transformer.last_states = recording
     for chunk in chunks:
         encoder.encode_documents(chunk)
-    encoder._states = forward
+    transformer.last_states = forward
     with tempfile.TemporaryDirectory() as folder:
         runs = iter(range(1_000_000))
 
@@ -58,7 +65,7 @@ def main():
                 index.add(islice(read_documents(options.corpus), options.limit))
 
         calls = {
-            "forward": lambda: [forward(*batch) for batch in batches] and None,
+            "forward": lambda: run_forward(forward, batches),
             "encode": lambda: [encoder.encode_documents(chunk) for chunk in chunks],
             "ingest": ingest,
         }

@@ -26,9 +26,8 @@ def attention_kl(folder, documents):
     model.set_attn_implementation("eager")
     viewers = np.array(viewer_ids(tokenizer)[1 : checkpoint.settings.max_views + 1])
     arranged = Inputs(checkpoint.settings, tokenizer, str(folder)).arrange_documents(documents)
-    windows = [one.windows[0] for one in arranged if len(one.windows) == 1]
     found = []
-    for batch in batches(windows, np.zeros(len(windows), np.int64), BatchShape(max_tokens=4096), 0):
+    for batch in batches(arranged.take(np.flatnonzero(arranged.num_windows == 1)), BatchShape(max_tokens=4096), 0):
         attention = _last_attention(model, batch)
         for line, own in enumerate(attention):
             size = int(batch.mask[line].sum())

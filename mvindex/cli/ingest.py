@@ -16,6 +16,7 @@ import typer
 from mvindex.cli.flags import FileFlags
 from mvindex.cli.options import (
     CORPUS,
+    MACHINE,
     NEW_INDEX,
     DeviceOption,
     FilterFieldOption,
@@ -160,6 +161,14 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
         ),
     ] = None,
     device: DeviceOption = None,
+    devices: Annotated[
+        str | None,
+        typer.Option(
+            metavar="0,1,...",
+            help="Encode on several GPUs at once, by their numbers, a process each; cpu may be one.",
+            rich_help_panel=MACHINE,
+        ),
+    ] = None,
     threads: ThreadsOption = None,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
@@ -193,6 +202,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     from mvindex.store.lexical.tokenizer import Lexical
     from mvindex.store.views import ViewType
 
+    device = _chosen_device(device, devices)
     place = _parse_place(shards, shard)
     check_value("--family", family, parse_family)
     if dtype is not None:
@@ -252,6 +262,18 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     is_rejected = bool(report.rejected or report.rejected_files)
     if report.ingest.stopped or (is_rejected and skip_or_stop is OnError.STOP):
         raise typer.Exit(1)
+
+
+def _chosen_device(device: str | None, devices: str | None) -> str | None:
+    """Return the name of the device, or of several, that --device or --devices gives."""
+    from mvindex.encoder.devices import parse_devices
+
+    if devices is None:
+        return device
+    if device is not None:
+        raise typer.BadParameter(f"--device {device} and --devices {devices}: give one of the two")
+    check_value("--devices", devices, parse_devices)
+    return ",".join(parse_devices(devices))
 
 
 def _lexical_of_shards(paths: Sequence[str], options: CorpusOptions) -> str:

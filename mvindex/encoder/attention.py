@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mvindex.encoder.arranged import Arranged
 from mvindex.encoder.batches import Batch, BatchShape, batches
-from mvindex.encoder.families import Arrangement
+from mvindex.encoder.families import CONTEXT
 from mvindex.encoder.forward import first_position
 from mvindex.errors import Unsupported
 from mvindex.records import Floats
@@ -18,29 +18,30 @@ if TYPE_CHECKING:
     import torch
 
 
-def view_attentions(model: Any, arranged: Sequence[Arrangement], shape: BatchShape, pad_id: int) -> list[Floats | None]:
+def view_attentions(model: Any, arranged: Arranged, shape: BatchShape, pad_id: int) -> list[Floats | None]:
     """Return for each document the attention (k, t) of its k views over its t tokens, rows of sum 1, last layer.
 
     None for a document of several windows, whose tokens no view sees together, or with a view of no token. The mean
     over the heads, which CAMVR eq. 14 leaves open; a view that is a mean of states attends to the same mean of what
     these attend to, so that a viewer's row is its own. Unsupported when the model gives no attention.
     """
-    whole = [place for place, one in enumerate(arranged) if len(one.windows) == 1]
-    windows = [arranged[place].windows[0] for place in whole]
+    whole = np.flatnonzero(arranged.num_windows == 1)
     found: list[Floats | None] = [None] * len(arranged)
-    attending = _attending(model)
-    for batch in batches(windows, np.zeros(len(windows), dtype=np.int64), shape, pad_id):
+    arranged, attending = arranged.take(whole), _attending(model)
+    first_rows = arranged.first_rows
+    for batch in batches(arranged, shape, pad_id):
         attention = _last_attention(attending, batch)
         for line, place in enumerate(batch.places.tolist()):
-            num_tokens = len(windows[place].ids)
+            num_tokens = int(arranged.lengths[place])
             rows = batch.rows[line, :num_tokens]
-            weights = np.zeros((arranged[whole[place]].num_rows, num_tokens))
-            is_read = rows >= 0
+            is_read = rows != CONTEXT
+            rows = rows - first_rows[place]
+            weights = np.zeros((arranged.num_rows[place], num_tokens))
             weights[rows[is_read], np.flatnonzero(is_read)] = batch.weights[line, :num_tokens][is_read]
             mixed = weights @ attention[line, :num_tokens, :num_tokens]
             total = mixed.sum(axis=1, keepdims=True)
             if (total > 0).all():
-                found[whole[place]] = (mixed / total).astype(np.float32)
+                found[int(whole[place])] = (mixed / total).astype(np.float32)
     return found
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
 
 from mvindex.records import CountCallback, Document, Floats, Views
 
-# Called with how many more documents are done; over one call the numbers add up to all documents.
+# A slice of documents is encoded at once, whatever it is a part of: the same documents, cut alike, have the same bits.
+SLICE_DOCUMENTS = 1024
+SLICE_CHARS = 1_000_000
+# Slices that an ingest commits at once for a GPU, which would else wait for each commit.
+DEVICE_CHUNKS = 16
 
 
 class Encoder(Protocol):
@@ -58,6 +64,34 @@ class PartialEncoder(Protocol):
     ) -> Views:
         """Return what encode_documents() does; vectors (dim,) known by the hash of their view are taken as they are."""
         ...
+
+
+def slices(documents: Sequence[Document]) -> Iterator[Sequence[Document]]:
+    """Yield the documents in slices: SLICE_DOCUMENTS each, or fewer where their texts reach SLICE_CHARS."""
+    begin = num_chars = 0
+    for end, document in enumerate(documents, 1):
+        num_chars += len(document.text) + len(document.title)
+        if end - begin == SLICE_DOCUMENTS or num_chars >= SLICE_CHARS:
+            yield documents[begin:end]
+            begin, num_chars = end, 0
+    if begin < len(documents):
+        yield documents[begin:]
+
+
+def join_views(parts: Sequence[Views], dim: int = 0) -> Views:
+    """Return the views of all parts, one after the other; of no part, no views of this many dimensions."""
+    if not parts:
+        return Views(np.zeros((0, dim), np.float32), np.zeros(1, np.int64), np.zeros((0, 2), np.int64))
+    if len(parts) == 1:
+        return parts[0]
+    counts = np.concatenate([np.diff(part.starts) for part in parts])
+    flags = [np.zeros(len(part.rows), dtype=bool) if part.is_reused is None else part.is_reused for part in parts]
+    return Views(
+        np.concatenate([part.rows for part in parts]),
+        np.append(0, np.cumsum(counts)),
+        np.concatenate([part.spans for part in parts]),
+        None if all(part.is_reused is None for part in parts) else np.concatenate(flags),
+    )
 
 
 def join_text(document: Document) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from mvindex.encoder.families.windows import CONTEXT, Window
-from mvindex.records import Bools, Floats, Ints
+from mvindex.encoder.arranged import Arranged, ranges
+from mvindex.encoder.families.windows import CONTEXT
+from mvindex.records import Bools, CountCallback, Floats, Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,61 +69,81 @@ class BatchShape:
         return len(lengths)
 
 
-def batches(windows: Sequence[Window], first_rows: Ints, shape: BatchShape, pad_id: int) -> Iterator[Batch]:
+def batches(arranged: Arranged, shape: BatchShape, pad_id: int) -> Iterator[Batch]:
     """Yield the windows in batches of at most shape.max_tokens tokens with padding (or one window), longest first.
 
-    first_rows: (len(windows),) the row of a window's slot 0. The same windows always give the same batches; the
-    longest come first so that too little memory shows at once.
+    The same windows always give the same batches; the longest come first so that too little memory shows at once.
     """
-    lengths = np.fromiter((len(window.ids) for window in windows), dtype=np.int64, count=len(windows))
-    order = np.argsort(-lengths, kind="stable")
+    order = np.argsort(-arranged.lengths, kind="stable")
+    starts, first_rows = np.cumsum(arranged.lengths) - arranged.lengths, arranged.first_rows
     begin = 0
     while begin < len(order):
-        length = shape.length(int(lengths[order[begin]]))
+        length = shape.length(int(arranged.lengths[order[begin]]))
         count = max(1, shape.max_tokens // length // shape.count_step * shape.count_step)
-        count = shape.cut(lengths[order[begin : begin + count]])
+        count = shape.cut(arranged.lengths[order[begin : begin + count]])
         places = order[begin : begin + count]
-        yield _pad([windows[place] for place in places], first_rows, places, (shape.count(len(places)), length, pad_id))
+        form = (shape.count(len(places)), length)
+        yield _pad(arranged, _Tokens.of(places, starts[places], arranged.lengths[places]), first_rows, form, pad_id)
         begin += count
 
 
-def _pad(windows: Sequence[Window], first_rows: Ints, places: Ints, form: tuple[int, int, int]) -> Batch:
-    """Return the windows as one batch; form: its lines, its length and the id that pads it."""
-    num_lines, length, pad_id = form
-    ids = np.full((num_lines, length), pad_id, dtype=np.int64)
+class Finished:
+    """Counts the documents of which no window is left, and reports them."""
+
+    def __init__(self, arranged: Arranged, on_progress: CountCallback) -> None:
+        self._left, self._owners, self._on_progress = arranged.num_windows.copy(), arranged.owners, on_progress
+
+    def report(self, batch: Batch) -> None:
+        """Report the documents that are finished with this batch."""
+        owners = self._owners[batch.places]
+        np.subtract.at(self._left, owners, 1)
+        self._on_progress(int(np.count_nonzero(self._left[np.unique(owners)] == 0)))
+
+
+class _Tokens(NamedTuple):
+    """Where each token of a batch is: its line and column there, its place among all tokens, and its window."""
+
+    windows: Ints
+    lines: Ints
+    columns: Ints
+    places: Ints
+
+    @classmethod
+    def of(cls, windows: Ints, starts: Ints, lengths: Ints) -> _Tokens:
+        columns = ranges(np.zeros_like(lengths), lengths)
+        lines = np.repeat(np.arange(len(windows)), lengths)
+        return cls(windows, lines, columns, starts[lines] + columns)
+
+
+def _pad(arranged: Arranged, tokens: _Tokens, first_rows: Ints, form: tuple[int, int], pad_id: int) -> Batch:
+    """Return the windows as one batch; form: its lines and their length."""
+    at = (tokens.lines, tokens.columns)
+    ids = np.full(form, pad_id, dtype=np.int64)
+    ids[at] = arranged.ids[tokens.places]
     mask = np.zeros_like(ids)
     mask[:, 0] = 1  # a line of padding attends to something: over nothing the softmax has no value
+    mask[at] = 1
+    slots = arranged.slots[tokens.places]
+    is_context = slots == CONTEXT
     rows = np.full_like(ids, CONTEXT)
-    weights = np.zeros(ids.shape, dtype=np.float32)
-    for line, (window, first_row) in enumerate(zip(windows, first_rows[places].tolist(), strict=True)):
-        size = len(window.ids)
-        ids[line, :size] = window.ids
-        mask[line, :size] = 1
-        rows[line, :size] = np.where(window.slots == CONTEXT, CONTEXT, window.slots + first_row)
-        weights[line, :size] = np.where(window.slots == CONTEXT, 0, 1 if window.weights is None else window.weights)
-    return Batch(ids, mask, rows, places, weights, _positions(windows, ids.shape), _reads(windows, mask))
+    rows[at] = np.where(is_context, CONTEXT, slots + first_rows[tokens.windows][tokens.lines])
+    weights = np.zeros(form, dtype=np.float32)
+    weights[at] = np.where(is_context, 0, 1 if arranged.weights is None else arranged.weights[tokens.places])
+    positions = None
+    if arranged.positions is not None:
+        positions = np.tile(np.arange(form[1], dtype=np.int64), (form[0], 1))
+        positions[at] = arranged.positions[tokens.places]
+    return Batch(ids, mask, rows, tokens.windows, weights, positions, _reads(arranged, tokens, mask))
 
 
-def _positions(windows: Sequence[Window], shape: tuple[int, ...]) -> Ints | None:
-    if all(window.positions is None for window in windows):
-        return None
-    positions = np.tile(np.arange(shape[1], dtype=np.int64), (shape[0], 1))
-    for line, window in enumerate(windows):
-        if window.positions is not None:
-            positions[line, : len(window.positions)] = window.positions
-    return positions
-
-
-def _reads(windows: Sequence[Window], mask: Ints) -> Bools | None:
+def _reads(arranged: Arranged, tokens: _Tokens, mask: Ints) -> Bools | None:
     """Return which tokens each token reads: viewers their own part of the text, others all but viewers (see Window)."""
-    if all(window.scopes is None for window in windows):
+    if arranged.scopes is None or arranged.is_viewer is None:
         return None
-    reads = np.repeat(mask.astype(bool)[:, None, :], mask.shape[1], axis=1)
-    for line, window in enumerate(windows):
-        if window.scopes is None or window.is_viewer is None:
-            continue
-        size, viewer = len(window.ids), window.is_viewer
-        own = (window.scopes[:, None] == window.scopes[None, :]) & (window.scopes != CONTEXT)[:, None]
-        np.fill_diagonal(own, True)
-        reads[line, :size, :size] = np.where(viewer[:, None], own, ~viewer[None, :])
-    return reads
+    at = (tokens.lines, tokens.columns)
+    scopes, is_viewer = np.full(mask.shape, CONTEXT, dtype=np.int32), np.zeros(mask.shape, dtype=np.bool_)
+    scopes[at], is_viewer[at] = arranged.scopes[tokens.places], arranged.is_viewer[tokens.places]
+    own = (scopes[:, :, None] == scopes[:, None, :]) & (scopes != CONTEXT)[:, :, None]
+    own |= np.eye(mask.shape[1], dtype=np.bool_)
+    others: Bools = mask.astype(np.bool_)[:, None, :] & ~is_viewer[:, None, :]
+    return np.where(is_viewer[:, :, None], own, others)

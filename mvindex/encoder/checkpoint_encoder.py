@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from mvindex.encoder.batches import Batch, BatchShape, batches
+from mvindex.encoder.arranged import Arranged
+from mvindex.encoder.base import join_views, slices
 from mvindex.encoder.checkpoint import Checkpoint
-from mvindex.encoder.families import CONTEXT, Arrangement
-from mvindex.encoder.families.windows import row_keys
 from mvindex.encoder.inputs import Inputs
-from mvindex.encoder.pooling import RowMeans, add_document_share
+from mvindex.encoder.pooling import add_document_share
 from mvindex.errors import EncoderError
-from mvindex.kernels.threads import map_in_threads
 from mvindex.records import Bools, CountCallback, Document, Floats, Ints, Views, no_progress
-
-if TYPE_CHECKING:
-    import torch
 
 
 class CheckpointEncoder(ABC):
@@ -78,21 +72,46 @@ class CheckpointEncoder(ABC):
         """Return the views of the documents; a text longer than the window takes several, cut between sentences.
 
         A document without text is its title (span -1, -1), one without any token its special tokens: one view each
-        (k of them in the families poly and viewers).
+        (k of them in the families poly and viewers). They are encoded in slices, see base.slices().
         """
-        arranged = self._inputs.arrange_documents(documents)
-        starts, spans = _bounds(arranged)
-        rows = self._document_rows(arranged, on_progress or no_progress)
-        self._finish(rows, lambda row: _owner(documents, starts, row))
+        begin, parts = 0, []
+        for arranged, rows in self._encoded(self._arranged(documents), on_progress or no_progress):
+            ids = [document.id for document in documents[begin : begin + len(arranged)]]
+            parts.append(self._views(ids, arranged, rows))
+            begin += len(arranged)
+        return join_views(parts, self.dim)
+
+    def encode_arranged(self, ids: Sequence[str], arranged: Arranged) -> Views:
+        """Return the views of the documents of these ids, which another process has arranged."""
+        [(_, rows)] = self._encoded([arranged], no_progress)
+        return self._views(ids, arranged, rows)
+
+    @property
+    def inputs(self) -> Inputs:
+        """Return what arranges the texts."""
+        return self._inputs
+
+    def _arranged(self, documents: Sequence[Document]) -> Iterator[Arranged]:
+        """Yield the windows of each slice of the documents."""
+        return map(self._inputs.arrange_documents, slices(documents))
+
+    def _views(self, ids: Sequence[str], arranged: Arranged, rows: Floats) -> Views:
+        """Return the rows as the views of the documents of these ids, checked and scaled."""
+        starts = arranged.view_starts
+        self._finish(rows, lambda row: _owner(ids, starts, row))
         if share := self.checkpoint.settings.document_share:
             add_document_share(rows, starts, share)
-        return Views(rows, starts, spans)
+        return Views(rows, starts, arranged.spans)
 
     def view_keys(self, documents: Sequence[Document]) -> list[list[bytes]]:
         """Return a hash of what the model reads for each view; none where every view depends on the whole document."""
         if self._needs_whole_documents():
             return [[] for _ in documents]
-        return [row_keys(one) for one in self._inputs.arrange_documents(documents)]
+        found: list[list[bytes]] = []
+        for arranged in self._arranged(documents):
+            keys = arranged.row_keys()
+            found += [keys[begin:end] for begin, end in pairwise(arranged.view_starts.tolist())]
+        return found
 
     def encode_unknown(
         self, documents: Sequence[Document], known: Mapping[bytes, Floats], on_progress: CountCallback
@@ -100,20 +119,29 @@ class CheckpointEncoder(ABC):
         """Return the views; the model reads only the windows of views whose vector is not known."""
         if not known or self._needs_whole_documents():
             return self.encode_documents(documents, on_progress)
-        arranged = self._inputs.arrange_documents(documents)
-        starts, spans = _bounds(arranged)
-        found = [known.get(key) for one in arranged for key in row_keys(one)]
-        is_known = np.array([vector is not None for vector in found])
-        bounds = pairwise(starts.tolist())
-        left = [_only(one, ~is_known[begin:end]) for one, (begin, end) in zip(arranged, bounds, strict=True)]
-        on_progress(sum(not one.windows for one in left))
-        rows, unknown = self._document_rows(left, on_progress), np.flatnonzero(~is_known)
+        arranged = list(self._arranged(documents))
+        found = [[known.get(key) for key in one.row_keys()] for one in arranged]
+        left = [one.windows_of(~_is_known(vectors)) for one, vectors in zip(arranged, found, strict=True)]
+        on_progress(sum(int(np.count_nonzero(one.num_windows == 0)) for one in left))
+        begin, parts = 0, []
+        for (one, rows), vectors in zip(self._encoded(left, on_progress), found, strict=True):
+            ids = [document.id for document in documents[begin : begin + len(one)]]
+            parts.append(self._views_beside(vectors, ids, one, rows))
+            begin += len(one)
+        return join_views(parts, self.dim)
+
+    def _views_beside(
+        self, vectors: Sequence[Floats | None], ids: Sequence[str], arranged: Arranged, rows: Floats
+    ) -> Views:
+        """Return the known vectors as they are, and where there is none, the rows, checked and scaled."""
+        starts, is_known = arranged.view_starts, _is_known(vectors)
+        unknown = np.flatnonzero(~is_known)
         encoded = rows[unknown]
-        self._finish(encoded, lambda row: _owner(documents, starts, int(unknown[row])))
+        self._finish(encoded, lambda row: _owner(ids, starts, int(unknown[row])))
         rows[unknown] = encoded
         for row in np.flatnonzero(is_known).tolist():
-            rows[row] = found[row]
-        return Views(rows, starts, spans, is_known)
+            rows[row] = vectors[row]
+        return Views(rows, starts, arranged.spans, is_known)
 
     def _needs_whole_documents(self) -> bool:
         settings = self.checkpoint.settings
@@ -124,35 +152,12 @@ class CheckpointEncoder(ABC):
         """Return what each document's views attend to; see TransformerEncoder."""
 
     @abstractmethod
-    def _document_rows(self, arranged: Sequence[Arrangement], on_progress: CountCallback) -> Floats:
-        """Return the views of the documents, one after the other, after the Dense modules, (r, dim) float32."""
+    def _encoded(self, arranged: Iterable[Arranged], on_progress: CountCallback) -> Iterator[tuple[Arranged, Floats]]:
+        """Yield each slice with the views of its documents after the Dense modules, (r, dim) float32."""
 
     @abstractmethod
-    def _query_rows(self, arranged: Sequence[Arrangement]) -> Floats:
+    def _query_rows(self, arranged: Arranged) -> Floats:
         """Return the mean state of each query after the Dense modules, (q, dim) float32."""
-
-    def _pooled(
-        self,
-        arranged: Sequence[Arrangement],
-        states: Callable[[Batch], torch.Tensor | Floats],
-        shape: BatchShape,
-        on_progress: CountCallback,
-        num_threads: int = 1,
-    ) -> Floats:
-        """Return the mean state of each row of the documents or queries, one after the other, float32.
-
-        num_threads: in which states() is called at once.
-        """
-        starts = np.cumsum([0, *(one.num_rows for one in arranged)], dtype=np.int64)
-        windows = [window for one in arranged for window in one.windows]
-        num_windows = np.array([len(one.windows) for one in arranged], dtype=np.int64)
-        owner = np.repeat(np.arange(len(arranged)), num_windows)
-        means = RowMeans(int(starts[-1]), self.width)
-        made = batches(windows, starts[owner], shape, self.pad_id)
-        for batch, found in map_in_threads(lambda batch: (batch, states(batch)), made, num_threads):
-            means.add(batch, found)
-            on_progress(_count_finished(num_windows, owner[batch.places]))
-        return means.means()
 
     def _finish(self, rows: Floats, name_of_row: Callable[[int], str]) -> None:
         """Check that the rows are finite, and scale them to unit length unless the checkpoint says otherwise."""
@@ -164,23 +169,10 @@ class CheckpointEncoder(ABC):
             rows /= norms
 
 
-def _bounds(arranged: Sequence[Arrangement]) -> tuple[Ints, Ints]:
-    """Return where the views of each document start, (n + 1,), and the spans of all, (r, 2)."""
-    starts = np.cumsum([0, *(len(one.spans) for one in arranged)], dtype=np.int64)
-    return starts, np.array([span for one in arranged for span in one.spans], dtype=np.int64).reshape(-1, 2)
+def _is_known(vectors: Sequence[Floats | None]) -> Bools:
+    """Return which of the vectors there are, (r,)."""
+    return np.array([vector is not None for vector in vectors], dtype=np.bool_)
 
 
-def _only(arrangement: Arrangement, is_needed: Bools) -> Arrangement:
-    """Return the arrangement without windows that no needed row is averaged from; is_needed: (num_rows,)."""
-    windows = [each for each in arrangement.windows if is_needed[each.slots[each.slots != CONTEXT]].any()]
-    return replace(arrangement, windows=windows)
-
-
-def _owner(documents: Sequence[Document], starts: Ints, row: int) -> str:
-    return f"document {documents[int(np.searchsorted(starts, row, side='right')) - 1].id!r}"
-
-
-def _count_finished(windows_left: Ints, owners: Ints) -> int:
-    """Return how many documents have no window left after these windows of theirs."""
-    np.subtract.at(windows_left, owners, 1)
-    return int(np.count_nonzero((windows_left == 0) & (np.bincount(owners, minlength=len(windows_left)) > 0)))
+def _owner(ids: Sequence[str], starts: Ints, row: int) -> str:
+    return f"document {ids[int(np.searchsorted(starts, row, side='right')) - 1]!r}"

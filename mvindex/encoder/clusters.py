@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from mvindex.encoder.arranged import Arranged, ranges
 from mvindex.encoder.checkpoint.settings import ClusterInit, Settings
-from mvindex.encoder.families.windows import Arrangement
+from mvindex.encoder.device import on_device
+from mvindex.encoder.text import Ids
 from mvindex.records import Ints
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ MAX_ROUNDS = 50
 
 
 def token_views(
-    states: torch.Tensor, arranged: Sequence[Arrangement], settings: Settings, codes: torch.Tensor | None
+    states: torch.Tensor, arranged: Arranged, settings: Settings, codes: torch.Tensor | None
 ) -> torch.Tensor:
     """Return the views of documents, (n, k, d), from their token states, by k-means or by codes where there are any.
 
@@ -29,35 +30,41 @@ def token_views(
     """
     import torch
 
-    counts = torch.tensor([one.num_rows for one in arranged], device=states.device)
+    counts = on_device(arranged.num_rows, states.device)
     mask = torch.arange(states.shape[1], device=states.device) < counts[:, None]
     if codes is not None:
         return attend_codes(states, mask, codes)
     starts = None
     if settings.cluster_init is ClusterInit.RANDOM:
-        starts = torch.from_numpy(random_starts(arranged, settings.max_views)).to(states.device)
+        starts = on_device(random_starts(arranged, settings.max_views), states.device)
     return cluster_tokens(states, mask, settings.max_views, starts)
 
 
-def pad_tokens(rows: torch.Tensor, counts: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return ragged rows (r, d), so many per document, as (n, t, d) with a mask (n, t) bool; gradients flow."""
-    import torch
-
-    states = torch.nn.utils.rnn.pad_sequence(list(torch.split(rows, list(counts))), batch_first=True)
-    mask = torch.arange(states.shape[1])[None, :] < torch.tensor(counts)[:, None]
-    return states, mask.to(rows.device)
+def pad_tokens(rows: torch.Tensor, counts: Ints) -> torch.Tensor:
+    """Return ragged rows (r, d), so many per document, as (n, t, d), zero where there are none; gradients flow."""
+    lines, columns = np.repeat(np.arange(len(counts)), counts), ranges(np.zeros_like(counts), counts)
+    padded = rows.new_zeros((len(counts), int(counts.max()), rows.shape[1]))
+    return padded.index_put((on_device(lines, rows.device), on_device(columns, rows.device)), rows)
 
 
-def random_starts(arranged: Sequence[Arrangement], num_views: int) -> Ints:
+def unpad_views(views: torch.Tensor, counts: Ints) -> torch.Tensor:
+    """Return the first views of each line of (n, k, d), so many per document, one after the other; gradients flow."""
+    lines, columns = np.repeat(np.arange(len(counts)), counts), ranges(np.zeros_like(counts), counts)
+    return views[on_device(lines, views.device), on_device(columns, views.device)]
+
+
+def random_starts(arranged: Arranged, num_views: int) -> Ints:
     """Return distinct tokens (n, k), drawn at random for each document, in rising order; 0 beyond its number of tokens.
 
     The seed is a hash of the document's tokens: a document always starts alike, whatever it is encoded with, and
     nobody's random numbers are touched.
     """
     starts = np.zeros((len(arranged), num_views), dtype=np.int64)
-    for line, one in zip(starts, arranged, strict=True):
-        count = min(num_views, one.num_rows)
-        line[:count] = np.sort(np.argsort(_own_draws(one), kind="stable")[:count])
+    num_tokens = np.bincount(arranged.owners, weights=arranged.lengths, minlength=len(arranged)).astype(np.int64)
+    tokens = np.split(arranged.ids, np.cumsum(num_tokens)[:-1])
+    for line, ids, num_rows in zip(starts, tokens, arranged.num_rows.tolist(), strict=True):
+        count = min(num_views, num_rows)
+        line[:count] = np.sort(np.argsort(_own_draws(ids, num_rows), kind="stable")[:count])
     return starts
 
 
@@ -88,13 +95,12 @@ def attend_codes(states: torch.Tensor, mask: torch.Tensor, codes: torch.Tensor) 
     return weights.to(states.dtype) @ states
 
 
-def _own_draws(one: Arrangement) -> npt.NDArray[np.uint64]:
-    """Return a random number for each token, from a seed that depends only on the document's tokens.
+def _own_draws(ids: Ids, count: int) -> npt.NDArray[np.uint64]:
+    """Return random numbers, from a seed that depends only on the document's tokens.
 
     Raw draws of PCG64, which stay the same from one NumPy to the next; those of a Generator need not.
     """
-    ids = np.concatenate([window.ids for window in one.windows]).astype("<i8")
-    return np.random.PCG64(xxhash.xxh3_64_intdigest(ids.tobytes())).random_raw(one.num_rows)
+    return np.random.PCG64(xxhash.xxh3_64_intdigest(ids.astype("<i8").tobytes())).random_raw(count)
 
 
 def _interval_starts(mask: torch.Tensor, num_views: int) -> torch.Tensor:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
 
 from mvindex.encoder.batches import BatchShape
 from mvindex.errors import ConfigError
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 # 16,384 a tenth slower); a GPU needs larger ones to be busy.
 _CPU_BATCH_TOKENS = 4096
 _CUDA_BATCH_TOKENS = 65536
+# Tokens that a GPU computes while this process starts the kernels of one more batch, about: fewer are not spared.
+CUDA_LEAST_SPARED = 8192
 # As the Linux kernel names them, on x86 and on ARM.
 _BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 _CPU_INFO = Path("/proc/cpuinfo")
@@ -43,6 +47,14 @@ def choose_device(name: str | None) -> torch.device:
     return device
 
 
+def on_device(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
+    """Return the array as a tensor on the device; to a GPU it is copied while this process goes on."""
+    import torch
+
+    tensor = torch.from_numpy(array)
+    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+
+
 def document_dtype(device: torch.device) -> torch.dtype:
     """Return the fastest native type of the device: bf16 if it has it, else fp16 on CUDA, fp32 on a CPU."""
     import torch
@@ -63,8 +75,11 @@ def torch_threads() -> LibraryThreads:
 
 def batch_shape(device: torch.device, window: int) -> BatchShape:
     """Return the batches that suit the device, of windows of at most so many tokens."""
-    max_tokens = _CPU_BATCH_TOKENS if device.type == "cpu" else _CUDA_BATCH_TOKENS
-    return BatchShape(max_tokens=max_tokens, length_step=8, count_step=8, max_length=max(window, 8))
+    if device.type != "cpu":
+        return BatchShape(
+            max_tokens=_CUDA_BATCH_TOKENS, length_step=8, max_length=max(window, 8), least_spared=CUDA_LEAST_SPARED
+        )
+    return BatchShape(max_tokens=_CPU_BATCH_TOKENS, length_step=8, count_step=8, max_length=max(window, 8))
 
 
 def _cpu_has_bf16() -> bool:

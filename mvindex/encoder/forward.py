@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from mvindex.encoder.batches import Batch
 from mvindex.encoder.checkpoint.reader import POSITIONS_AFTER_PADDING
+from mvindex.encoder.device import on_device
 from mvindex.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -18,35 +22,59 @@ def last_states(model: Any, batch: Batch) -> torch.Tensor:
 
     Raises CheckpointError when the windows set positions, or what each token reads, and the model cannot follow.
     """
-    import torch
-
     device = model.device
-    inputs = {"input_ids": torch.from_numpy(batch.ids), "attention_mask": _mask(model, batch)}
+    inputs = {"input_ids": on_device(batch.ids, device), "attention_mask": _mask(model, batch)}
     if batch.positions is not None:
         if "position_ids" not in inspect.signature(type(model).forward).parameters:
             raise CheckpointError(
                 f"{type(model).__name__} takes no position ids, which viewers at position 0 need (MVR eq. 3); "
                 "take the family 'context-viewers', or a BERT, RoBERTa or ModernBERT"
             )
-        inputs["position_ids"] = torch.from_numpy(batch.positions) + first_position(model.config)
-    states: torch.Tensor = model(**{name: tensor.to(device) for name, tensor in inputs.items()}).last_hidden_state
+        inputs["position_ids"] = on_device(batch.positions + first_position(model.config), device)
+    with _fused_attention(device):
+        states: torch.Tensor = model(**inputs).last_hidden_state
     return states
 
 
-def _mask(model: Any, batch: Batch) -> torch.Tensor:
-    """Return (b, t) of 1 and 0, or (b, 1, t, t) bool where tokens differ in what they read."""
-    import torch
+def _mask(model: Any, batch: Batch) -> torch.Tensor | None:
+    """Return (b, 1, t, t) bool, which tokens each reads; None where all read all; (b, t) for some models.
 
-    if batch.reads is None:
-        return torch.from_numpy(batch.mask)
+    A model that is given (b, t) looks whether all of it is 1: on a GPU it would wait for each batch.
+    """
+    if batch.reads is not None:
+        config = model.config
+        # Such a mask stands in place of a model's own: a sliding window would be lost, and eager attention adds it.
+        if getattr(config, "local_attention", None) or config._attn_implementation == "eager":
+            raise CheckpointError(
+                f"{type(model).__name__} ({config._attn_implementation} attention) cannot restrict what viewers read "
+                "(own_snippet); take a BERT or RoBERTa, which attend to all tokens, with sdpa attention"
+            )
+        return on_device(batch.reads[:, None], model.device)
+    if batch.mask.all():
+        return None
+    if not _takes_whole_mask(model):
+        return on_device(batch.mask, model.device)
+    mask = on_device(batch.mask.astype(bool)[:, None, None, :], model.device)
+    return mask.expand(-1, -1, batch.mask.shape[1], -1)
+
+
+def _takes_whole_mask(model: Any) -> bool:
+    """Return whether the model takes a mask of four dimensions as it is, and would make this very one itself."""
     config = model.config
-    # Such a mask stands in place of a model's own: a sliding window would be lost, and eager attention adds it.
-    if getattr(config, "local_attention", None) or config._attn_implementation == "eager":
-        raise CheckpointError(
-            f"{type(model).__name__} ({config._attn_implementation} attention) cannot restrict what viewers read "
-            "(own_snippet); take a BERT or RoBERTa, which attend to all tokens, with sdpa attention"
-        )
-    return torch.from_numpy(batch.reads[:, None])
+    makes_it = hasattr(sys.modules[type(model).__module__], "create_bidirectional_mask")
+    return makes_it and config._attn_implementation == "sdpa" and not getattr(config, "local_attention", None)
+
+
+@contextmanager
+def _fused_attention(device: torch.device) -> Iterator[None]:
+    """Leave cuDNN's attention out on a GPU: it compiles a plan for each shape of a batch, which takes milliseconds."""
+    if device.type != "cuda":
+        yield
+        return
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
+        yield
 
 
 def first_position(config: Any) -> int:

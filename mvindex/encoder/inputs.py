@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mvindex.encoder.arranged import Arranged, arranged_of
 from mvindex.encoder.checkpoint import Pooling, Settings, viewer_ids
-from mvindex.encoder.families import Arrangement, Frame, arrange_single, load_arrange
+from mvindex.encoder.checkpoint.settings import parse_settings, settings_json
+from mvindex.encoder.families import Frame, arrange_single, load_arrange
 from mvindex.encoder.text import Ids, TextTokenizer
 from mvindex.errors import CheckpointError
 from mvindex.records import Document
@@ -21,7 +23,7 @@ class Inputs:
     """Arranges documents, in the settings' family, and queries; place: the checkpoint, for messages."""
 
     def __init__(self, settings: Settings, tokenizer: tokenizers.Tokenizer, place: str) -> None:
-        self._place, self._settings = place, settings
+        self._place, self._settings, self._tokenizer = place, settings, tokenizer
         ids = _viewers(settings, tokenizer, place)
         self._documents = TextTokenizer(tokenizer, settings.document_prompt, settings.text_splitter)
         self._queries = TextTokenizer(tokenizer, settings.query_prompt)
@@ -32,14 +34,28 @@ class Inputs:
         query_head = np.concatenate([ids[:1], self._queries.head[1:]]) if has_viewer else self._queries.head
         self._query_frame = self._frame(self._queries, settings.query_length, ids[:0], query_head)
 
-    def arrange_documents(self, documents: Sequence[Document]) -> list[Arrangement]:
-        """Return the windows of each document, in their order."""
-        arrange = load_arrange(self._settings.family)
-        return [arrange(text, self._document_frame) for text in self._documents.tokenize_documents(documents)]
+    def setup(self) -> dict[str, Any]:
+        """Return values for JSON of which of_setup() makes the same in another process."""
+        return {"settings": settings_json(self._settings), "tokenizer": self._tokenizer.to_str(), "place": self._place}
 
-    def arrange_queries(self, texts: Sequence[str]) -> list[Arrangement]:
-        """Return the windows of each query, in order; each has one row."""
-        return [arrange_single(text, self._query_frame) for text in self._queries.tokenize_queries(texts)]
+    @classmethod
+    def of_setup(cls, setup: Mapping[str, Any]) -> Inputs:
+        """Return what setup() was called of."""
+        import tokenizers
+
+        tokenizer = tokenizers.Tokenizer.from_str(setup["tokenizer"])
+        settings = Settings(**parse_settings(setup["settings"], setup["place"]))
+        return cls(settings, tokenizer, setup["place"])
+
+    def arrange_documents(self, documents: Sequence[Document]) -> Arranged:
+        """Return the windows of the documents, in their order."""
+        arrange = load_arrange(self._settings.family)
+        texts = self._documents.tokenize_documents(documents)
+        return arranged_of([arrange(text, self._document_frame) for text in texts])
+
+    def arrange_queries(self, texts: Sequence[str]) -> Arranged:
+        """Return the windows of the queries, in order; each has one row."""
+        return arranged_of([arrange_single(text, self._query_frame) for text in self._queries.tokenize_queries(texts)])
 
     def _frame(self, tokenizer: TextTokenizer, length: int, viewers: Ids, head: Ids | None = None) -> Frame:
         # In the papers the first viewer stands in [CLS]'s place, where there is one; the others take room.

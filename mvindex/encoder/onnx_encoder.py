@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mvindex.encoder.batches import Batch, BatchShape
+from mvindex.encoder.arranged import Arranged
+from mvindex.encoder.base import DEVICE_CHUNKS
+from mvindex.encoder.batches import Batch, BatchShape, Finished, batches
 from mvindex.encoder.checkpoint import Checkpoint
 from mvindex.encoder.checkpoint.families import BUILT_IN
 from mvindex.encoder.checkpoint.load import check_can_load
 from mvindex.encoder.checkpoint_encoder import CheckpointEncoder
-from mvindex.encoder.families import Arrangement
 from mvindex.encoder.inputs import Inputs
 from mvindex.encoder.onnx_cache import HEAD, MODEL, TOKENIZER, OnnxForm
-from mvindex.kernels.threads import default_threads
-from mvindex.records import CountCallback, Document, Floats, Views, no_progress
+from mvindex.encoder.pooling import RowMeans
+from mvindex.kernels.threads import default_threads, map_in_threads
+from mvindex.records import CountCallback, Document, Floats, no_progress
 
 if TYPE_CHECKING:
     from mvindex.encoder.transformer import TransformerEncoder
@@ -63,33 +65,49 @@ class OnnxEncoder(CheckpointEncoder):
         self._device, self._lock = device, Lock()
         self._transformer: TransformerEncoder | None = None
 
-    def encode_documents(self, documents: Sequence[Document], on_progress: CountCallback | None = None) -> Views:
-        """Return the views of the documents; ExtraMissing where they need torch, and it is not installed."""
-        if self._needs_torch() or _gpu_encodes(self._device):
-            return self._loaded().encode_documents(documents, on_progress)
-        return super().encode_documents(documents, on_progress)
+    @property
+    def chunks_at_once(self) -> int:
+        """Return how many chunks an ingest commits at once: more where a GPU encodes documents."""
+        return DEVICE_CHUNKS if _gpu_encodes(self._device) else 1
 
     def view_attentions(self, documents: Sequence[Document]) -> list[Floats | None]:
         """Return what each document's views attend to; see TransformerEncoder."""
         return self._loaded().view_attentions(documents)
 
-    def _document_rows(self, arranged: Sequence[Arrangement], on_progress: CountCallback) -> Floats:
-        return self._pooled(arranged, self._states, _DOCUMENT_SHAPE, on_progress, default_threads())
+    def _arranged(self, documents: Sequence[Document]) -> Iterator[Arranged]:
+        return self._loaded()._arranged(documents) if self._leaves_documents() else super()._arranged(documents)
 
-    def _query_rows(self, arranged: Sequence[Arrangement]) -> Floats:
-        num_tokens = sum(len(window.ids) for one in arranged for window in one.windows)
+    def _encoded(self, arranged: Iterable[Arranged], on_progress: CountCallback) -> Iterator[tuple[Arranged, Floats]]:
+        """Yield each slice with its views; ExtraMissing where they need torch, and it is not installed."""
+        if self._leaves_documents():
+            yield from self._loaded()._encoded(arranged, on_progress)
+            return
+        for one in arranged:
+            yield one, self._means(one, _DOCUMENT_SHAPE, default_threads(), on_progress)
+
+    def _query_rows(self, arranged: Arranged) -> Floats:
         # The session's other threads are the same ones for all batches.
-        num_threads = min(default_threads() - self._session_threads + 1, -(-num_tokens // _SHAPE.max_tokens))
-        rows = self._pooled(arranged, self._states, _SHAPE, no_progress, num_threads)
+        num_threads = min(default_threads() - self._session_threads + 1, -(-len(arranged.ids) // _SHAPE.max_tokens))
+        rows = self._means(arranged, _SHAPE, num_threads, no_progress)
         return rows if self._head is None else np.asarray(self._head.run([VECTORS], {ROWS: rows})[0])
+
+    def _means(self, arranged: Arranged, shape: BatchShape, num_threads: int, on_progress: CountCallback) -> Floats:
+        """Return the mean state of each row of the documents or queries, one after the other, float32."""
+        means, finished = RowMeans(int(arranged.num_rows.sum()), self.width), Finished(arranged, on_progress)
+        made = batches(arranged, shape, self.pad_id)
+        for batch, states in map_in_threads(lambda batch: (batch, self._states(batch)), made, num_threads):
+            means.add(batch, states)
+            finished.report(batch)
+        return means.means()
 
     def _states(self, batch: Batch) -> Floats:
         return np.asarray(self._model.run([STATES], {IDS: batch.ids, MASK: batch.mask})[0])
 
-    def _needs_torch(self) -> bool:
-        """Return whether the graph cannot encode documents: it takes no positions, and pools no clusters."""
+    def _leaves_documents(self) -> bool:
+        """Return whether torch encodes documents: on a GPU, or where the graph cannot (positions, clusters)."""
         family = self.checkpoint.settings.family
-        return not self.form.is_packaged or family.pools_tokens or family not in BUILT_IN
+        needs_torch = not self.form.is_packaged or family.pools_tokens or family not in BUILT_IN
+        return needs_torch or _gpu_encodes(self._device)
 
     def _loaded(self) -> TransformerEncoder:
         with self._lock:

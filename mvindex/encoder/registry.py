@@ -13,6 +13,8 @@ from mvindex.encoder.checkpoint import parse_family, read_checkpoint
 from mvindex.encoder.checkpoint.families import AUTO_VIEWS, SENTENCES, SNIPPETS
 from mvindex.encoder.checkpoint.hub import DEFAULT, LIGHT_FORMS
 from mvindex.encoder.checkpoint.load import check_can_load
+from mvindex.encoder.checkpoint_encoder import CheckpointEncoder
+from mvindex.encoder.devices import DevicesEncoder, names_several, parse_devices
 from mvindex.encoder.embedding import openai
 from mvindex.encoder.embedding.embedder import Embedder
 from mvindex.encoder.embedding.encoder import EmbeddingEncoder, ViewPlan
@@ -64,7 +66,8 @@ def load_encoder(  # noqa: PLR0913 - each argument is a setting of the encoder
             the families snippets and sentences.
         splitter: "parts-1" (sentences, items of lists, lines, clauses) or "sentences-1"; by default the family's, parts
             for snippets.
-        device: "cpu", "cuda", "cuda:N" for a checkpoint; by default CUDA where there is one.
+        device: "cpu", "cuda", "cuda:N" for a checkpoint, or several between commas, each of which encodes documents in
+            a process of its own; by default CUDA where there is one.
         name: Of a function, what an index records; its module and qualified name by default.
         query_function: Of a function, what embeds queries where they are embedded otherwise.
 
@@ -82,6 +85,10 @@ def load_encoder(  # noqa: PLR0913 - each argument is a setting of the encoder
         return EmbeddingEncoder(
             embedder, ViewPlan(**{key: value for key, value in chosen.items() if value is not None})
         )
+    if device is not None and names_several(device):
+        chosen = {"family": family, "max_views": max_views, "splitter": splitter}
+        on_cpu = cast(CheckpointEncoder, load_encoder(source, **chosen, device="cpu"))
+        return DevicesEncoder(on_cpu, parse_devices(device))
     checkpoint = read_checkpoint(cast(str, source), None if family is None else parse_family(family), most, cut)
     if max_views == "auto" and checkpoint.settings.family not in (SNIPPETS, SENTENCES):
         raise ConfigError(

@@ -3,29 +3,39 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from mvindex.encoder.batches import Batch
+from mvindex.encoder.arranged import Arranged, ranges
+from mvindex.encoder.arranging import Arranging
+from mvindex.encoder.base import DEVICE_CHUNKS, SLICE_DOCUMENTS, slices
+from mvindex.encoder.batches import Batch, Finished, batches
 from mvindex.encoder.checkpoint import Checkpoint, Parts, load_parts, load_tokenizer
+from mvindex.encoder.checkpoint.settings import first_line
 from mvindex.encoder.checkpoint_encoder import CheckpointEncoder
-from mvindex.encoder.clusters import pad_tokens, token_views
-from mvindex.encoder.device import batch_shape, choose_device, document_dtype, torch_threads
-from mvindex.encoder.families import Arrangement
+from mvindex.encoder.clusters import pad_tokens, token_views, unpad_views
+from mvindex.encoder.device import batch_shape, choose_device, document_dtype, on_device, torch_threads
 from mvindex.encoder.forward import last_states
 from mvindex.encoder.inputs import Inputs
-from mvindex.errors import Unsupported
+from mvindex.encoder.pooling import row_means
+from mvindex.errors import EncoderError, Unsupported
 from mvindex.records import CountCallback, Document, Floats, Ints, no_progress
 
 if TYPE_CHECKING:
     import tokenizers
     import torch
 
+logger = logging.getLogger(__name__)
+
 # Tokens whose states are held at once while views are made of them: at 768 dimensions 100 MB.
 _TOKENS_AT_ONCE = 32768
+# What too little memory halves batches down to.
+_LEAST_BATCH_TOKENS = 1024
 
 
 class QueryParts(NamedTuple):
@@ -65,11 +75,15 @@ class TransformerEncoder(CheckpointEncoder):
         inputs = Inputs(settings, tokenizer, str(checkpoint.folder))
         super().__init__(checkpoint, inputs, int(config.hidden_size), int(config.pad_token_id or 0))
         self._device = device
+        self.chunks_at_once = 1 if device.type == "cpu" else DEVICE_CHUNKS
+        # Processes take a second to start.
+        self._ahead_from = None if device.type == "cpu" else 2 * SLICE_DOCUMENTS
         self._shape = batch_shape(device, max(settings.document_length, settings.query_length))
         self._query_model: Any = parts.queries.to(device)
         self._source_model: Any = self._query_model if parts.documents is parts.queries else parts.documents.to(device)
         self._codes = None if parts.codes is None else parts.codes.to(device)
-        self._head, self._tokenizer = parts.head, tokenizer
+        self._head = None if parts.head is None else parts.head.to(device)
+        self._tokenizer = tokenizer
 
     @property
     def query_parts(self) -> QueryParts:
@@ -99,57 +113,113 @@ class TransformerEncoder(CheckpointEncoder):
         is_shared = self._source_model is self._query_model
         return (copy.deepcopy(self._source_model) if is_shared else self._source_model).to(dtype)
 
-    def _document_rows(self, arranged: Sequence[Arrangement], on_progress: CountCallback) -> Floats:
-        encode = self._encode_tokens if self.checkpoint.settings.family.pools_tokens else self._encode
-        return self._project(encode(arranged, self._document_model, on_progress))
+    def _encoded(self, arranged: Iterable[Arranged], on_progress: CountCallback) -> Iterator[tuple[Arranged, Floats]]:
+        """Yield each slice with its views; on a GPU a slice is copied while the next one is computed."""
+        waiting: tuple[Arranged, HostCopy] | None = None
+        for one in arranged:
+            latest = one, HostCopy(self._document_rows(one, on_progress))
+            if waiting is not None:
+                yield waiting[0], waiting[1].array()
+            waiting = latest
+        if waiting is not None:
+            yield waiting[0], waiting[1].array()
 
-    def _query_rows(self, arranged: Sequence[Arrangement]) -> Floats:
-        return self._project(self._encode(arranged, self._query_model, no_progress))
+    def _arranged(self, documents: Sequence[Document]) -> Iterator[Arranged]:
+        """Yield the windows of each slice; of many documents for a GPU, other processes arrange the next ones."""
+        if self._ahead_from is None or len(documents) < self._ahead_from:
+            return super()._arranged(documents)
+        return self._arranging.arrange(slices(documents))
 
-    def _encode(self, arranged: Sequence[Arrangement], model: Any, on_progress: CountCallback) -> Floats:
-        """Return the mean state of each row of the documents or queries, one after the other, float32."""
-        return self._pooled(arranged, lambda batch: self._states(batch, model), self._shape, on_progress)
+    @cached_property
+    def _arranging(self) -> Arranging:
+        return Arranging(self._inputs)
 
-    def _encode_tokens(self, arranged: Sequence[Arrangement], model: Any, on_progress: CountCallback) -> Floats:
-        """Return the views made of each document's token states, in the documents' order, float32.
+    def _document_rows(self, arranged: Arranged, on_progress: CountCallback) -> torch.Tensor:
+        """Return the views of a slice after the Dense modules, (r, dim) fp32 on the device."""
+        make = self._token_views if self.checkpoint.settings.family.pools_tokens else self._means
+        return self._project(make(arranged, self._document_model, on_progress))
+
+    def _query_rows(self, arranged: Arranged) -> Floats:
+        return HostCopy(self._project(self._means(arranged, self._query_model, no_progress))).array()
+
+    def _means(self, arranged: Arranged, model: Any, on_progress: CountCallback) -> torch.Tensor:
+        """Return the mean state of each row of the documents or queries, one after the other, fp32 on the device."""
+        import torch
+
+        while True:
+            try:
+                return self._means_at_once(arranged, model, on_progress)
+            except torch.OutOfMemoryError as err:
+                max_tokens = self._shape.max_tokens // 2
+                if max_tokens < _LEAST_BATCH_TOKENS:
+                    raise EncoderError(
+                        f"{self._device}: too little memory for a batch of {self._shape.max_tokens} tokens; end other "
+                        f"programs that use this GPU, give another --device, or --device cpu ({first_line(err)})"
+                    ) from None
+            self._shape = replace(self._shape, max_tokens=max_tokens)
+            torch.cuda.empty_cache()
+            logger.warning("%s is short of memory: batches of %d tokens from now on", self._device, max_tokens)
+
+    def _means_at_once(self, arranged: Arranged, model: Any, on_progress: CountCallback) -> torch.Tensor:
+        import torch
+
+        finished = Finished(arranged, on_progress)
+
+        def states() -> Iterator[tuple[Batch, torch.Tensor]]:
+            for batch in batches(arranged, self._shape, self.pad_id):
+                yield batch, last_states(model, batch)
+                finished.report(batch)
+
+        with torch.inference_mode(), torch_threads().limited():
+            return row_means(states(), int(arranged.num_rows.sum()), self.width, self._device)
+
+    def _token_views(self, arranged: Arranged, model: Any, on_progress: CountCallback) -> torch.Tensor:
+        """Return the views made of each document's token states, in the documents' order, fp32 on the device.
 
         Few documents are worked on at a time: their tokens' states are held at once.
         """
-        starts = np.cumsum([0, *(len(one.spans) for one in arranged)], dtype=np.int64)
-        rows = np.zeros((int(starts[-1]), self.width), dtype=np.float32)
-        order = np.argsort([-one.num_rows for one in arranged], kind="stable")
-        for places in _groups(order, np.array([one.num_rows for one in arranged]), _TOKENS_AT_ONCE):
-            group = [arranged[place] for place in places]
-            views = self._token_views(group, model)
-            for place, one, its_views in zip(places, group, views, strict=True):
-                rows[starts[place] : starts[place + 1]] = its_views[: len(one.spans)]
+        import torch
+
+        starts = arranged.view_starts
+        rows = torch.zeros((int(starts[-1]), self.width), device=self._device)
+        for places in _groups(np.argsort(-arranged.num_rows, kind="stable"), arranged.num_rows, _TOKENS_AT_ONCE):
+            group = arranged.take(places)
+            states = pad_tokens(self._means(group, model, no_progress), group.num_rows)
+            with torch.inference_mode():
+                views = token_views(states, group, self.checkpoint.settings, self._codes)
+                own = ranges(starts[places], group.num_views)
+                rows.index_copy_(0, on_device(own, self._device), unpad_views(views, group.num_views))
             on_progress(len(places))
         return rows
 
-    def _token_views(self, group: Sequence[Arrangement], model: Any) -> Floats:
-        """Return the views of documents of a family that pools tokens, (n, k, dim), from the states of their tokens."""
-        import torch
-
-        rows = torch.from_numpy(self._encode(group, model, no_progress))
-        states, _ = pad_tokens(rows, [one.num_rows for one in group])
-        with torch.inference_mode():
-            views = token_views(states.to(self._device), group, self.checkpoint.settings, self._codes)
-        return np.asarray(views.cpu().numpy())
-
-    def _states(self, batch: Batch, model: Any) -> torch.Tensor:
-        import torch
-
-        with torch.inference_mode(), torch_threads().limited():
-            return last_states(model, batch)
-
-    def _project(self, rows: Floats) -> Floats:
-        """Return the rows after the Dense modules, if any, in fp32 on the CPU, where they cost next to nothing."""
+    def _project(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the rows after the Dense modules, if any, in fp32."""
         import torch
 
         if self._head is None:
             return rows
         with torch.inference_mode():
-            return np.asarray(self._head(torch.from_numpy(rows)).numpy())
+            projected: torch.Tensor = self._head(rows)
+        return projected
+
+
+class HostCopy:
+    """A copy of a tensor in memory, which a GPU makes while this process goes on."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        import torch
+
+        self._copy, self._event = tensor, None
+        if tensor.device.type != "cpu":
+            self._copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            self._copy.copy_(tensor, non_blocking=True)
+            self._event = torch.cuda.current_stream(tensor.device).record_event()
+
+    def array(self) -> Floats:
+        """Return the values, when the device has come to them."""
+        if self._event is not None:
+            self._event.synchronize()
+        return np.asarray(self._copy.numpy())
 
 
 def _groups(order: Ints, num_tokens: Ints, max_tokens: int) -> Iterator[Ints]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from mvindex.encoder import Encoder, EncoderLike, encoder_from_spec
+from mvindex.encoder.devices import first_device
 from mvindex.encoder.embedding.encoder import EmbeddingEncoder
 from mvindex.encoder.registry import encoder_given_again, splitter_of
 from mvindex.errors import ConfigError, DamagedIndex, MvindexError, QueryError, Unsupported
@@ -88,7 +89,7 @@ class Index(Searches):
         self._encoder, self._device = encoder, device
         self._lock, self._warming = Lock(), Loading()
         self._planned: tuple[Mapping[str, Any], IndexState] | None = None
-        self.rerank_device = device
+        self.rerank_device = first_device(device)
 
     def __enter__(self) -> Self:
         return self
@@ -241,9 +242,11 @@ class Index(Searches):
 
     def add_entries(self, entries: Iterable[Entry], hooks: IngestHooks | None = None) -> IngestReport:
         """Encode and store documents that know their source location; otherwise as add()."""
-        from mvindex.ingest import reusing
+        from mvindex.ingest import IngestHooks, reusing
 
-        return self.add_encoded(entries, reusing(self._store, self.encoder), hooks)
+        encoder = self.encoder
+        suited = replace(hooks or IngestHooks(), chunks_at_once=getattr(encoder, "chunks_at_once", 1))
+        return self.add_encoded(entries, reusing(self._store, encoder), suited)
 
     def add_encoded(
         self, entries: Iterable[Entry], encode: Encode | None, hooks: IngestHooks | None = None

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mvindex.encoder.base import SLICE_CHARS, SLICE_DOCUMENTS
 from mvindex.errors import ConfigError, DocumentError, EncoderError
 from mvindex.ingest.prune import remove_near_duplicates
 from mvindex.ingest.reuse import Encode
@@ -26,8 +27,8 @@ from mvindex.store.protocol import Store, Writer
 from mvindex.store.temporary import temporary_database, temporary_errors
 from mvindex.store.views import ViewType, pack_views
 
-CHUNK_DOCUMENTS = 1024
-CHUNK_CHARS = 1_000_000
+# As the encoder cuts documents: what is committed one by one, or several chunks at once, has the same vectors.
+CHUNK_DOCUMENTS, CHUNK_CHARS = SLICE_DOCUMENTS, SLICE_CHARS
 
 
 class Entry(NamedTuple):
@@ -101,6 +102,7 @@ class IngestHooks:
     mark: names a run of one chunk, and is stored with it: what was stored already stays as it is.
     max_document_chars: of title, text and view texts together; a longer document is refused.
     encode_again: whether documents that did not change are encoded and stored again too.
+    chunks_at_once: chunks that are encoded and committed together, so that a GPU does not wait for each commit.
     """
 
     on_progress: CountCallback = no_progress
@@ -110,6 +112,7 @@ class IngestHooks:
     mark: str = ""
     max_document_chars: int = MAX_DOCUMENT_CHARS
     encode_again: bool = False
+    chunks_at_once: int = 1
 
 
 def ingest_store(
@@ -126,7 +129,7 @@ def ingest_store(
             f"{store.where} is a shard of an index: add to the whole index, or ingest a corpus with --shard"
         )
     with store.writing() as writer, SeenIds() as seen:
-        for chunk in read_chunks(within_length(entries, hooks.max_document_chars)):
+        for chunk in read_chunks(within_length(entries, hooks.max_document_chars), hooks.chunks_at_once):
             if hooks.should_stop():
                 report.stopped = True
                 break
@@ -145,28 +148,34 @@ def within_length(entries: Iterable[Entry], most_chars: int) -> Iterator[Entry]:
 
 
 class Chunk:
-    """Collects entries into a chunk: CHUNK_DOCUMENTS, or fewer where their texts reach CHUNK_CHARS."""
+    """Collects entries into a chunk: CHUNK_DOCUMENTS, or fewer where their texts reach CHUNK_CHARS.
 
-    def __init__(self) -> None:
+    chunks_at_once: how many of them are returned as one.
+    """
+
+    def __init__(self, chunks_at_once: int = 1) -> None:
         self._entries: list[Entry] = []
-        self._num_chars = 0
+        self._chunks_at_once = chunks_at_once
+        self._begin = self._num_chars = self._num_full = 0
 
     def add(self, entry: Entry) -> list[Entry]:
         """Add an entry; return the entries of the chunk when it is full, else an empty list."""
         self._entries.append(entry)
         self._num_chars += len(entry.document.text) + len(entry.document.title)
-        is_full = len(self._entries) == CHUNK_DOCUMENTS or self._num_chars >= CHUNK_CHARS
-        return self.take() if is_full else []
+        if len(self._entries) - self._begin == CHUNK_DOCUMENTS or self._num_chars >= CHUNK_CHARS:
+            self._begin, self._num_chars, self._num_full = len(self._entries), 0, self._num_full + 1
+        return self.take() if self._num_full == self._chunks_at_once else []
 
     def take(self) -> list[Entry]:
         """Return the entries so far and empty the chunk."""
-        taken, self._entries, self._num_chars = self._entries, [], 0
+        taken, self._entries = self._entries, []
+        self._begin = self._num_chars = self._num_full = 0
         return taken
 
 
-def read_chunks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """Yield the entries in chunks."""
-    filling = Chunk()
+def read_chunks(entries: Iterable[Entry], chunks_at_once: int = 1) -> Iterator[list[Entry]]:
+    """Yield the entries in chunks, so many of them at once."""
+    filling = Chunk(chunks_at_once)
     for entry in entries:
         if chunk := filling.add(entry):
             yield chunk

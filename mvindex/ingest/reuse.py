@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from mvindex.encoder import Encoder
-from mvindex.encoder.base import PartialEncoder
+from mvindex.encoder.base import PartialEncoder, join_views
 from mvindex.errors import DamagedIndex
 from mvindex.kernels.score import decode
 from mvindex.records import CountCallback, Document, Floats, Views
@@ -93,15 +93,3 @@ def _known_views(encoder: PartialEncoder, known: Sequence[tuple[Document, bytes,
         if len(own) == len(views.rows)
         for key, vector in zip(own, views.rows, strict=True)
     }
-
-
-def join_views(parts: Sequence[Views]) -> Views:
-    """Return the views of all documents of the parts, one after the other."""
-    counts = np.concatenate([np.diff(part.starts) for part in parts])
-    flags = [np.zeros(len(part.rows), dtype=bool) if part.is_reused is None else part.is_reused for part in parts]
-    return Views(
-        np.concatenate([part.rows for part in parts]),
-        np.append(0, np.cumsum(counts)),
-        np.concatenate([part.spans for part in parts]),
-        None if all(part.is_reused is None for part in parts) else np.concatenate(flags),
-    )

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
+from mvindex.encoder.base import DEVICE_CHUNKS
 from mvindex.errors import StoreError
 from mvindex.ingest.pipeline import (
     Chunk,
@@ -27,8 +28,9 @@ from mvindex.store.embedded_writer import EmbeddedWriter
 from mvindex.store.shard_layout import ShardPlace, shard_error_context, shard_of
 from mvindex.store.sharded import writing_shards
 
-# Chunks of a shard that may wait until an open run is recognised: a stopped run left each shard within its last ones.
-_WAITING_CHUNKS = 4
+# Chunks of a shard that may wait until an open run is recognised: a stopped run left each shard within its last ones,
+# and may have committed as many at once as a GPU does.
+_WAITING_CHUNKS = 4 * DEVICE_CHUNKS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +75,7 @@ class _Ingest:
         self._stores = [target.stores[number] for number in sorted(target.stores)]
         self._numbering = Numbering(self._stores)
         self._digest = CorpusDigest()
-        self._filling = {number: Chunk() for number in sorted(target.stores)}
+        self._filling = {number: Chunk(hooks.chunks_at_once) for number in sorted(target.stores)}
         self._waiting: deque[_Cut] = deque()
         self._has_numbered = False
         self._report = IngestReport()

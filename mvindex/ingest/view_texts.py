@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from mvindex.ingest.reuse import Encode, join_views
+from mvindex.encoder.base import join_views
+from mvindex.ingest.reuse import Encode
 from mvindex.records import CountCallback, Document, Views, no_progress
 
 

@@ -10,6 +10,7 @@ import sys
 import time
 
 import jsonschema
+import numpy as np
 import pytest
 
 import mvindex as package
@@ -250,6 +251,20 @@ def test_bad_rows_stop_the_run_or_go_to_a_rejects_file(tmp_path):
     again = json.loads(ok(mvindex("ingest", "mended.tsv", "--index", "corpus.mvx", "--json", cwd=tmp_path)).stdout)
     assert (again["added"], again["unchanged"]) == (1, 1)
     assert path.exists()
+
+
+def test_two_devices_make_the_index_that_one_makes(tmp_path):
+    corpus = tmp_path / "a.jsonl"
+    rows = [{"id": str(number), "text": f"Number {number} is here. It was {number} before."} for number in range(20)]
+    corpus.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    for name, options in {"one": ["--device", "cpu"], "two": ["--devices", "cpu,cpu"]}.items():
+        ok(mvindex("ingest", str(corpus), "--index", str(tmp_path / name), *options, cwd=tmp_path))
+    with package.open(tmp_path / "one") as one, package.open(tmp_path / "two") as two:
+        assert [document.id for document in two] == [row["id"] for row in rows]
+        expected, found = (index.views([row["id"] for row in rows]) for index in (one, two))
+        assert all(np.array_equal(found[own].vectors, expected[own].vectors) for own in expected)
+    refused = mvindex("ingest", str(corpus), "--device", "cpu", "--devices", "0", cwd=tmp_path)
+    assert refused.returncode == 2 and "give one of the two" in refused.stderr
 
 
 def test_stdin_and_compressed_input(tmp_path):

@@ -52,10 +52,11 @@ class LossParts:
     distillation: torch.Tensor
     answer_share: torch.Tensor
 
-    def as_floats(self) -> dict[str, float]:
-        """Return the values by name, for logs; synchronises with the device once."""
-        values = torch.stack([getattr(self, name).detach().double() for name in _PARTS])
-        return dict(zip(_PARTS, values.tolist(), strict=True))
+    def as_floats(self, **others: torch.Tensor) -> dict[str, float]:
+        """Return the values by name, and others beside them, for logs; synchronises with the device once."""
+        named = {name: getattr(self, name) for name in _PARTS} | others
+        values = torch.stack([value.detach().double() for value in named.values()])
+        return dict(zip(named, values.tolist(), strict=True))
 
 
 def total_loss(inputs: LossInputs, config: LossConfig, epoch: int) -> LossParts:

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from mvindex.encoder.arranged import Arranged
 from mvindex.encoder.batches import BatchShape, batches
 from mvindex.encoder.checkpoint import Checkpoint, Parts, Settings, viewer_ids
 from mvindex.encoder.checkpoint.load import set_embeddings
-from mvindex.encoder.clusters import pad_tokens, token_views
-from mvindex.encoder.families import Arrangement
+from mvindex.encoder.clusters import pad_tokens, token_views, unpad_views
+from mvindex.encoder.device import CUDA_LEAST_SPARED
 from mvindex.encoder.forward import last_states
 from mvindex.encoder.inputs import Inputs
 from mvindex.encoder.pooling import row_means
@@ -25,8 +26,9 @@ from mvindex_train.config import OptimiserConfig
 from mvindex_train.viewer_tokens import ViewerEmbedding
 
 # Windows of a step are batched into passes of similar length: less padding, the same gradients. On a CPU small passes
-# stay in its caches.
-_PASS_TOKENS = {"cpu": 1024, "cuda": 1 << 17}
+# stay in its caches; a GPU takes all of a step in as few as possible.
+_CPU_PASSES = BatchShape(max_tokens=1024)
+_CUDA_PASSES = BatchShape(max_tokens=1 << 17, least_spared=CUDA_LEAST_SPARED)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,11 +76,9 @@ class TrainableEncoder(torch.nn.Module):
         rows = self._rows(arranged, self.documents)
         if self.settings.family.pools_tokens:
             rows = self._views_of_tokens(rows, arranged)
-        starts = np.cumsum([0, *(len(one.spans) for one in arranged)], dtype=np.int64)
-        spans = np.array([span for one in arranged for span in one.spans], dtype=np.int64).reshape(-1, 2)
-        return ViewRows(
-            self._with_share(self._normalise(rows), starts), torch.from_numpy(starts).to(rows.device), spans
-        )
+        starts = arranged.view_starts
+        views = self._with_share(self._normalise(rows), starts)
+        return ViewRows(views, torch.from_numpy(starts).to(rows.device), arranged.spans)
 
     def encode_queries(self, texts: Sequence[str]) -> torch.Tensor:
         """Return one vector per text, (q, d) fp32."""
@@ -137,20 +137,16 @@ class TrainableEncoder(torch.nn.Module):
             set_embeddings(merged, ids, table.viewers.detach())
         return merged.eval().requires_grad_(False)
 
-    def _rows(self, arranged: Sequence[Arrangement], model: Any) -> torch.Tensor:
+    def _rows(self, arranged: Arranged, model: Any) -> torch.Tensor:
         """Return the mean states of all rows, (num_rows, d) fp32."""
-        firsts = np.cumsum([0, *(one.num_rows for one in arranged)], dtype=np.int64)
-        windows = [window for one in arranged for window in one.windows]
-        owner = np.repeat(np.arange(len(arranged)), [len(one.windows) for one in arranged])
-        shape = BatchShape(max_tokens=_PASS_TOKENS.get(self.device.type, 1 << 17))
-        passes = batches(windows, firsts[owner], shape, int(model.config.pad_token_id or 0))
-        return row_means(((batch, last_states(model, batch)) for batch in passes), int(firsts[-1]), self.dim)
+        shape = _CPU_PASSES if self.device.type == "cpu" else _CUDA_PASSES
+        passes = batches(arranged, shape, int(model.config.pad_token_id or 0))
+        parts = ((batch, last_states(model, batch)) for batch in passes)
+        return row_means(parts, int(arranged.num_rows.sum()), self.dim, self.device)
 
-    def _views_of_tokens(self, rows: torch.Tensor, arranged: Sequence[Arrangement]) -> torch.Tensor:
-        states, _ = pad_tokens(rows, [one.num_rows for one in arranged])
-        views = token_views(states, arranged, self.settings, self.codes)
-        counts = torch.tensor([len(one.spans) for one in arranged], device=rows.device)
-        return views[torch.arange(views.shape[1], device=rows.device) < counts[:, None]]
+    def _views_of_tokens(self, rows: torch.Tensor, arranged: Arranged) -> torch.Tensor:
+        states = pad_tokens(rows, arranged.num_rows)
+        return unpad_views(token_views(states, arranged, self.settings, self.codes), arranged.num_views)
 
     def _normalise(self, rows: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.normalize(rows, dim=-1) if self.settings.normalise else rows

@@ -63,8 +63,9 @@ class Stepper:
         self.encoder.train()
         self.optimiser.zero_grad(set_to_none=True)
         parts = self.add_gradients(batch, loss, at)
-        norm = float(torch.nn.utils.clip_grad_norm_(self._trained, self._config.max_gradient_norm))
-        figures = parts.as_floats()
+        clipped = torch.nn.utils.clip_grad_norm_(self._trained, self._config.max_gradient_norm)
+        figures = parts.as_floats(gradient_norm=clipped)
+        norm = figures["gradient_norm"]
         if not (math.isfinite(figures["total"]) and math.isfinite(norm)):
             raise EncoderError(
                 f"step {at.number + 1}: expected a finite loss and gradient, got loss {figures['total']} and "
@@ -76,7 +77,7 @@ class Stepper:
         self.optimiser.step()
         figures["loss"] = figures.pop("total")
         rates = {"tau": epoch_tau(loss, at.epoch), "learning_rate": self._rates[0] * at.rate}
-        return figures | rates | {"gradient_norm": norm}
+        return figures | rates
 
     def add_gradients(self, batch: TrainBatch, loss: LossConfig, at: StepContext) -> LossParts:
         """Add the gradient of the batch's loss to the weights' gradients, equally in every process; return the loss."""

@@ -142,7 +142,12 @@ def read_settings(folder: Path) -> dict[str, Any]:
     if version != FORMAT_VERSION:
         raise CheckpointError(f"{path}: format_version is {version!r}; this version of mvindex reads {FORMAT_VERSION}")
     content.pop("base", None)  # see read_base
-    return _parse_group(content, _KEYS, str(path))
+    return parse_settings(content, str(path))
+
+
+def parse_settings(content: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """Return the arguments of Settings that settings_json() made the content of; errors as read_settings()."""
+    return _parse_group(content, _KEYS, place)
 
 
 def read_base(folder: Path) -> Base | None:
@@ -159,8 +164,15 @@ def read_base(folder: Path) -> Base | None:
 
 def write_settings(folder: Path, settings: Settings, base: Base | None = None) -> None:
     """Write the settings, and the base of an adapter, to mvindex.json of the folder."""
+    content = {"format_version": FORMAT_VERSION, **settings_json(settings)}
+    if base is not None:
+        content["base"] = {"source": base.source, "weights": dict(base.weights)}
+    (folder / FILE_NAME).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def settings_json(settings: Settings) -> dict[str, Any]:
+    """Return the settings as mvindex.json has them, without its version."""
     content: dict[str, Any] = {
-        "format_version": FORMAT_VERSION,
         "family": settings.family.name,
         "max_views": settings.max_views,
         "pooling": settings.pooling.value,
@@ -179,9 +191,7 @@ def write_settings(folder: Path, settings: Settings, base: Base | None = None) -
         content["cluster_init"] = settings.cluster_init.value
     if settings.splitter is not None:
         content["splitter"] = settings.splitter.value
-    if base is not None:
-        content["base"] = {"source": base.source, "weights": dict(base.weights)}
-    (folder / FILE_NAME).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return content
 
 
 @contextmanager

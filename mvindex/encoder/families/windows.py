@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
 from mvindex.encoder.checkpoint.settings import Pooling
 from mvindex.encoder.text import Ids, TokenizedText
@@ -49,25 +48,6 @@ class Arrangement:
     windows: list[Window]
     spans: list[Span]
     num_rows: int
-
-
-def row_keys(arrangement: Arrangement) -> list[bytes]:
-    """Return for each row a hash of all windows that it is averaged from, and of its tokens' places and weights."""
-    hashes = [xxhash.xxh3_128() for _ in range(arrangement.num_rows)]
-    for window in arrangement.windows:
-        parts = (window.ids, window.positions, window.scopes, window.is_viewer)
-        content = xxhash.xxh3_128_digest(b"".join(_packed(each) for each in parts))
-        for slot in np.unique(window.slots[window.slots != CONTEXT]).tolist():
-            places = np.flatnonzero(window.slots == slot)
-            weights = None if window.weights is None else window.weights[places]
-            hashes[slot].update(content + _packed(places) + _packed(weights))
-    return [each.digest() for each in hashes]
-
-
-def _packed(array: npt.NDArray[Any] | None) -> bytes:
-    """Return the array's length and bytes, so that no two lists of arrays give the same bytes."""
-    data = b"" if array is None else array.tobytes()
-    return len(data).to_bytes(8, "little") + data
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,6 +13,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("tokenizers")
 
 from mvindex.encoder import load_encoder  # noqa: E402 - as above
+from mvindex.encoder.arranged import arranged_of, joined  # noqa: E402 - as above
 from mvindex.encoder.checkpoint import Settings, parse_family, read_checkpoint, write_settings  # noqa: E402 - as above
 from mvindex.encoder.checkpoint.settings import ClusterInit  # noqa: E402 - as above
 from mvindex.encoder.clusters import (  # noqa: E402 - as above
@@ -41,6 +42,12 @@ def random_states(seed, count, dim=DIM):
     return np.random.default_rng(seed).normal(size=(count, dim)).astype(np.float32)
 
 
+def padded(rows, counts):
+    """The rows of documents, padded, and which of them count."""
+    counts = np.array(counts)
+    return pad_tokens(rows, counts), torch.from_numpy(np.arange(counts.max()) < counts[:, None])
+
+
 def clustered(tokens, num_views):
     """The centroids of one document alone."""
     states = torch.from_numpy(np.asarray(tokens, dtype=np.float32))[None]
@@ -63,18 +70,18 @@ def test_centroids_are_those_of_a_plain_lloyd_loop(seed, num_tokens, num_views):
 def test_neither_company_nor_padding_changes_a_document(seed, counts, num_views):
     documents = [random_states(seed + place, count) for place, count in enumerate(counts)]
     assume(min(lloyd(tokens, num_views)[2] for tokens in documents) > 1e-5)
-    states, mask = pad_tokens(torch.from_numpy(np.concatenate(documents)), counts)
+    states, mask = padded(torch.from_numpy(np.concatenate(documents)), counts)
     together = cluster_tokens(states, mask, num_views)
     # What stands in the padding must not matter either.
     wide = torch.full((len(counts), states.shape[1] + 7, DIM), 9.0)
     wide[:, : states.shape[1]] = torch.where(mask[..., None], states, torch.tensor(-7.0))
     wide_mask = torch.zeros(wide.shape[:2], dtype=torch.bool)
     wide_mask[:, : mask.shape[1]] = mask
-    padded = cluster_tokens(wide, wide_mask, num_views)
+    widened = cluster_tokens(wide, wide_mask, num_views)
     for row, tokens in enumerate(documents):
         alone = clustered(tokens, num_views)
         torch.testing.assert_close(together[row], alone, rtol=0, atol=ATOL)
-        torch.testing.assert_close(padded[row], alone, rtol=0, atol=ATOL)
+        torch.testing.assert_close(widened[row], alone, rtol=0, atol=ATOL)
 
 
 def test_the_start_is_at_equal_intervals():
@@ -120,7 +127,7 @@ def test_gradients_are_those_of_the_means(seed, num_tokens, num_views):
     tokens = random_states(seed, num_tokens)
     _, members, margin = lloyd(tokens, num_views)
     assume(margin > 1e-5)
-    states, mask = pad_tokens(torch.from_numpy(np.concatenate([tokens, tokens[:1]])), [num_tokens, 1])
+    states, mask = padded(torch.from_numpy(np.concatenate([tokens, tokens[:1]])), [num_tokens, 1])
     states.requires_grad_(True)
     for row, cluster in enumerate(members):
         views = cluster_tokens(states, mask, num_views)
@@ -144,7 +151,7 @@ def test_codes_attend_to_states_as_written_by_hand():
 def test_codes_give_what_plain_loops_give(seed, counts, num_codes):
     documents = [random_states(seed + place, count) for place, count in enumerate(counts)]
     codes = random_states(seed + 99, num_codes)
-    states, mask = pad_tokens(torch.from_numpy(np.concatenate(documents)), counts)
+    states, mask = padded(torch.from_numpy(np.concatenate(documents)), counts)
     found = attend_codes(states, mask, torch.from_numpy(codes)).numpy()
     for row, tokens in enumerate(documents):
         for number, code in enumerate(codes.astype(np.float64)):
@@ -155,7 +162,7 @@ def test_codes_give_what_plain_loops_give(seed, counts, num_codes):
 
 def test_ragged_rows_are_padded_with_zeros_and_gradients_flow_back():
     rows = torch.arange(6.0).reshape(3, 2).requires_grad_(True)
-    states, mask = pad_tokens(rows, [1, 2])
+    states, mask = padded(rows, [1, 2])
     assert states.tolist() == [[[0, 1], [0, 0]], [[2, 3], [4, 5]]]
     assert mask.tolist() == [[True, False], [True, True]]
     (states * torch.tensor([1.0, 2.0])).sum().backward()
@@ -165,7 +172,7 @@ def test_ragged_rows_are_padded_with_zeros_and_gradients_flow_back():
 def arranged(*ids):
     """Documents of these tokens, each token a row."""
     windows = [Window(np.array(own, dtype=np.int32), np.arange(len(own), dtype=np.int32)) for own in ids]
-    return [Arrangement([window], [(0, 1)], len(window.ids)) for window in windows]
+    return arranged_of([Arrangement([window], [(0, 1)], len(window.ids)) for window in windows])
 
 
 def test_random_starts_are_distinct_tokens_of_each_document_in_rising_order():
@@ -179,7 +186,7 @@ def test_random_starts_are_distinct_tokens_of_each_document_in_rising_order():
 def test_random_starts_depend_on_the_documents_tokens_alone():
     first, second = arranged(range(40)), arranged(range(1, 41))
     state = np.random.get_state()[1].tolist()  # noqa: NPY002 - nobody's global numbers may be drawn
-    together = random_starts(first + second, 6)
+    together = random_starts(joined([first, second]), 6)
     assert np.random.get_state()[1].tolist() == state  # noqa: NPY002 - as above
     np.testing.assert_array_equal(random_starts(second, 6)[0], together[1])
     np.testing.assert_array_equal(random_starts(first, 6)[0], together[0])

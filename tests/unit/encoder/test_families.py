@@ -3,9 +3,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from mvindex.encoder.arranged import Arranged, arranged_of, joined
 from mvindex.encoder.batches import BatchShape, batches
 from mvindex.encoder.checkpoint.settings import Pooling
-from mvindex.encoder.families import CONTEXT, Frame, Window, arrange_single, arrange_snippets, cut_windows
+from mvindex.encoder.families import CONTEXT, Arrangement, Frame, Window, arrange_single, arrange_snippets, cut_windows
 from mvindex.encoder.text import NO_SPAN, TokenizedText
 
 CLS, SEP = 101, 102
@@ -112,6 +113,11 @@ def test_without_any_token_the_special_tokens_make_one_view(arrange):
     assert len(arranged.spans) == 1
 
 
+def documents(windows, rows=1):
+    """Each window as a document of its own, of so many rows."""
+    return arranged_of([Arrangement([window], [(0, 1)], rows) for window in windows])
+
+
 def window(length):
     return Window(np.full(length, length, dtype=np.int32), np.array([CONTEXT] + [0] * (length - 1), dtype=np.int32))
 
@@ -119,35 +125,40 @@ def window(length):
 def test_batches_hold_every_window_once_within_the_budget_of_padded_tokens():
     lengths = [5, 9, 2, 9, 30, 7, 1, 5]
     windows = [window(length) for length in lengths]
-    made = list(batches(windows, np.arange(8) * 10, BatchShape(max_tokens=18), pad_id=0))
+    made = list(batches(documents(windows), BatchShape(max_tokens=18), pad_id=0))
     assert np.concatenate([batch.places for batch in made]).tolist() == [4, 1, 3, 5, 0, 7, 2, 6]
     assert [batch.ids.shape for batch in made] == [(1, 30), (2, 9), (2, 7), (3, 5)]
     assert [batch.mask.sum(axis=1).tolist() for batch in made] == [[30], [9, 9], [7, 5], [5, 2, 1]]
 
 
 def test_a_batch_pads_with_the_pad_id_and_counts_padding_for_nothing():
-    [batch] = batches([window(2), window(3)], np.array([4, 6]), BatchShape(max_tokens=100), pad_id=77)
+    [batch] = batches(documents([window(2), window(3)], rows=4), BatchShape(max_tokens=100), pad_id=77)
     assert batch.ids.tolist() == [[3, 3, 3], [2, 2, 77]]
     assert batch.mask.tolist() == [[1, 1, 1], [1, 1, 0]]
-    assert batch.rows.tolist() == [[CONTEXT, 6, 6], [CONTEXT, 4, CONTEXT]]
+    assert batch.rows.tolist() == [[CONTEXT, 4, 4], [CONTEXT, 0, CONTEXT]]
 
 
 def test_row_means_add_up_over_batches_and_leave_context_out():
     torch = pytest.importorskip("torch")
-    from mvindex.encoder.pooling import RowMeans
+    from mvindex.encoder.pooling import RowMeans, row_means
 
     means = RowMeans(3, 2)
-    states = torch.tensor([[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]])
-    means.add(SimpleNamespace(rows=np.array([[1, 2, CONTEXT]]), weights=np.array([[2, 1, 0]])), states)
-    means.add(SimpleNamespace(rows=np.array([[0, 1, 1]]), weights=np.array([[5, 1, 1]])), states)
+    states = np.array([[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]], np.float32)
+    first = SimpleNamespace(rows=np.array([[1, 2, CONTEXT]]), weights=np.array([[2, 1, 0]], np.float32))
+    second = SimpleNamespace(rows=np.array([[0, 1, 1]]), weights=np.array([[5, 1, 1]], np.float32))
+    means.add(first, states)
+    means.add(second, states)
     # Row 0: (1, 2). Row 1: (1, 2) twice, (3, 4), (5, 6). Row 2: (3, 4).
-    assert means.means().tolist() == [[1, 2], [2.5, 3.5], [3, 4]]
+    expected = [[1, 2], [2.5, 3.5], [3, 4]]
+    assert means.means().tolist() == expected
+    tensor = torch.from_numpy(states)
+    assert row_means([(first, tensor), (second, tensor)], 3, 2, torch.device("cpu")).tolist() == expected
 
 
 def test_shapes_come_in_steps_and_padding_counts_for_nothing():
     windows = [window(length) for length in (9, 7, 7, 3, 2, 2, 2)]
     shape = BatchShape(max_tokens=64, length_step=8, count_step=2, max_length=12)
-    made = list(batches(windows, np.arange(7) * 10, shape, pad_id=5))
+    made = list(batches(documents(windows), shape, pad_id=5))
     # 9 -> 12 (not 16: the model has 12 positions), 64 // 12 = 5 -> 4 lines; three windows are left, in four lines.
     assert [batch.ids.shape for batch in made] == [(4, 12), (4, 8)]
     assert [batch.places.tolist() for batch in made] == [[0, 1, 2, 3], [4, 5, 6]]
@@ -157,21 +168,37 @@ def test_shapes_come_in_steps_and_padding_counts_for_nothing():
 
 def test_a_few_long_windows_do_not_stretch_many_short_ones():
     shape = BatchShape(max_tokens=4096, length_step=8, count_step=2)
-    made = list(batches([window(length) for length in [8] * 20 + [20] * 3], np.arange(23), shape, pad_id=5))
+    made = list(batches(documents([window(length) for length in [8] * 20 + [20] * 3]), shape, pad_id=5))
     # Cut after 4 lines, 16 x 19 tokens of padding are spared; after 2 none were.
     assert [batch.ids.shape for batch in made] == [(4, 24), (20, 8)]
     assert sorted(np.concatenate([batch.places for batch in made])) == list(range(23))
     # Of 6 windows in all a batch of their own is not worth it: 16 x 2 tokens.
-    few = list(batches([window(length) for length in [20, 20, 20, 8, 8, 8]], np.arange(6), shape, pad_id=5))
+    few = list(batches(documents([window(length) for length in [20, 20, 20, 8, 8, 8]]), shape, pad_id=5))
     assert [batch.ids.shape for batch in few] == [(6, 24)]
 
 
 def test_where_any_shape_will_do_a_batch_spares_less_padding():
     windows = [window(length) for length in [16] * 20 + [14] * 40]
     shapes = {
-        share: [batch.ids.shape for batch in batches(windows, np.arange(60), shape, pad_id=5)]
+        share: [batch.ids.shape for batch in batches(documents(windows), shape, pad_id=5)]
         for share in (1 / 8, 0)
         for shape in [BatchShape(max_tokens=4096, min_spared=share)]
     }
     # Of 960 tokens with padding 80 are spared.
     assert shapes == {1 / 8: [(60, 16)], 0: [(20, 16), (40, 14)]}
+
+
+def test_windows_joined_taken_and_sent_to_another_process_stay_what_they_are():
+    plain, weighted = (
+        window(3),
+        Window(np.arange(2, dtype=np.int32), np.zeros(2, np.int32), np.full(2, 0.5, np.float32)),
+    )
+    placed = Window(np.arange(4, dtype=np.int32), np.zeros(4, np.int32), positions=np.zeros(4, np.int32))
+    both = joined([documents([plain, weighted]), documents([placed], rows=2)])
+    sent = Arranged.from_bytes(both.as_bytes())
+    assert sent.weights.tolist() == [1, 1, 1, 0.5, 0.5, 1, 1, 1, 1]
+    assert sent.positions.tolist() == [0, 1, 2, 0, 1, 0, 0, 0, 0]
+    assert sent.scopes is None and sent.num_rows.tolist() == [1, 1, 2]
+    turned = sent.take(np.array([2, 0]))
+    assert turned.ids.tolist() == [0, 1, 2, 3, 3, 3, 3] and turned.lengths.tolist() == [4, 3]
+    assert turned.first_rows.tolist() == [0, 2] and len(turned) == 2

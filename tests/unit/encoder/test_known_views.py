@@ -1,5 +1,7 @@
 """Views whose vector is known are not encoded, in whichever family they are made."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -68,10 +70,10 @@ def test_the_views_are_those_of_encoding_all(encoder_of, family):
 
 def test_only_windows_of_unknown_views_are_read(encoder_of, monkeypatch):
     encoder, read = encoder_of("sentences", document_length=32, max_views=64), []
-    known, made = known_of(encoder, [long_text("He sat.")]), encoder._pooled
-    monkeypatch.setattr(encoder, "_pooled", lambda arranged, *more: read.extend(arranged) or made(arranged, *more))
+    known, made = known_of(encoder, [long_text("He sat.")]), encoder._means
+    monkeypatch.setattr(encoder, "_means", lambda arranged, *more: read.append(arranged) or made(arranged, *more))
     views = encoder.encode_unknown([long_text("She sat.")], known, no_progress)
-    assert [len(each.windows) for each in read] == [1]
+    assert [each.num_windows.tolist() for each in read] == [[1]]
     assert views.is_reused.tolist() == [True] * len(SENTENCES) + [False]
 
 
@@ -84,3 +86,16 @@ def test_a_view_of_the_same_text_elsewhere_in_its_window_is_another(encoder_of):
     encoder = encoder_of("snippets", document_length=32)
     [first], [other] = (encoder.view_keys([Document("1", text)]) for text in ("He ran. It sat.", "It sat. He ran."))
     assert not set(first) & set(other)
+
+
+def test_known_views_are_found_in_every_slice(encoder_of, monkeypatch):
+    encoder = encoder_of("snippets", document_length=32)
+    known = known_of(encoder, [long_text("He sat.")])
+    documents = [long_text("She sat."), DOCUMENTS[0], long_text("He sat."), long_text("It sat.")]
+    expected, done = encoder.encode_documents(documents), []
+    monkeypatch.setattr("mvindex.encoder.base.SLICE_DOCUMENTS", 1)
+    found = encoder.encode_unknown(documents, known, done.append)
+    np.testing.assert_allclose(found.rows, expected.rows, atol=ATOL)
+    own = [found.is_reused[begin:end] for begin, end in pairwise(found.starts.tolist())]
+    assert [(each.any(), each.all()) for each in own] == [(True, False), (False, False), (True, True), (True, False)]
+    assert sum(done) == len(documents)

@@ -301,6 +301,26 @@ def test_documents_in_the_machines_fast_type_stay_close_and_queries_in_fp32(fold
     np.testing.assert_allclose(encoder.encode_queries(["the cat"])[0], plain.query("the cat"), atol=FP32_ATOL)
 
 
+def test_batches_that_do_not_fit_into_the_gpus_memory_are_halved(folder, monkeypatch, caplog):
+    encoder = load_encoder(folder)
+    expected = encoder.encode_documents(DOCUMENTS)
+    states, room = transformer.last_states, 200
+
+    def last_states(model, batch):
+        if batch.ids.size > room:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return states(model, batch)
+
+    monkeypatch.setattr(transformer, "last_states", last_states)
+    monkeypatch.setattr(transformer, "_LEAST_BATCH_TOKENS", 128)
+    done = []
+    np.testing.assert_allclose(encoder.encode_documents(DOCUMENTS, done.append).rows, expected.rows, atol=FP32_ATOL)
+    assert "batches of 256 tokens from now on" in caplog.text
+    room = 0
+    with pytest.raises(EncoderError, match="too little memory for a batch of 128 tokens.*Tried to allocate"):
+        encoder.encode_documents(DOCUMENTS)
+
+
 def test_progress_adds_up_to_all_documents(folder, monkeypatch):
     encoder = load_encoder(folder)
     monkeypatch.setattr(encoder, "_shape", BatchShape(max_tokens=50))
@@ -427,8 +447,8 @@ def test_broken_files_are_refused(folder, tmp_path):
 
 def test_a_vector_that_is_not_finite_is_named(folder, monkeypatch):
     encoder = load_encoder(folder)
-    states = encoder._states
-    monkeypatch.setattr(encoder, "_states", lambda batch, model: states(batch, model) * float("nan"))
+    states = transformer.last_states
+    monkeypatch.setattr(transformer, "last_states", lambda model, batch: states(model, batch) * float("nan"))
     with pytest.raises(EncoderError, match="document 'short': the model gave a vector of norm nan"):
         encoder.encode_documents(DOCUMENTS)
     with pytest.raises(EncoderError, match="query 1: the model gave a vector of norm nan"):

@@ -29,6 +29,17 @@ def test_an_error_in_the_middle_of_an_add_keeps_whole_batches_only(tmp_path, mon
         assert (report.added, report.unchanged, report.replaced) == (4, 16, 0)
 
 
+def test_an_encoder_on_a_gpu_gets_several_chunks_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("mvindex.ingest.pipeline.CHUNK_DOCUMENTS", 4)
+    encoder, sizes = mvindex.CallableEncoder(by_length, query_function=one_vector, name="by_length"), []
+    encode = encoder.encode_documents
+    encoder.encode_documents = lambda given, on_progress: sizes.append(len(given)) or encode(given, on_progress)
+    encoder.chunks_at_once = 3
+    with mvindex.create(tmp_path / "y.mvx", encoder=encoder) as index:
+        index.add(documents(20))
+    assert sizes == [12, 8]
+
+
 def test_a_failing_encoder_stores_nothing_of_its_batch(tmp_path):
     def broken(texts):
         return np.full((len(texts), 2), np.nan)
