@@ -143,9 +143,23 @@ def train(faiss: ModuleType, index: Any, sample: npt.NDArray[Any], on_progress: 
         sample = _spread(sample, LEAST_SAMPLE)
     elif getattr(faiss, "get_num_gpus", int)() > 0:
         on_gpu = faiss.index_cpu_to_all_gpus(faiss.IndexFlatIP(ivf_of(faiss, index).d))
-        ivf_of(faiss, index).clustering_index = on_gpu
-        index.referenced_objects = [on_gpu]
+        train_with(faiss, index, on_gpu, decode(sample))
+        return
     index.train(decode(sample))
+
+
+def train_with(faiss: ModuleType, index: Any, clusterer: Any, sample: Floats) -> None:
+    """Train the index on the sample, (n, d) float32, with an index that finds the nearest centroids for k-means.
+
+    Faiss keeps a bare pointer: the clusterer lives in this frame until training ends, and is let go of then. The
+    list of what the index itself points to, its quantiser and rotation, stays as it is.
+    """
+    ivf = ivf_of(faiss, index)
+    ivf.clustering_index = clusterer
+    try:
+        index.train(sample)
+    finally:
+        ivf.clustering_index = None
 
 
 def _train_groups(faiss: ModuleType, index: Any, sample: npt.NDArray[Any], on_progress: ProgressCallback) -> None:

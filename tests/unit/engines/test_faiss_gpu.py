@@ -1,5 +1,8 @@
 """Engines with a copy on a GPU: as many documents found as on the CPU, and what a GPU cannot do is done there."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -67,3 +70,25 @@ def test_a_faiss_without_a_gpu_says_so_and_answers_on_the_cpu(path, caplog, monk
     rankings = [engine.search(queries, 40, None) for engine in (asked, plain)]
     assert all((one == other).all() for one, other in zip(*rankings, strict=True))
     assert "has no GPU" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["ivf-flat", "ivf-sq8", "ivf-pq", "ivf-rabitq"])
+def test_an_index_keeps_what_it_points_to_after_training_with_another(kind):
+    """Its quantiser and rotation are alive after all garbage is collected, and the lent index is let go of."""
+    import faiss
+
+    from mvindex_connectors.engines.faiss_ivf import ivf_of, new_ivf, train_with
+
+    rows = np.random.default_rng(7).standard_normal((2000, DIM)).astype(np.float32)
+    index, lent = new_ivf(faiss, kind, DIM, 16), faiss.IndexFlatIP(DIM)
+    owned = list(getattr(index, "referenced_objects", []))
+    train_with(faiss, index, lent, rows)
+    assert ivf_of(faiss, index).clustering_index is None
+    assert owned and list(index.referenced_objects) == owned
+    gone = weakref.ref(lent)
+    del lent, owned
+    gc.collect()
+    assert gone() is None
+    index.add(rows)
+    scores, found = index.search(rows[:50], 5)
+    assert np.isfinite(scores).all() and (found >= 0).all()
