@@ -22,7 +22,7 @@ from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import MappedViews
 
 # Of a chunk at most: large ones cost few launches on a GPU, and on a CPU small ones stay in its caches.
-_CHUNK_BYTES = {"cuda": 1 << 30, "cpu": 1 << 24}
+_CHUNK_BYTES = {"cuda": 1 << 30, "cpu": 1 << 22}
 _LEAST_CHUNK_BYTES = 1 << 16
 # Of each of the two pinned buffers, and what one thread copies to them.
 _PIECE_BYTES, _THREAD_BYTES = 1 << 26, 1 << 23

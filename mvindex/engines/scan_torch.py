@@ -36,7 +36,7 @@ _SPARE = 54
 # Documents kept of all queries together, which bounds what a pass holds.
 _MAX_ENTRIES = 1 << 22
 # Of a product of all views of a chunk and some queries; less where memory falls short.
-_PRODUCT_BYTES = {"cuda": 1 << 31, "cpu": 1 << 24}
+_PRODUCT_BYTES = {"cuda": 1 << 31, "cpu": 1 << 23}
 _LEAST_PRODUCT_BYTES = 1 << 22
 # Bounds are computed in float32: they are widened by this part of the largest score there can be.
 _ROUNDING = 2.0**-20
@@ -175,6 +175,8 @@ class _Scan:
         self._mask = views.mask(self._allowed, self._spans[-1][1])
         self._product_bytes = product_bytes
         self._is_drpq = self._scoring.aggregate is Aggregate.DRPQ
+        # Products of float32 are written to the same memory each time: a CPU's caches hold it.
+        self._output = torch.empty(0, dtype=torch.float32, device=self._device)
 
     def best(self, queries: Floats, exponents: Ints, room: int) -> _Best:
         """Return the `room` documents of the highest upper bounds; waits for the device once."""
@@ -255,8 +257,9 @@ class _Scan:
         for chunk, widths, open_widths in self._chunks(batch):
             for number, tile in enumerate(batch.tiles):
                 upper = self._upper(chunk, tile, open_widths)
-                values, at = upper.topk(min(room, upper.shape[1]), dim=1)
-                found[number] = _joined(found[number], _Kept(values, widths[at], chunk.rows[at]), room)
+                before = found[number]
+                values, at = _best_new(upper, room, None if before is None else before.upper)
+                found[number] = _joined(before, _Kept(values, widths[at], chunk.rows[at]), room)
         return [kept for kept in found if kept is not None]
 
     def _thresholds(self, tile: _Tile, kept: _Kept) -> torch.Tensor:
@@ -315,7 +318,7 @@ class _Scan:
 
     def _upper(self, chunk: Chunk, tile: _Tile, widths: torch.Tensor) -> torch.Tensor:
         """Return the upper bounds of a chunk's documents without offsets, (q, n) float32."""
-        products = _products(chunk.views, tile.planes, len(tile.sizes))
+        products = self._products(chunk.views, tile)
         upper = torch.empty(len(tile.sizes), len(widths), dtype=torch.float32, device=self._device)
         for first_view, first, count, num_views in chunk.groups:
             scores = products[:, first_view : first_view + count * num_views].view(len(products), num_views, count)
@@ -324,6 +327,39 @@ class _Scan:
             torch.addr(scores, tile.sizes, widths[at], out=upper[:, at])
         return upper
 
+    def _products(self, views: torch.Tensor, tile: _Tile) -> torch.Tensor:
+        """Return the inner products, (q, r) float32, of views (r, d) and the tile's queries; good until the next."""
+        planes, num_queries = tile.planes, len(tile.sizes)
+        if views.dtype == torch.float32:
+            size = len(planes) * len(views)
+            if self._output.numel() < size:
+                self._output = self._output.new_empty(size)
+            return torch.mm(planes, views.T, out=self._output[:size].view(len(planes), -1))
+        if views.is_cuda:
+            products = torch.mm(planes, views.T, out_dtype=torch.float32)
+        else:
+            # A CPU multiplies the same numbers in float32.
+            products = planes.float() @ views.float().T
+        return products if len(planes) == num_queries else products.view(-1, num_queries, len(views)).sum(0)
+
+
+def _best_new(upper: torch.Tensor, room: int, kept: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the highest bounds and their columns, (q, m) each, of (q, n); -inf where fewer pass the last one kept.
+
+    On a CPU, where to look costs no wait, few pass, and finding these is cheaper than sorting.
+    """
+    if kept is not None and not upper.is_cuda and kept.shape[1] == room:
+        queries, at = (upper > kept[:, -1:]).nonzero(as_tuple=True)
+        counts = queries.bincount(minlength=len(upper))
+        most = int(counts.max())
+        if most <= room:
+            places = torch.arange(len(at)) - (counts.cumsum(0) - counts)[queries]
+            values, columns = upper.new_full((len(upper), most), -torch.inf), at.new_zeros(len(upper), most)
+            values[queries, places], columns[queries, places] = upper[queries, at], at
+            return values, columns
+    values, at = upper.topk(min(room, upper.shape[1]), dim=1)
+    return values, at
+
 
 def _joined(before: _Kept | None, found: _Kept, room: int) -> _Kept:
     if before is None:
@@ -331,18 +367,6 @@ def _joined(before: _Kept | None, found: _Kept, room: int) -> _Kept:
     both = _Kept._make(torch.cat(columns, dim=1) for columns in zip(before, found, strict=True))
     upper, at = both.upper.topk(min(room, both.upper.shape[1]), dim=1)
     return _Kept(upper, both.widths.gather(1, at), both.rows.gather(1, at))
-
-
-def _products(views: torch.Tensor, planes: torch.Tensor, num_queries: int) -> torch.Tensor:
-    """Return the inner products, (q, r) float32, of views (r, d) and the sums of planes (p q, d), both of one type."""
-    if views.dtype == torch.float32:
-        return planes @ views.T
-    if views.is_cuda:
-        products = torch.mm(planes, views.T, out_dtype=torch.float32)
-    else:
-        # A CPU multiplies the same numbers in float32.
-        products = planes.float() @ views.float().T
-    return products if len(planes) == num_queries else products.view(-1, num_queries, len(views)).sum(0)
 
 
 def _soft_means(scores: torch.Tensor, rates: torch.Tensor) -> torch.Tensor:

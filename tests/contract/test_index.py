@@ -5,9 +5,9 @@ import pytest
 
 import mvindex
 from mvindex.engines import find_kind
+from mvindex.engines.device_views import DeviceConfig
 from mvindex.engines.protocol import EXACT, BuildOptions
 from mvindex.engines.scan_numpy import NumpyScan
-from mvindex.engines.device_views import DeviceConfig
 from mvindex.engines.scan_torch import TorchScan
 from mvindex.engines.scan_vnni import VnniConfig, VnniScan
 from mvindex.index import search_engine_of
