@@ -10,7 +10,6 @@ import pytest
 from hypothesis import strategies as st
 
 import mvindex
-from mvindex.engines.device_views import DeviceConfig
 from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.engines.scan_torch import TorchScan
 from mvindex.engines.scan_vnni import VnniConfig, VnniScan
@@ -31,10 +30,6 @@ SCANS = {
     "native, 2 threads": lambda: VnniScan(NumpyScan, VnniConfig(threads=2)),
     "native, 3 threads": lambda: VnniScan(NumpyScan, VnniConfig(threads=3)),
     "torch": TorchScan,
-    "torch, small chunks": lambda: TorchScan(DeviceConfig(chunk_bytes=1 << 12)),
-    "torch, half a cache": lambda: TorchScan(DeviceConfig(chunk_bytes=1 << 14, cache_bytes=1 << 17)),
-    "torch, fp16": lambda: TorchScan(DeviceConfig(as_stored=True)),
-    "torch, fp16 in small chunks": lambda: TorchScan(DeviceConfig(as_stored=True, chunk_bytes=1 << 12, cache_bytes=0)),
 }
 
 
@@ -46,7 +41,7 @@ def each_of(names):
 
 EACH_SCAN = each_of(SCANS)
 # One of each that has arithmetic of its own.
-EACH_ARITHMETIC = each_of(["numpy", "native", "torch", "torch, fp16"])
+EACH_ARITHMETIC = each_of(["numpy", "native", "torch"])
 
 
 class Wanted(NamedTuple):
