@@ -71,7 +71,8 @@ def main():
     parser.add_argument("--views", type=int, default=2)
     parser.add_argument("--kill", type=float, default=30.0, metavar="SECONDS")
     parser.add_argument("--json", action="store_true")
-    options = tiny.parse(parser, documents=300, kill=2.0)
+    # A kill in the first seconds would meet the creation of the target, which is not resumed.
+    options = tiny.parse(parser, documents=300, kill=20.0)
     with tempfile.TemporaryDirectory(prefix="milvus-migrate-") as name:
         folder = Path(name)
         there = f"milvus-lite:{folder}/there.db"

@@ -55,6 +55,7 @@ _HEADINGS = {
         "sync": "Bring an index in step with a folder.",
         "delete": "Delete documents by id or by a filter.",
         "import": "Make an index from vectors, or from an export.",
+        "adopt": "Search a Milvus collection of others where it is.",
         "assemble": "Make one index of shards that were filled separately.",
     },
     "Search": {

@@ -287,7 +287,10 @@ class MilvusStore:
     def _read(self) -> Mapping[str, Any]:
         rows = self._strong.query(f"pk == {SETTINGS_KEY}", ["text"], "reading the settings")
         if not rows:
-            raise StoreError(f"{self.where}: the index has no settings: it was removed, or not made completely")
+            raise StoreError(
+                f"{self.where}: the index has no settings: it was removed, or not made completely; drop its "
+                "collections, or give another name"
+            )
         return parse_settings(rows[0]["text"], self.where)
 
     @contextmanager
