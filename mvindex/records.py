@@ -296,7 +296,7 @@ class HitSource(Protocol):
 class _Undecoded:
     """Holds the document that a hit of undecoded_hit() decodes on demand, and what makes citation and confidence."""
 
-    __slots__ = ("_cite", "_judge", "_source")
+    __slots__ = ("_cite", "_estimate", "_source")
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +341,7 @@ class Hit(_Undecoded):
                 _SET["citations"](self, _quotes_of(self))
                 return object.__getattribute__(self, name)
             if name == "confidence":
-                _SET_CONFIDENCE(self, _JUDGE(self)(self))
+                _SET_CONFIDENCE(self, _ESTIMATE(self)(self))
                 return object.__getattribute__(self, name)
             if name not in ("span", "snippet", "metadata", "citation"):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -364,8 +364,8 @@ _SOURCE: Callable[[Hit], HitSource] = _Undecoded.__dict__["_source"].__get__
 _SET_SOURCE: Callable[[Hit, HitSource], None] = _Undecoded.__dict__["_source"].__set__
 _CITE: Callable[[Hit], Cite] = _Undecoded.__dict__["_cite"].__get__
 _SET_CITE: Callable[[Hit, Cite], None] = _Undecoded.__dict__["_cite"].__set__
-_JUDGE: Callable[[Hit], EstimateConfidence] = _Undecoded.__dict__["_judge"].__get__
-_SET_JUDGE: Callable[[Hit, EstimateConfidence], None] = _Undecoded.__dict__["_judge"].__set__
+_ESTIMATE: Callable[[Hit], EstimateConfidence] = _Undecoded.__dict__["_estimate"].__get__
+_SET_ESTIMATE: Callable[[Hit, EstimateConfidence], None] = _Undecoded.__dict__["_estimate"].__set__
 _SET_ID, _SET_SCORE, _SET_SLOT, _SET_TEXT, _SET_TITLE, _SET_COMPONENTS = (
     _SET[name] for name in ("id", "score", "slot", "text", "title", "components")
 )
@@ -385,7 +385,7 @@ def _quotes_of(hit: Hit) -> tuple[Citation, ...]:
 def estimator_of(hit: Hit) -> EstimateConfidence | None:
     """Return what estimates the confidence of a hit of undecoded_hit(); None for a hit without one."""
     try:
-        return _JUDGE(hit)
+        return _ESTIMATE(hit)
     except AttributeError:
         return None
 
@@ -396,12 +396,12 @@ def undecoded_hit(  # noqa: PLR0913 - what a hit is made of
     slot: int,
     components: tuple[Component, ...] = (),
     cite: Cite | None = None,
-    judge: EstimateConfidence | None = None,
+    estimate: EstimateConfidence | None = None,
 ) -> Hit:
     """Return the hit of a document whose span, snippet and metadata are decoded when they are asked for.
 
     cite: called when the citation is first asked for, and its method quotes(), if any, when all of them are; None for
-    a hit without one. judge: called when the confidence is first asked for; None for a hit without one.
+    a hit without one. estimate: called when the confidence is first asked for; None for a hit without one.
     """
     hit: Hit = object.__new__(Hit)
     _SET_ID(hit, source.id)
@@ -415,10 +415,10 @@ def undecoded_hit(  # noqa: PLR0913 - what a hit is made of
         _SET_CITATION(hit, None)
     else:
         _SET_CITE(hit, cite)
-    if judge is None:
+    if estimate is None:
         _SET_CONFIDENCE(hit, None)
     else:
-        _SET_JUDGE(hit, judge)
+        _SET_ESTIMATE(hit, estimate)
     return hit
 
 
@@ -428,10 +428,10 @@ def undecoded_hit_without_text(  # noqa: PLR0913 - as undecoded_hit()
     slot: int,
     components: tuple[Component, ...] = (),
     cite: Cite | None = None,
-    judge: EstimateConfidence | None = None,
+    estimate: EstimateConfidence | None = None,
 ) -> Hit:
     """Return the same without span, snippet (be it the title) and citation."""
-    hit = undecoded_hit(source, score, slot, components, None, judge)
+    hit = undecoded_hit(source, score, slot, components, None, estimate)
     _SET_SPAN(hit, None)
     _SET_SNIPPET(hit, None)
     return hit

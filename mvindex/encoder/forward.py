@@ -67,7 +67,7 @@ def _takes_whole_mask(model: Any) -> bool:
 
 @contextmanager
 def _fused_attention(device: torch.device) -> Iterator[None]:
-    """Leave cuDNN's attention out on a GPU: it compiles a plan for each shape of a batch, which takes milliseconds."""
+    """Leave cuDNN's attention out on a GPU, where it may prepare a plan for each shape of a batch."""
     if device.type != "cuda":
         yield
         return

@@ -178,7 +178,7 @@ def packaged_calibration() -> Calibration:
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class Estimator:
     """Estimates the confidence of the hits of one query."""
 
     mode: Mode
@@ -197,9 +197,9 @@ class Judge:
         return features_of(self.mode, hit.score, hit.score, self.evidence)
 
 
-def judge_of(mode: Mode, model: Model | None, evidence: Evidence | None) -> Judge | None:
+def make_estimator(mode: Mode, model: Model | None, evidence: Evidence | None) -> Estimator | None:
     """Return what estimates the confidence of hits; None without a model or evidence."""
-    return None if model is None or evidence is None else Judge(mode, model, evidence)
+    return None if model is None or evidence is None else Estimator(mode, model, evidence)
 
 
 def model_of(calibration: Calibration | None, mode: Mode, *, is_scored_plainly: bool) -> Model | None:

@@ -22,7 +22,7 @@ from mvindex.records import (
     undecoded_hit,
     undecoded_hit_without_text,
 )
-from mvindex.search.confidence import Judge, judge_of
+from mvindex.search.confidence import Estimator, make_estimator
 from mvindex.search.fusion import Mode
 from mvindex.search.hybrid import Ranked
 from mvindex.search.parts import Parts
@@ -52,13 +52,13 @@ def make_results(
             for text, ranking in zip(queries.texts, rankings, strict=True)
         ]
         stored = {row: document.only(plan.fields) for row, document in stored.items()}
-    judges = [judge_of(plan.mode, plan.model, each.evidence) for each in ranked]
+    estimators = [make_estimator(plan.mode, plan.model, each.evidence) for each in ranked]
     cites: Sequence[Sequence[Cite] | None] = [None] * len(rankings)
     if queries.texts is not None and Field.TEXT in plan.fields:
         cites = _cites(rankings, parts, queries, plan, stored)
     results, mode = list[SearchResult](), plan.mode.value
-    for ranking, (_, components, _), cited, judge in zip(rankings, ranked, cites, judges, strict=True):
-        hits = hits_of(ranking, stored, plan.fields, components, cited, judge)
+    for ranking, (_, components, _), cited, estimate in zip(rankings, ranked, cites, estimators, strict=True):
+        hits = hits_of(ranking, stored, plan.fields, components, cited, estimate)
         exact, short_by, rounds = ranking.exact, ranking.short_by, ranking.rounds
         if plan.shard is None:
             results.append(SearchResult(hits, exact, short_by, rounds, mode=mode))
@@ -121,7 +121,7 @@ def hits_of(  # noqa: PLR0913 - a ranking, and what hits are made of
     fields: Collection[Field] = ALL_FIELDS,
     components: Sequence[tuple[Component, ...]] | None = None,
     cites: Sequence[Cite] | None = None,
-    judge: Judge | None = None,
+    estimate: Estimator | None = None,
 ) -> tuple[Hit, ...]:
     """Return the hits of a ranking.
 
@@ -131,7 +131,7 @@ def hits_of(  # noqa: PLR0913 - a ranking, and what hits are made of
         fields: What hits carry of them.
         components: Those of each hit; None for a dense search.
         cites: What chooses the citation of each hit; None for hits without one.
-        judge: What estimates the confidence of the hits; None for hits without one.
+        estimate: What estimates the confidence of the hits; None for hits without one.
 
     """
     rows, scores, slots = ranking.rows.tolist(), ranking.scores.tolist(), ranking.slots.tolist()
@@ -139,7 +139,7 @@ def hits_of(  # noqa: PLR0913 - a ranking, and what hits are made of
     choices: Sequence[Cite | None] = [None] * len(rows) if cites is None else cites
     columns = zip(rows, scores, slots, parts, choices, strict=True)
     make = undecoded_hit if Field.TEXT in fields else undecoded_hit_without_text
-    return tuple([make(stored[row], score, slot, part, cite, judge) for row, score, slot, part, cite in columns])
+    return tuple([make(stored[row], score, slot, part, cite, estimate) for row, score, slot, part, cite in columns])
 
 
 def cites_of(

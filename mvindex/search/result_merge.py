@@ -14,7 +14,7 @@ import numpy as np
 from mvindex.errors import StoreError
 from mvindex.kernels.score import Scoring
 from mvindex.records import Component, Hit, Ints, SearchResult
-from mvindex.search.confidence import Evidence, Model, judge_of
+from mvindex.search.confidence import Evidence, Model, make_estimator
 from mvindex.search.fusion import Fusion, Mode
 from mvindex.search.hybrid import RankedList, components_of, evidence_of, fuse, fused_order
 from mvindex.search.ranking import ViewHits
@@ -117,8 +117,8 @@ def merge_results(
 
 def with_confidence(hits: tuple[Hit, ...], mode: Mode, model: Model | None, evidence: Evidence) -> tuple[Hit, ...]:
     """Return hits of several shards with their confidence; unchanged without a model."""
-    judge = judge_of(mode, model, evidence)
-    return hits if judge is None else tuple(replace(hit, confidence=judge(hit)) for hit in hits)
+    estimate = make_estimator(mode, model, evidence)
+    return hits if estimate is None else tuple(replace(hit, confidence=estimate(hit)) for hit in hits)
 
 
 def which_cut_short(results: Sequence[ShardResult], depth: int, scoring: Scoring) -> list[bool]:

@@ -11,7 +11,7 @@ import numpy as np
 from mvindex.errors import StoreError, Unsupported
 from mvindex.kernels.score import BY_BEST_VIEW, Scoring, document_scores
 from mvindex.records import Field, Floats, Ints, SearchResult
-from mvindex.search.confidence import judge_of
+from mvindex.search.confidence import make_estimator
 from mvindex.search.fusion import Mode
 from mvindex.search.hits import cites_of, hits_of
 from mvindex.search.hybrid import Ranked, fuse_rankings, of_views, rank_terms
@@ -184,8 +184,8 @@ class AdoptedSearch:
         cites = None
         if text is not None and Field.TEXT in plan.fields:
             cites = cites_of(text, rows, stored, None, plan.quoting)
-        judge = judge_of(plan.mode, plan.model, ranked.evidence)
-        hits = hits_of(ranking, stored, plan.fields, ranked.components, cites, judge)
+        estimate = make_estimator(plan.mode, plan.model, ranked.evidence)
+        hits = hits_of(ranking, stored, plan.fields, ranked.components, cites, estimate)
         return SearchResult(hits, ranking.exact, ranking.short_by, ranking.rounds, mode=plan.mode.value)
 
     def _shown(self, views: _Views, row: int, slot: int, own: Mapping[int, AdoptedDocument]) -> StoredDocument:

@@ -11,7 +11,7 @@ import numpy as np
 
 from mvindex.records import Combine, Field, Floats, Ints, SearchResult
 from mvindex.retries import Retries
-from mvindex.search.confidence import Evidence, judge_of
+from mvindex.search.confidence import Evidence, make_estimator
 from mvindex.search.fusion import Fusion, Mode
 from mvindex.search.group import GroupSearch, pairs_of
 from mvindex.search.hits import cites_of, hits_of
@@ -189,7 +189,7 @@ class MilvusEngine:
         ranking = ranked.ranking._replace(slots=terms.slots(text, [stored[row] for row in rows]))
         by_number = {row: document.only(plan.fields) for row, document in stored.items()}
         cites = cites_of(text, rows, by_number, None, plan.quoting) if Field.TEXT in plan.fields else None
-        estimate = judge_of(plan.mode, plan.model, ranked.evidence)
+        estimate = make_estimator(plan.mode, plan.model, ranked.evidence)
         hits = hits_of(ranking, by_number, plan.fields, ranked.components, cites, estimate)
         return SearchResult(hits, ranking.exact, ranking.short_by, ranking.rounds, mode=plan.mode.value)
 
@@ -207,7 +207,7 @@ class MilvusEngine:
                 cites_of(texts[query], [row], by_number, [version.view_scores], plan.quoting)[0]
                 for row, (query, version) in versions.items()
             ]
-        estimate = judge_of(plan.mode, plan.model, ranked.evidence)
+        estimate = make_estimator(plan.mode, plan.model, ranked.evidence)
         hits = hits_of(ranking, by_number, plan.fields, ranked.components, cites, estimate)
         return SearchResult(hits, ranking.exact, ranking.short_by, ranking.rounds, mode=plan.mode.value)
 
@@ -325,7 +325,7 @@ class MilvusEngine:
             cites = cites_of(
                 text, numbers, by_number, [version.view_scores for version in answer.versions], plan.quoting
             )
-        hits = hits_of(ranking, by_number, fields, None, cites, judge_of(plan.mode, plan.model, answer.evidence))
+        hits = hits_of(ranking, by_number, fields, None, cites, make_estimator(plan.mode, plan.model, answer.evidence))
         return SearchResult(hits, ranking.exact, ranking.short_by, ranking.rounds)
 
     def _group_result(

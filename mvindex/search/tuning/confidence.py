@@ -14,7 +14,7 @@ import numpy as np
 
 from mvindex.errors import ConfigError
 from mvindex.records import Bools, CountCallback, Doubles, Ints, SearchResult, estimator_of
-from mvindex.search.confidence import FEATURES, Judge, Model, unfitted
+from mvindex.search.confidence import FEATURES, Estimator, Model, unfitted
 from mvindex.search.fusion import Mode
 from mvindex.search.plan import Plan
 from mvindex.search.request import Queries
@@ -138,9 +138,9 @@ def sample_of(results: Sequence[tuple[SearchResult, Sequence[str]]], mode: Mode)
     owners: list[int] = []
     for number, (result, ids) in enumerate(results):
         for hit in result.hits:
-            judge = estimator_of(hit)
-            if isinstance(judge, Judge):
-                features.append(judge.features(hit))
+            estimate = estimator_of(hit)
+            if isinstance(estimate, Estimator):
+                features.append(estimate.features(hit))
                 answers.append(hit.id in ids)
                 owners.append(number)
     return Sample(
