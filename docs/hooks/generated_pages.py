@@ -118,6 +118,9 @@ def http_page() -> str:
             head = f"### {name}\n\n{schema.get('description', '')}"
             table = ["| member | type | required | meaning |", "| --- | --- | --- | --- |", *rows] if rows else []
             parts += [head.strip(), "\n".join(table)]
+        elif "enum" in schema:
+            values = ", ".join(f"`{value}`" for value in schema["enum"])
+            parts += [f"### {name}\n\n{schema.get('description', '')}", f"One of {values}."]
     return "\n\n".join(parts) + "\n"
 
 
@@ -146,7 +149,7 @@ def grpc_page() -> str:
         "Generated from `schemas/mvindex/v1`. Names and numbers are stable within v1. See"
         " [serving](../how-to/serving.md#grpc-from-elsewhere).",
     ]
-    for name in ("service", "search", "documents"):
+    for name in ("service", "search", "documents", "jobs"):
         text = (ROOT / "schemas" / "mvindex" / "v1" / f"{name}.proto").read_text(encoding="utf-8")
         parts.append(f"## {name}.proto\n\n```proto\n{text.strip()}\n```")
     return "\n\n".join(parts) + "\n"

@@ -8,7 +8,7 @@ import msgspec
 import schemathesis
 
 from mvindex.encoder.checkpoint.hub import PACKAGED_NAMES
-from mvindex_connectors.server.http import job_schemas
+from mvindex_connectors.server.work import StartJobRequest
 
 DIM = 16
 DTYPES = ("fp16", "fp32")
@@ -129,7 +129,7 @@ def with_texts(body):
 def without_create(body):
     """Return a valid request that creates an index as one that compacts: this server has no folder for new ones."""
     try:
-        made = msgspec.convert(body, job_schemas.StartJobRequest)
+        made = msgspec.convert(body, StartJobRequest)
     except msgspec.ValidationError:
         return body
     create = body.get("create")

@@ -6,9 +6,11 @@ from typing import get_type_hints
 import pytest
 
 from mvindex.errors import MvindexError
-from mvindex_connectors.server.http import job_schemas, schemas
+from mvindex_connectors.server import work
+from mvindex_connectors.server.http import schemas
 from mvindex_connectors.server.http.problems import COUNTS
 from mvindex_connectors.server.http.requests import decode, list_parameters
+from mvindex_connectors.server.json_types import Request
 
 WHOLE = "expected a whole number of at least 1, got"
 SURROGATE = "expected whole characters, got a lone surrogate"
@@ -79,14 +81,14 @@ def test_a_query_string_names_the_parameter_and_what_it_got(name, value, message
 
 def test_a_whole_number_in_a_job_is_named():
     with pytest.raises(MvindexError, match=r"^build.parameters\[\.\.\.\]: expected a whole number of at least 1"):
-        decode(job_schemas.StartJobRequest, b'{"index": "a", "build": {"engine": "x", "parameters": {"nlist": 0}}}')
+        decode(work.StartJobRequest, b'{"index": "a", "build": {"engine": "x", "parameters": {"nlist": 0}}}')
 
 
 def test_every_member_that_is_a_count_is_known_as_one():
     found = set()
-    for module in (schemas, job_schemas):
+    for module in (schemas, work):
         for kind in vars(module).values():
-            if isinstance(kind, type) and issubclass(kind, schemas.Request):
+            if isinstance(kind, type) and issubclass(kind, Request):
                 hints = get_type_hints(kind, include_extras=True)
                 found |= {name for name, hint in hints.items() if "multiple_of=1" in repr(hint)}
     found -= {"offset", "context"}  # from 0 on

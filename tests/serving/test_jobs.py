@@ -23,7 +23,8 @@ from mvindex.errors import (
     Unsupported,
 )
 from mvindex_connectors.remote import Access, CallSettings, IndexClient, ServerAdmin
-from mvindex_connectors.remote.admin import JobState
+from mvindex_connectors.remote.admin import RemoteJob
+from mvindex_connectors.remote.jobs import JobState
 from tests.helpers.cli import lines
 from tests.helpers.cli import mvindex as mvindex_command
 
@@ -71,6 +72,10 @@ def test_an_engine_is_built_tuned_and_removed_while_clients_search(serving):
         assert [hit.id for hit in one.search(vectors(1)[0], top_k=5, exact=True).hits] == expected
         tuned = one.admin.tune(vectors(40, seed=2), target_recall=0.5, top_k=5).wait(END_S)
         assert tuned["chosen"]["recall"] >= 0.5 and one.info().search == tuned["chosen"]["search"]
+        work = {"tune": {"queries": vectors(40, seed=2).tolist(), "target_recall": 0.5, "top_k": 5}}
+        _, _, job = ask(serving, "POST", "/v1/admin/jobs", {"index": "a", **work}, token=ADMIN)
+        again = RemoteJob(one.admin, one.admin.job_status(job["id"])).wait(END_S)
+        assert (again["queries"], again["are_own_views"]) == (40, False)
         assert one.admin.build("exact").wait(END_S)["kind"] == "exact" and one.info().kind == "exact"
 
 

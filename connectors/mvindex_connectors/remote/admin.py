@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -19,47 +16,13 @@ from mvindex.v1 import jobs_pb2 as messages
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote.address import Access, access_from_environment, parse_address
 from mvindex_connectors.remote.convert import vectors_message
+from mvindex_connectors.remote.jobs import JobState, JobStatus, status_of
 from mvindex_connectors.remote.retry import CallSettings, RetryingChannel
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 0.05, 1.0
-
-
-class JobState(Enum):
-    """The state of a job; ended: its server ended before, or has ended since."""
-
-    RUNNING = "running"
-    DONE = "done"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    ENDED = "ended"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobStatus:
-    """A job as it was when the server was asked. Times are seconds since 1970.
-
-    Attributes:
-        step: What it is doing; `done` of `total` of it is done, None where that is not known.
-        message: The error of a job that failed; error: the name of its class.
-        result: The report of a job that is done.
-
-    """
-
-    id: str
-    index: str
-    kind: str
-    state: JobState
-    step: str
-    done: int
-    total: int | None
-    message: str
-    error: str
-    result: Mapping[str, Any] | None
-    started_at: float
-    ended_at: float | None
 
 
 class RemoteJob:
@@ -209,38 +172,21 @@ class ServerAdmin:
 
     def jobs(self) -> list[JobStatus]:
         """Return the jobs of all indexes: those that run, and the latest that ended."""
-        return [_status(job) for job in self._channel.call(self._stub.ListJobs, messages.JobsRequest()).jobs]
+        return [status_of(job) for job in self._channel.call(self._stub.ListJobs, messages.JobsRequest()).jobs]
 
     def job_status(self, job_id: str) -> JobStatus:
         """Return a job as it is now; QueryError where there is none of this id."""
-        return _status(self._channel.call(self._stub.GetJob, messages.JobRequest(id=job_id)))
+        return status_of(self._channel.call(self._stub.GetJob, messages.JobRequest(id=job_id)))
 
     def cancel(self, job_id: str) -> JobStatus:
         """Ask a job to stop, which it does at its next step; return it as it is now."""
-        return _status(self._channel.call(self._stub.CancelJob, messages.JobRequest(id=job_id)))
+        return status_of(self._channel.call(self._stub.CancelJob, messages.JobRequest(id=job_id)))
 
     def _start(self, **work: Any) -> RemoteJob:
         request = messages.StartJobRequest(
             index=self._channel.address.name, idempotency_key=secrets.token_hex(16), **work
         )
-        return RemoteJob(self, _status(self._channel.call(self._stub.StartJob, request)))
-
-
-def _status(job: messages.Job) -> JobStatus:
-    return JobStatus(
-        id=job.id,
-        index=job.index,
-        kind=job.kind,
-        state=JobState(messages.JobState.Name(job.state).removeprefix("JOB_STATE_").lower()),
-        step=job.step,
-        done=job.done,
-        total=job.total if job.HasField("total") else None,
-        message=job.message,
-        error=job.error,
-        result=json.loads(job.result_json) if job.result_json else None,
-        started_at=job.started_at,
-        ended_at=job.ended_at if job.HasField("ended_at") else None,
-    )
+        return RemoteJob(self, status_of(self._channel.call(self._stub.StartJob, request)))
 
 
 def _error_of(status: JobStatus) -> MvindexError:

@@ -9,30 +9,20 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
 from mvindex.errors import IndexLocked, MvindexError, NoSuchIndex, QueryError
+from mvindex_connectors.remote.jobs import JobState, JobStatus
 from mvindex_connectors.remote.status import nearest_known_class
 from mvindex_connectors.server.index_set import IndexSet
 from mvindex_connectors.server.tenants import find_index
 from mvindex_connectors.server.tokens import Caller
-from mvindex_connectors.server.work import Create, Work
+from mvindex_connectors.server.work import CreateIndex, Work
 
 logger = logging.getLogger(__name__)
 
 # Jobs that have ended and are still listed.
 _MAX_ENDED = 200
-
-
-class JobState(Enum):
-    """The state of a job."""
-
-    RUNNING = "running"
-    DONE = "done"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    ENDED = "ended"
 
 
 class JobCancelled(MvindexError):
@@ -74,6 +64,23 @@ class Job:
         if self.is_cancelled:
             raise JobCancelled("the job was cancelled")
 
+    def status(self) -> JobStatus:
+        """Return the job as callers see it."""
+        return JobStatus(
+            id=self.id,
+            index=self.index,
+            kind=self.kind,
+            state=self.state,
+            step=self.name,
+            done=self.done,
+            total=self.total,
+            message=self.message,
+            error=self.error,
+            result=self.result,
+            started_at=self.started_at,
+            ended_at=self.ended_at,
+        )
+
 
 class Jobs:
     """The jobs of a server, in its event loop."""
@@ -102,7 +109,7 @@ class Jobs:
         for job in self._jobs.values():
             if own_key is not None and job.key == own_key:
                 return job
-        if not isinstance(work, Create):
+        if not isinstance(work, CreateIndex):
             find_index(self._indexes.services, index, caller)
         elif not caller.may_see(index):
             raise NoSuchIndex(f"index: expected a name that the token is bound to, got {index!r:.120}")

@@ -38,15 +38,16 @@ from mvindex_connectors.remote.convert import (
     view_message,
     views_from,
 )
+from mvindex_connectors.remote.jobs import status_message
 from mvindex_connectors.server.admission import Admission
 from mvindex_connectors.server.grpc_middleware import CURRENT_CALL, parsed
 from mvindex_connectors.server.idempotency import check_idempotency_key
 from mvindex_connectors.server.index_service import IndexService
-from mvindex_connectors.server.job_messages import job_message, work_from
 from mvindex_connectors.server.jobs import Jobs
 from mvindex_connectors.server.large_requests import check_json_values, parse_large
 from mvindex_connectors.server.response_budget import ResponseMeter
 from mvindex_connectors.server.tenants import ServedIndex, TenantIndex, use_index, visible_names
+from mvindex_connectors.server.work import work_from
 
 logger = logging.getLogger(__name__)
 
@@ -277,19 +278,21 @@ class Servicer(MvindexServiceServicer):
         call.index = request.index
         call.caller.check_may_administer()
         key = check_idempotency_key(request.idempotency_key)
-        return job_message(self._jobs.start(request.index, work_from(request), call.caller, key))
+        return status_message(self._jobs.start(request.index, work_from(request), call.caller, key).status())
 
     async def GetJob(self, request: jobs.JobRequest, context: Any) -> jobs.Job:
         """Return a job."""
-        return job_message(self._jobs.find(request.id, CURRENT_CALL.get().caller))
+        return status_message(self._jobs.find(request.id, CURRENT_CALL.get().caller).status())
 
     async def ListJobs(self, request: jobs.JobsRequest, context: Any) -> jobs.JobsResponse:
         """List jobs."""
-        return jobs.JobsResponse(jobs=map(job_message, self._jobs.list(CURRENT_CALL.get().caller)))
+        return jobs.JobsResponse(
+            jobs=[status_message(job.status()) for job in self._jobs.list(CURRENT_CALL.get().caller)]
+        )
 
     async def CancelJob(self, request: jobs.JobRequest, context: Any) -> jobs.Job:
         """Ask a job to stop, and return it at once."""
-        return job_message(self._jobs.cancel(request.id, CURRENT_CALL.get().caller))
+        return status_message(self._jobs.cancel(request.id, CURRENT_CALL.get().caller).status())
 
 
 def results_bytes(results: Sequence[SearchResult], meter: ResponseMeter) -> bytes:

@@ -7,8 +7,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from mvindex import __version__
+from mvindex_connectors.remote.jobs import JobStatus
 from mvindex_connectors.remote.status import REQUEST_ID_KEY
-from mvindex_connectors.server.http import job_schemas, schemas
+from mvindex_connectors.server.http import schemas
+from mvindex_connectors.server.json_types import Request
+from mvindex_connectors.server.work import StartJobRequest
 
 _ERRORS = {
     "400": "Something in the request is wrong.",
@@ -56,11 +59,11 @@ class Operation(NamedTuple):
     method: str
     path: str
     summary: str
-    request: type[schemas.Request] | None = None
+    request: type[Request] | None = None
     responses: tuple[type, ...] = ()
     links: tuple[str, ...] = ()
     is_open: bool = False
-    parameters: type[schemas.Request] | None = None
+    parameters: type[Request] | None = None
 
 
 OPERATIONS = (
@@ -84,11 +87,11 @@ OPERATIONS = (
     Operation("update", "Update", "PATCH", _DOCUMENT, "Replace a document's metadata.", schemas.UpdateRequest,
               (schemas.UpdateResponse,), ("get",)),
     Operation("startJob", "StartJob", "POST", "/v1/admin/jobs", "Start a job of administration.",
-              job_schemas.StartJobRequest, (job_schemas.Job,)),
-    Operation("listJobs", "ListJobs", "GET", "/v1/admin/jobs", "List jobs.", None, (job_schemas.JobList,)),
-    Operation("getJob", "GetJob", "GET", "/v1/admin/jobs/{job}", "Return a job.", None, (job_schemas.Job,)),
+              StartJobRequest, (JobStatus,)),
+    Operation("listJobs", "ListJobs", "GET", "/v1/admin/jobs", "List jobs.", None, (schemas.JobList,)),
+    Operation("getJob", "GetJob", "GET", "/v1/admin/jobs/{job}", "Return a job.", None, (JobStatus,)),
     Operation("cancelJob", "CancelJob", "POST", "/v1/admin/jobs/{job}/cancel", "Ask a job to stop.", None,
-              (job_schemas.Job,)),
+              (JobStatus,)),
     Operation("metrics", "Metrics", "GET", "/metrics", "Return the metrics for Prometheus."),
     Operation("health", "Health", "GET", "/healthz", "Check that the server accepts calls.", None,
               (schemas.Health,), is_open=True),
@@ -104,7 +107,7 @@ def openapi(*, requires_token: bool) -> dict[str, Any]:
     bodies = {kind for each in OPERATIONS for kind in (each.request, *each.responses) if kind is not None}
     kinds = [*sorted(bodies, key=lambda kind: kind.__name__), schemas.Error]
     _, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
-    for kind in schemas.Request.__subclasses__():
+    for kind in Request.__subclasses__():
         if kind.one_of and kind.__name__ in components:
             components[kind.__name__]["oneOf"] = [{"required": [name]} for name in kind.one_of]
     paths: dict[str, Any] = {}
@@ -147,7 +150,7 @@ def _described(operation: Operation) -> dict[str, Any]:
     return described | ({"security": []} if operation.is_open else {})
 
 
-def _query_parameters(kind: type[schemas.Request]) -> list[dict[str, Any]]:
+def _query_parameters(kind: type[Request]) -> list[dict[str, Any]]:
     """Return the parameters of a query string, optional ones; an object is sent as JSON."""
     _, components = msgspec.json.schema_components([kind], ref_template="#/components/schemas/{name}")
     parameters = []

@@ -18,15 +18,17 @@ from mvindex.records import Combine, Floats, require_text
 from mvindex.search.fusion import Mode
 from mvindex.search.like import Like, parse_like
 from mvindex.search.request import Queries, SearchRequest, as_vectors, parse_options
-from mvindex_connectors.server.http import job_schemas, schemas
+from mvindex_connectors.server.http import schemas
 from mvindex_connectors.server.http.problems import readable, undecodable
 from mvindex_connectors.server.idempotency import check_idempotency_key
+from mvindex_connectors.server.json_types import Request
 from mvindex_connectors.server.large_requests import check_json_values
 from mvindex_connectors.server.servicer import check_chunk, too_many_documents
+from mvindex_connectors.server.work import StartJobRequest
 
-RequestT = TypeVar("RequestT", bound=schemas.Request)
+RequestT = TypeVar("RequestT", bound=Request)
 
-_DECODERS: dict[type[schemas.Request], msgspec.json.Decoder[Any]] = {
+_DECODERS: dict[type[Request], msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(kind)
     for kind in (
         schemas.SearchRequest,
@@ -34,7 +36,7 @@ _DECODERS: dict[type[schemas.Request], msgspec.json.Decoder[Any]] = {
         schemas.DeleteRequest,
         schemas.UpdateRequest,
         schemas.GetRequest,
-        job_schemas.StartJobRequest,
+        StartJobRequest,
     )
 }
 _OPTIONS = (

@@ -6,7 +6,7 @@ names better) stand in the description only.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
@@ -15,14 +15,11 @@ from mvindex.records import MAX_ID_CHARS, Combine, Field
 from mvindex.search.flags import SEARCH_FLAGS
 from mvindex.store.filters import OPERATORS, Takes
 from mvindex_connectors.remote.convert import MAX_IDS
+from mvindex_connectors.remote.jobs import JobStatus
+from mvindex_connectors.server.json_types import Count, IdempotencyKey, Offset, Request, Vector, described
 
 DEFAULT_PAGE = 100
 MAX_PAGE = 1000
-
-
-def described(description: str = "", **schema: Any) -> Meta:
-    """Return a note for the description only; the index checks such values."""
-    return Meta(description=description or None, extra_json_schema=schema or None)
 
 
 def search_option(name: str) -> Meta:
@@ -43,25 +40,11 @@ DocumentId = Annotated[
         pattern=r"^[^\u0000-\u001f\u007f-\u009f]*[^\u0000-\u001f\u007f-\u009f\s][^\u0000-\u001f\u007f-\u009f]*$",
     ),
 ]
-# JSON has one kind of number: 10.0 is the whole number 10, which msgspec's int refuses.
-Count = Annotated[float, Meta(ge=1, multiple_of=1)]
-Offset = Annotated[float, Meta(ge=0, multiple_of=1)]
-Vector = Annotated[list[float], Meta(min_length=1)]
 Filter = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/Filter"})]
-IdempotencyKey = Annotated[
-    str, described("A repeated request with the same key is not carried out again.", maxLength=128, pattern="^[ -~]*$")
-]
 Span = Annotated[
     tuple[int, int] | None,
     described("Characters [begin, end) of the text; null where a view stands for no part of it."),
 ]
-
-
-class Request(Struct, forbid_unknown_fields=True, kw_only=True):
-    """A request body."""
-
-    # Exactly one of these members must be given.
-    one_of: ClassVar[tuple[str, ...]] = ()
 
 
 class SearchRequest(Request):
@@ -390,6 +373,12 @@ class IndexInfo(Struct, kw_only=True):
     index_id: Annotated[str | None, described("Its own id, which its snapshots share; null for an adopted index.")]
     shards: int | None
     missing_shards: list[int]
+
+
+class JobList(Struct):
+    """Jobs that run, and the latest that ended, in the order in which they were started."""
+
+    jobs: list[JobStatus]
 
 
 class Health(Struct):
