@@ -90,7 +90,12 @@ NOT_RUN = [
     NotRun("docs/explanation/peers.md", f"{_PEERS} --documents 20000", BENCH),
     NotRun("docs/how-to/scale.md", "python bench/peers.py", BENCH),
     NotRun("docs/how-to/pruning.md", "python bench/pruning.py", BENCH),
+    NotRun("docs/tutorials/an-agent-over-mcp.md", "pip install", INSTALLS),
     NotRun("docs/tutorials/first-index.md", "pip install", INSTALLS),
+    NotRun("docs/tutorials/rag-with-langchain.md", "pip install", INSTALLS),
+    NotRun("docs/tutorials/serve-it.md", "pip install", INSTALLS),
+    NotRun("docs/tutorials/train-on-your-questions.md", "pip install", INSTALLS),
+    NotRun("docs/tutorials/use-milvus.md", "pip install", INSTALLS),
     NotRun(
         "docs/how-to/rows.md",
         "mvindex ingest https://",
