@@ -9,6 +9,8 @@ from measuring import RISING, Setting, distinct, folder_bytes, main
 PACKAGES = ("chromadb",)
 disk_bytes = folder_bytes
 _ROWS = 5000
+# Of all questions of a call; it looks up the metadata of more by "too many SQL variables".
+_RESULTS = 30_000
 
 
 def connect(work):
@@ -35,8 +37,12 @@ def fetched(collection, times, ef=None):
 
     def many(questions, k):
         set_ef()
-        found = collection.query(query_embeddings=questions, n_results=times * k, include=["metadatas"])
-        return [distinct([row["document"] for row in rows], k) for rows in found["metadatas"]]
+        found, together = [], max(_RESULTS // (times * k), 1)
+        for begin in range(0, len(questions), together):
+            asked = questions[begin : begin + together]
+            rows = collection.query(query_embeddings=asked, n_results=times * k, include=["metadatas"])["metadatas"]
+            found += [distinct([row["document"] for row in each], k) for each in rows]
+        return found
 
     label = f"fetch {times}k, ef {ef or '100 (default)'}"
     return Setting(label=label, one=lambda question, k: many(question[None], k)[0], many=many)
