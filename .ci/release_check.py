@@ -77,7 +77,7 @@ def check_same(one: Path, other: Path) -> None:
     """Check that two folders hold the same files, byte by byte."""
     sums = [{path.name: sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()} for folder in (one, other)]
     if sums[0] != sums[1]:
-        raise Failed(f"two builds: expected the same bytes, got {sums[0]} and {sums[1]}")
+        raise Failed(f"two builds: expected the same bytes of unchanged files, got {sums[0]} and {sums[1]}")
 
 
 def check_licences(wheel: Path) -> int:

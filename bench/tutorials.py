@@ -1,4 +1,4 @@
-"""Do the tutorials word for word in a bare environment; print minutes and commands of each.
+"""Do the tutorials word for word in a bare environment; print minutes, of the clock and of processors, of each.
 
     python bench/tutorials.py [--only serve-it,your-files] [--keep-environment FOLDER]
     python bench/tutorials.py --tiny
@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -116,7 +117,7 @@ def do(name, checkout, programs, installs):
     began = time.monotonic()
     for block in installing if installs else ():
         run_in_a_shell(block, checkout, programs)
-    installed, reader = time.monotonic(), Reader(checkout, programs)
+    installed, used, reader = time.monotonic(), cpu_s(), Reader(checkout, programs)
     try:
         for block in blocks:
             reader.run(block)
@@ -127,9 +128,16 @@ def do(name, checkout, programs, installs):
         "tutorial": name,
         "install, min": f"{(installed - began) / 60:.1f}",
         "minutes": f"{(time.monotonic() - installed) / 60:.1f}",
+        "CPU, min": f"{(cpu_s() - used) / 60:.1f}",
         "mvindex commands": commands,
         "blocks of Python": sum(block.language == "python" for block in blocks),
     }
+
+
+def cpu_s():
+    """Return the CPU seconds of all processes that were begun here and have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def run_in_a_shell(block, checkout, programs):
