@@ -87,6 +87,7 @@ NOT_RUN = [
     NotRun("docs/explanation/peers.md", "python bench/peers.py", BENCH),
     NotRun("docs/explanation/peers.md", f"{_PEERS} --documents 12500 --corpus", BENCH),
     NotRun("docs/explanation/peers.md", f"{_PEERS} --documents 12500 --peers", BENCH),
+    NotRun("docs/explanation/peers.md", f"{_PEERS} --corpus gauss --documents 12500", BENCH),
     NotRun("docs/explanation/peers.md", f"{_PEERS} --documents 20000", BENCH),
     NotRun("docs/how-to/scale.md", "python bench/peers.py", BENCH),
     NotRun("docs/how-to/pruning.md", "python bench/pruning.py", BENCH),

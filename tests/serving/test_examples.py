@@ -114,7 +114,10 @@ def test_manifests_fit_the_schemas_of_kubernetes():
 
 
 # Schemas of other projects, as the package bundles them.
-SCHEMAS = {"examples/serving/compose.yaml": "vendor.compose-spec", ".github/workflows/release.yml": "vendor.github-workflows"}
+SCHEMAS = {
+    "examples/serving/compose.yaml": "vendor.compose-spec",
+    ".github/workflows/release.yml": "vendor.github-workflows",
+}
 
 
 @pytest.mark.needs("check-jsonschema")
