@@ -72,7 +72,7 @@ clean:
 release-check: PYTHONS ?= 3.10,3.11,3.12,3.13
 release-check:
 	$(PYTHON) -m venv build/release-tools
-	build/release-tools/bin/python -m pip install --quiet build twine uv
+	build/release-tools/bin/python -m pip install --quiet build cyclonedx-bom twine uv
 	build/release-tools/bin/python .ci/release_check.py --pythons $(PYTHONS) \
 	  $(if $(filter command line environment,$(origin EXTRAS)),--extras $(EXTRAS)) $(if $(DRAFT),--draft)
 

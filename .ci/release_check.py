@@ -2,15 +2,18 @@
 
     python .ci/release_check.py [--pythons 3.11,3.12] [--extras base,train] [--draft]
 
-It builds the source distribution, and the wheel from it, in build/release. It checks both by twine, and installs the
-wheel with each extra in a bare environment of each Python, by constraints.txt. There the quickstart runs: over given
-vectors and over texts. The last lines name what is NOT RUN.
---draft allows the placeholder in project.urls. The exit status is 1 if anything fails.
+It builds the source distribution, and the wheel from it, in build/release, and once more elsewhere: the bytes must be
+the same. It checks both by twine, and that NOTICE names all data in the wheel. Then it installs the wheel with each
+extra in a bare environment of each Python, by constraints.txt, and the source distribution without one. There the
+quickstart runs: over given vectors and over texts. Of the base of the first Python it writes a bill of materials,
+build/release/sbom-VERSION.cdx.json (CycloneDX), in which each package must have a licence. The last lines name what is
+NOT RUN. --draft allows the placeholder in project.urls. The exit status is 1 if anything fails.
 
 Sizes with torch are of the build that pip finds: on Linux the package index has one with CUDA, of 5 GB.
 """
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -19,9 +22,10 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from email.message import Message
 from email.parser import Parser
+from hashlib import sha256
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -57,13 +61,60 @@ def run(*command: object, cwd: Path = ROOT) -> str:
     return done.stdout
 
 
-def build() -> Path:
-    """Build the source distribution, and the wheel from it; return the wheel."""
+def build() -> tuple[Path, Path]:
+    """Build the source distribution, and the wheel from it, twice; return wheel and source distribution."""
     shutil.rmtree(OUT, ignore_errors=True)
     run(sys.executable, "-m", "build", "--outdir", OUT)
-    (wheel,) = OUT.glob("*.whl")
+    with tempfile.TemporaryDirectory() as again:
+        run(sys.executable, "-m", "build", "--outdir", again)
+        check_same(OUT, Path(again))
     run(sys.executable, "-m", "twine", "check", "--strict", *OUT.iterdir())
-    return wheel
+    (wheel,), (source,) = OUT.glob("*.whl"), OUT.glob("*.tar.gz")
+    return wheel, source
+
+
+def check_same(one: Path, other: Path) -> None:
+    """Check that two folders hold the same files, byte by byte."""
+    sums = [{path.name: sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()} for folder in (one, other)]
+    if sums[0] != sums[1]:
+        raise Failed(f"two builds: expected the same bytes of unchanged files, got {sums[0]} and {sums[1]}")
+
+
+def check_licences(wheel: Path) -> int:
+    """Check that the wheel holds LICENSE and NOTICE, and that NOTICE names the folders of data; count its files."""
+    with zipfile.ZipFile(wheel) as files:
+        names = files.namelist()
+        texts = {Path(name).name: name for name in names if ".dist-info/licenses/" in name}
+        if texts.keys() != {"LICENSE", "NOTICE"}:
+            raise Failed(f"{wheel.name}: expected LICENSE and NOTICE, got {', '.join(sorted(texts)) or 'none'}")
+        notice = files.read(texts["NOTICE"]).decode()
+    data = [Path(name) for name in names if name.startswith("mvindex/data/") and not name.endswith(".py")]
+    for path in data:
+        if not any(f"{folder.as_posix()}/" in notice for folder in path.parents if len(folder.parts) > 2):
+            raise Failed(f"NOTICE: expected a folder of {path.as_posix()}, got none")
+    return len(data)
+
+
+def old_licence(interpreter: Path, name: str) -> str:
+    """Return the licence of a package in the old form, one line of its metadata that the tool does not read."""
+    show = "import importlib.metadata, sys; print(importlib.metadata.metadata(sys.argv[1]).get('License') or '')"
+    found = run(interpreter, "-c", show, name).strip()
+    if not found or "\n" in found:
+        raise Failed(f"{name}: expected a licence in its metadata, got {found[:40]!r}")
+    return found
+
+
+def write_bill(interpreter: Path, version: str) -> str:
+    """Write the bill of materials of an environment; return what it is. Failed where a package has no licence."""
+    path = OUT / f"sbom-{version}.cdx.json"
+    tool = Path(sys.executable).with_name("cyclonedx-py")
+    run(tool, "environment", "--output-reproducible", "--of", "JSON", "-o", path, interpreter)
+    bill = json.loads(path.read_text(encoding="utf-8"))
+    parts = [part for part in bill["components"] if part["name"] != "pip"]
+    for part in (part for part in parts if not part.get("licenses")):
+        part["licenses"] = [{"license": {"name": old_licence(interpreter, part["name"])}}]
+    path.write_text(json.dumps(bill, indent=2) + "\n", encoding="utf-8")
+    return f"{path.name}: {len(parts)} packages, each with its licence"
 
 
 def metadata_of(wheel: Path) -> Message:
@@ -102,8 +153,11 @@ def find_python(version: str) -> str | None:
     return None
 
 
-def check_extra(python: str, wheel: Path, extra: str) -> str:
-    """Install the wheel with this extra in a bare environment and run the quickstart; return seconds, MB and torch."""
+def check_extra(python: str, wheel: Path, extra: str, after: Callable[[Path], object] = lambda _: None) -> str:
+    """Install a distribution with this extra in a bare environment and run the quickstart; return seconds, MB, torch.
+
+    after: called with the interpreter of the environment at the end.
+    """
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mvindex-release-") as folder:
         folder = Path(folder)
@@ -119,6 +173,7 @@ def check_extra(python: str, wheel: Path, extra: str) -> str:
             run(interpreter, ROOT / ".ci/base_install.py", cwd=folder)
         run(interpreter, ROOT / "examples/quickstart.py", cwd=folder)
         size = sum(file.stat().st_size for file in (folder / "env").rglob("*") if file.is_file())
+        after(interpreter)
         torch = [path.name.split("-")[1] for path in (folder / "env").glob("lib/*/site-packages/torch-*.dist-info")]
     ran = "vectors, texts" + "".join(f"; torch {version.removesuffix('.dist')}" for version in torch)
     return f"{installed_s:6.0f}  {time.monotonic() - began - installed_s:5.0f}  {size / 2**20:6,.0f}  {ran}"
@@ -150,10 +205,11 @@ def main() -> int:
     parser.add_argument("--draft", action="store_true", help="allow the placeholder in project.urls")
     args = parser.parse_args()
     failures, ran, missing = [], [], []
-    wheel = build()
+    wheel, source = build()
     metadata = metadata_of(wheel)
-    print(f"{wheel.name}: {wheel.stat().st_size / 2**20:.1f} MB; twine check passed", flush=True)
+    print(f"{wheel.name}: {wheel.stat().st_size / 2**20:.1f} MB; built twice alike; twine check passed", flush=True)
     try:
+        print(f"NOTICE names {check_licences(wheel)} files of data", flush=True)
         check_metadata(metadata, args.draft)
     except Failed as failed:
         failures.append(str(failed))
@@ -163,18 +219,28 @@ def main() -> int:
     if unknown := set(extras) - set(known):
         parser.error(f"--extras: expected some of {', '.join(known)}, got {', '.join(sorted(unknown))}")
     print("python  extra                  install s  run s      MB  quickstart over", flush=True)
+    bills: list[str] = []
+
+    def bill(interpreter: Path) -> None:
+        bills.extend([] if bills else [write_bill(interpreter, metadata["Version"])])
+
     for version in args.pythons.split(","):
         python = find_python(version)
-        for extra in extras if python else ():
+        # The source distribution is one more way to the base.
+        ways = [(extra, wheel, bill if extra == "base" else lambda _: None) for extra in extras]
+        ways += [("base", source, lambda _: None)] if "base" in extras else []
+        for extra, distribution, after in ways if python else ():
             try:
-                said = check_extra(python, wheel, extra)
+                said = check_extra(python, distribution, extra, after)
             except Failed as failed:
                 failures.append(f"Python {version}, {extra}: {failed}")
                 said = "FAILED"
             ran.append((version, extra))
-            print(f"{version:6}  {extra:21}  {said}", flush=True)
+            name = extra if distribution == wheel else "base, from source"
+            print(f"{version:6}  {name:21}  {said}", flush=True)
         if not python:
             missing.append(version)
+    print(*bills, sep="\n")
     print(f"{len(ran)} environments, {len(failures)} failures")
     print(*not_run(ran, all_extras, missing), sep="\n", flush=True)
     for failure in failures:

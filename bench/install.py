@@ -1,11 +1,13 @@
 """Measure what an install takes: seconds, megabytes and packages of each extra, in environments of their own.
 
     python bench/install.py [--extras base,fast,train] [--with onnxruntime==1.20.1] [--json]
+    python bench/install.py --peers zvec,hnswlib
 
 Each line installs this checkout with one extra in a new environment, by constraints.txt; seconds depend on the network
 and on pip's cache. In each, two texts are ingested and searched from Python, twice: CPU seconds of the second process,
 and its most memory. `--help` is the wall clock of that command, the least of five. --with replaces a package in each
-environment, and compares the vectors of the sample corpus with those of this process: the least cosine.
+environment, and compares the vectors of the sample corpus with those of this process: the least cosine. --peers shows
+megabytes and packages of the environments of bench/peers.py instead, each with its library and NumPy.
 """
 
 import argparse
@@ -18,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import tiny
+from peers_parts.environments import PEERS, interpreter
 
 from mvindex.corpus import read_documents
 from mvindex.encoder import load_encoder
@@ -53,9 +56,7 @@ def installed(extra, replaced, folder):
     pip = [python, "-m", "pip", "install", "--quiet", "--no-compile", "-c", str(ROOT / "constraints.txt")]
     subprocess.run([*pip, target, *([replaced] if replaced else [])], check=True, stderr=subprocess.DEVNULL)
     seconds = time.perf_counter() - began
-    files = [file for file in (folder / "env").rglob("*") if file.is_file() and not file.is_symlink()]
-    row = {"extra": extra, "install_s": seconds, "mb": sum(file.stat().st_size for file in files) / 1e6}
-    row["packages"] = len(list((folder / "env").glob("lib/*/site-packages/*.dist-info")))
+    row = {"extra": extra, "install_s": seconds} | size_of(folder / "env")
     for number in range(2):
         command = [python, "-c", TWO_TEXTS, str(folder / f"{number}.mvx")]
         row |= json.loads(subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder).stdout)
@@ -63,6 +64,13 @@ def installed(extra, replaced, folder):
     if replaced:
         row |= {"with": replaced, "least_cosine": least_cosine(python, folder)}
     return row
+
+
+def size_of(environment):
+    """Return 10^6 bytes of an environment without its bytecode, and how many packages it has."""
+    files = [file for file in environment.rglob("*") if file.suffix != ".pyc" and not file.is_symlink()]
+    packages = environment.glob("lib/*/site-packages/*.dist-info")
+    return {"mb": sum(file.stat().st_size for file in files if file.is_file()) / 1e6, "packages": len(list(packages))}
 
 
 def timed(command):
@@ -91,7 +99,15 @@ def main():
     parser.add_argument("--extras", default=",".join(EXTRAS))
     parser.add_argument("--with", dest="replaced")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--peers", help="show these of bench/peers.py instead")
     options = tiny.parse(parser, extras="base")
+    for peer in [each for each in PEERS if each.needs and each.name in (options.peers or "").split(",")]:
+        row = {"peer": peer.name} | size_of(Path(interpreter(peer)).parent.parent)
+        print(
+            json.dumps(row) if options.json else f"{row['peer']:12s} {row['mb']:6,.0f} MB {row['packages']:4d} packages"
+        )
+    if options.peers:
+        return
     for extra in options.extras.split(","):
         with tempfile.TemporaryDirectory() as folder:
             row = installed(extra, options.replaced, Path(folder))

@@ -1,18 +1,20 @@
-"""Do the five tutorials word for word in a bare environment; print minutes and commands of each.
+"""Do the tutorials word for word in a bare environment; print minutes, of the clock and of processors, of each.
 
     python bench/tutorials.py [--only serve-it,your-files] [--keep-environment FOLDER]
     python bench/tutorials.py --tiny
 
-It copies what git tracks to a new folder, makes an environment there, and installs as the first tutorial says. Then it
-runs each code block of each tutorial in turn: those of bash in one shell for a page, those of Python in one process for
-a page. What a block shows is compared with what it prints, as in tests/docs. --keep-environment uses the environment in
-FOLDER, and makes it first where there is none. --tiny does one tutorial in this environment.
+It copies what git tracks to a new folder, makes an environment there, and runs each code block of each tutorial in
+turn: those of bash in one shell for a page, those of Python in one process for a page. What a block shows is compared
+with what it prints, as in tests/docs. A tutorial installs what it says, on top of what those before it installed; the
+column `install` has the minutes of that. --keep-environment uses the environment in FOLDER, and makes it first where
+there is none. --tiny does one tutorial in this environment, and installs nothing.
 """
 
 import argparse
 import json
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -29,7 +31,17 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "docs")]
 from docs_pages import RUNS, blocks_of  # noqa: E402 - found by the line above
 from docs_running import check_comments, check_shown  # noqa: E402 - found by the line above
 
-TUTORIALS = ("first-index", "your-files", "rag-with-citations", "train-on-your-questions", "serve-it")
+TUTORIALS = (
+    "first-index",
+    "your-files",
+    "rag-with-citations",
+    "evaluate-in-ci",
+    "serve-it",
+    "rag-with-langchain",
+    "an-agent-over-mcp",
+    "use-milvus",
+    "train-on-your-questions",
+)
 # Runs what comes as lines of JSON in one namespace, and writes a line of JSON for each.
 PYTHON = """
 import contextlib, io, json, sys
@@ -97,39 +109,40 @@ def copy_checkout(folder):
             shutil.copy2(ROOT / name, folder / name)
 
 
-def make_environment(path, checkout):
-    """Install as the first tutorial says."""
-    install = next(
-        block for block in blocks_of("docs/tutorials/first-index.md") if block.code.startswith("pip install")
-    )
-    subprocess.run([sys.executable, "-m", "venv", path], check=True)
-    environment = {**os.environ, "PATH": f"{path / 'bin'}:{os.environ['PATH']}"}
-    quiet = install.code.replace("pip install", "pip install --quiet")
-    subprocess.run(["bash", "-ec", quiet], cwd=checkout, env=environment, check=True)
-
-
-def do(name, checkout, programs):
+def do(name, checkout, programs, installs):
     """Do a tutorial in the copy of the checkout; return its row."""
     blocks = [block for block in blocks_of(f"docs/tutorials/{name}.md") if block.language in RUNS]
-    blocks = [block for block in blocks if not block.code.startswith("pip install")]
-    reader, began = Reader(checkout, programs), time.monotonic()
+    installing = [block for block in blocks if block.code.startswith("pip install")]
+    blocks = [block for block in blocks if block not in installing]
+    began = time.monotonic()
+    for block in installing if installs else ():
+        run_in_a_shell(block, checkout, programs)
+    installed, used, reader = time.monotonic(), cpu_s(), Reader(checkout, programs)
     try:
         for block in blocks:
             reader.run(block)
     finally:
         reader.close()
     commands = sum(len(re.findall("^mvindex ", block.code, re.MULTILINE)) for block in blocks)
-    return row_of(name, time.monotonic() - began, commands, sum(block.language == "python" for block in blocks))
-
-
-def row_of(name, seconds, commands, programs):
-    """Return a row of the table."""
     return {
         "tutorial": name,
-        "minutes": f"{seconds / 60:.1f}",
+        "install, min": f"{(installed - began) / 60:.1f}",
+        "minutes": f"{(time.monotonic() - installed) / 60:.1f}",
+        "CPU, min": f"{(cpu_s() - used) / 60:.1f}",
         "mvindex commands": commands,
-        "blocks of Python": programs,
+        "blocks of Python": sum(block.language == "python" for block in blocks),
     }
+
+
+def cpu_s():
+    """Return the CPU seconds of all processes that were begun here and have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def run_in_a_shell(block, checkout, programs):
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "PIP_QUIET": "1"}
+    subprocess.run(["bash", "-ec", block.code], cwd=checkout, env=environment, check=True)
 
 
 def main():
@@ -143,16 +156,14 @@ def main():
         checkout = Path(folder) / "mvindex"
         copy_checkout(checkout)
         environment = Path(sys.prefix) if args.tiny else (args.keep_environment or Path(folder) / "env").absolute()
-        began = time.monotonic()
-        if not (environment / "bin/mvindex").exists():
-            make_environment(environment, checkout)
-        rows.append(row_of("(install)", time.monotonic() - began, 0, 0))
+        if not (environment / "bin/python").exists():
+            subprocess.run([sys.executable, "-m", "venv", environment], check=True)
         for name in args.only.split(","):
             try:
-                rows.append(do(name, checkout, environment / "bin"))
-            except (AssertionError, RuntimeError) as error:
+                rows.append(do(name, checkout, environment / "bin", installs=not args.tiny))
+            except (AssertionError, RuntimeError, subprocess.CalledProcessError) as error:
                 failed.append(f"{name}: {error}")
-    tables.print_table([*rows[0]], rows)
+    tables.print_table([*rows[0]] if rows else [], rows)
     if failed:
         sys.exit("\n".join(failed))
 

@@ -24,7 +24,7 @@ def main() -> None:
     """Print the results of each scoring."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        mvindex.create(Path(folder) / "drpq.mvx", encoder="minilm", temperature=0.05) as index,
+        mvindex.create(Path(folder) / "drpq.mvx", encoder="minilm-views", temperature=0.05) as index,
     ):
         index.add(DOCUMENTS)
         print("max:", [(hit.id, round(hit.score, 3)) for hit in index.search(QUESTION).hits])

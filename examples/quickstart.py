@@ -27,7 +27,7 @@ def main() -> None:
     """Ingest the sample, search it and print the results."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        mvindex.create(Path(folder) / "quick.mvx", encoder="minilm") as index,
+        mvindex.create(Path(folder) / "quick.mvx", encoder="minilm-views") as index,
     ):
         print(index.add(DOCUMENTS))
         for question in ("how expensive was oil?", "when did the plague come to Crimea?"):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mvindex.maintenance.backups import restore
     from mvindex.maintenance.dispatch import repair, salvage, verify
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = [
     "AsyncIndex",
     "CallableEncoder",

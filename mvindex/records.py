@@ -617,6 +617,47 @@ class ViewScore(NamedTuple):
     weight: float
 
 
+class Explanation(list[ViewScore]):
+    """The views of a document with their scores for a query, best first; in a notebook a table with a bar for each.
+
+    Attributes:
+        components: Those of the hit that was explained: what views and terms contributed; none for an id.
+
+    """
+
+    def __init__(self, views: Iterable[ViewScore], document: str | Hit) -> None:
+        """Take the views of a document, which was given by its id or as a hit."""
+        super().__init__(views)
+        self.components = document.components if isinstance(document, Hit) else ()
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks, the winning view in bold, and the ranks by views and terms."""
+        heads = "".join(f"<th>{name}</th>" for name in ("slot", "score", "", "text"))
+        best = max((view.score for view in self), default=0.0)
+        rows = "".join(
+            f"<tr><td>{view.slot}</td><td>{view.score:.4f}</td>"
+            f'<td><progress value="{max(view.score / best, 0.0) if best > 0 else 0.0:.4f}"></progress></td>'
+            f'<td style="text-align:left">{_in_bold(escape(view.snippet or ""), place == 0)}</td></tr>'
+            for place, view in enumerate(self)
+        )
+        parts = "; ".join(
+            f"{escape(part.name)}: rank {'none' if part.rank is None else part.rank}, "
+            f"score {part.score:.4f}, adding {part.contribution:.4f}"
+            for part in self.components
+        )
+        caption = f"<caption>{parts}</caption>" if parts else ""
+        return f"<table>{caption}<tr>{heads}</tr>{rows}</table>"
+
+
+def _in_bold(text: str, is_bold: bool) -> str:
+    return f"<b>{text}</b>" if is_bold else text
+
+
+def id_of(document: str | Hit) -> str:
+    """Return the id of a document that is given by it, or as a hit."""
+    return document.id if isinstance(document, Hit) else document
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexInfo:
     """A description of an index; sizes in bytes.

@@ -110,6 +110,11 @@ NEEDS = {
         "kubernetes-validate",
         "install the extra dev",
     ),
+    "check-jsonschema": (
+        lambda: importlib.util.find_spec("check_jsonschema") is not None,
+        "check-jsonschema",
+        "install the extra dev",
+    ),
     "kubectl": (lambda: shutil.which("kubectl") is not None, "kubectl", "install kubectl, which renders manifests"),
     "buildah": (
         lambda: bool(shutil.which("buildah") and os.environ.get("MVINDEX_BUILD_IMAGE")),

@@ -29,6 +29,7 @@ PEERS = (
     Peer(name="mvindex", variants=("exact", "graph", "ivf-pq", "hnsw")),
     Peer(name="faiss", variants=("HNSW", "IVF-PQ"), needs=("faiss-cpu>=1.15", "numpy>=2")),
     Peer(name="hnswlib", needs=("hnswlib>=0.8", "numpy>=2")),
+    Peer(name="chroma", needs=("chromadb>=1.5", "numpy>=2")),
     Peer(name="zvec", needs=("zvec>=0.8", "numpy>=2")),
     Peer(name="qdrant_edge", variants=("views", "multivector"), needs=("qdrant-edge-py>=0.9", "numpy>=2")),
     Peer(name="usearch", needs=("usearch>=2.26", "numpy>=2")),

@@ -4,9 +4,12 @@ Run as a program, it writes all of them: `python docs/hooks/generated_pages.py`.
 as Markdown to the site, and the list of them.
 """
 
+import importlib
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import click
@@ -158,6 +161,48 @@ def grpc_page() -> str:
 PAGES = {"cli": cli_page, "http": http_page, "grpc": grpc_page, "search-options": search_options_page}
 
 
+# Of a page whose text is made by the site from docstrings: a table says the same in short where there is no site.
+DIRECTIVE = re.compile(r"^::: (\S+)$", re.MULTILINE)
+TABLE = "| name | is |\n| --- | --- |\n"
+
+
+def summarised_page(text: str) -> str:
+    """Return a page of directives with a table before them: each name, and the first sentence of its docstring."""
+    head, first, rest = text.partition(":::")
+    named = [row for path in DIRECTIVE.findall(first + rest) for row in summaries(path)]
+    rows = "".join(f"| `{name}` | {said} |\n" for name, said in dict(named).items())
+    return f"{head.partition(TABLE)[0].rstrip()}\n\n{TABLE}{rows}\n{first}{rest}"
+
+
+def summaries(path: str) -> Iterator[tuple[str, str]]:
+    """Yield name and first sentence of an object, or of each class of a module."""
+    holder, _, name = path.rpartition(".")
+    found = getattr(importlib.import_module(holder), name)
+    if isinstance(found, ModuleType):
+        for each in vars(found).values():
+            if (
+                inspect.isclass(each)
+                and each.__module__ == path
+                and not hasattr(importlib.import_module("mvindex"), each.__name__)
+            ):
+                yield each.__name__, sentence_of(each)
+    else:
+        yield path.removeprefix("mvindex.records.").removeprefix("mvindex.ingest."), sentence_of(found)
+
+
+def sentence_of(found: object) -> str:
+    """Return the first sentence of a docstring; none for one that a class did not get itself."""
+    text = " ".join((inspect.getdoc(found) or "").partition("\n\n")[0].split())
+    return re.split(r"(?<=[.:;]) ", text)[0].rstrip(".:;").replace("|", "\\|")
+
+
+def summarised_pages() -> Iterator[Path]:
+    """Yield the pages of directives that are not made from the code otherwise."""
+    for page in sorted((ROOT / "docs" / "reference").glob("*.md")):
+        if page.stem not in PAGES and DIRECTIVE.search(page.read_text(encoding="utf-8")):
+            yield page
+
+
 def on_config(config: Any) -> None:
     """Say on each page of which version it is."""
     from mvindex import __version__
@@ -221,3 +266,5 @@ def first_sentence(markdown: str) -> str:
 if __name__ == "__main__":
     for each, made in PAGES.items():
         (ROOT / "docs" / "reference" / f"{each}.md").write_text(made(), encoding="utf-8")
+    for page in summarised_pages():
+        page.write_text(summarised_page(page.read_text(encoding="utf-8")), encoding="utf-8")

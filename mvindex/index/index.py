@@ -28,7 +28,9 @@ from mvindex.kernels.score import Aggregate, parse_scoring
 from mvindex.records import (
     Document,
     DocumentViews,
+    Explanation,
     Floats,
+    Hit,
     IndexInfo,
     SearchResult,
     ViewScore,
@@ -36,6 +38,7 @@ from mvindex.records import (
     check_count,
     check_id,
     check_ids,
+    id_of,
 )
 from mvindex.search.confidence import calibration_of, confident
 from mvindex.search.diversity import search_diverse
@@ -394,13 +397,14 @@ class Index(Searches):
             self.run(SearchRequest(queries=(query,), top_k=1, mode=Mode.HYBRID))
 
     def explain(
-        self, query: str | Vector, id: str, scoring: ScoringName = "max", *, temperature: float | None = None
-    ) -> list[ViewScore]:
-        """Return every view of a document with its score for one query, best first. QueryError without such an id."""
-        found = self.explain_all(query, [id], scoring, temperature=temperature)
-        if id not in found:
-            raise QueryError(f"{self.where}: there is no document {id!r}")
-        return found[id]
+        self, query: str | Vector, id: str | Hit, scoring: ScoringName = "max", *, temperature: float | None = None
+    ) -> Explanation:
+        """Return every view of a document with its score for one query; see IndexProtocol.explain()."""
+        doc_id = id_of(id)
+        found = self.explain_all(query, [doc_id], scoring, temperature=temperature)
+        if doc_id not in found:
+            raise QueryError(f"{self.where}: there is no document {doc_id!r}")
+        return Explanation(found[doc_id], id)
 
     def explain_all(
         self,

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from mvindex.index.searches import Searches
-from mvindex.records import Document, DocumentViews, Floats, IndexInfo, ViewScore, ViewSpans
+from mvindex.records import Document, DocumentViews, Explanation, Floats, Hit, IndexInfo, ViewScore, ViewSpans
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -188,9 +188,14 @@ class IndexProtocol(Searches, Protocol):
         """
 
     def explain(
-        self, query: str | Vector, id: str, scoring: ScoringName = "max", *, temperature: float | None = None
-    ) -> list[ViewScore]:
-        """Return every view of a document with its score for one query, best first. QueryError without such an id."""
+        self, query: str | Vector, id: str | Hit, scoring: ScoringName = "max", *, temperature: float | None = None
+    ) -> Explanation:
+        """Return every view of a document, or of a hit, with its score for one query, best first.
+
+        Raises:
+            QueryError: There is no such document.
+
+        """
 
     def explain_all(
         self,

@@ -14,6 +14,7 @@ from mvindex.corpus.options import CorpusOptions
 from mvindex.corpus.roles import METADATA, VIEW_TEXTS, Columns, Roles, find_roles
 from mvindex.errors import CorpusError, DocumentError
 from mvindex.ingest.pipeline import Entry
+from mvindex.ingest.progress import track
 from mvindex.ingest.tables import is_missing, table_items
 from mvindex.records import Document, plain_value, require_text, shown
 
@@ -34,7 +35,7 @@ def item_entries(items: Items, *, text_field: str | None = None, progress: bool 
     Args:
         items: Documents, texts and dicts, or a table of pandas, Polars or pyarrow; a single one of them too.
         text_field: The field of the text in dicts and rows, or several to join, with commas between.
-        progress: Whether to show their number on stderr while they are taken.
+        progress: Whether to show their number while they are taken: on stderr, in a notebook below the cell.
 
     Raises:
         DocumentError: An item is something else, or has no text; it is named by its number, from 1.
@@ -46,7 +47,7 @@ def item_entries(items: Items, *, text_field: str | None = None, progress: bool 
     if not isinstance(rows, Iterable):
         raise DocumentError(f"documents: expected documents, texts, dicts or a table, got {type(items).__name__}")
     entries = _entries_of(_Items(rows), CorpusOptions(text_field=text_field))
-    return _shown(entries, len(items) if isinstance(items, Sized) else None) if progress else entries
+    return track(entries, len(items) if isinstance(items, Sized) else None) if progress else entries
 
 
 def _entries_of(items: _Items, options: CorpusOptions) -> Iterator[Entry]:
@@ -136,12 +137,3 @@ def _decoded(metadata: object) -> object:
         return json.loads(metadata) if isinstance(metadata, str) else metadata
     except ValueError:
         return metadata
-
-
-def _shown(entries: Iterator[Entry], total: int | None) -> Iterator[Entry]:
-    """Yield the entries, and show on stderr how many there were."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        yield from progress.track(entries, total=total, description="documents")

@@ -23,7 +23,7 @@ from mvindex.testing.truth import assert_same, brute_force, brute_force_group
 
 
 class IndexContract(AskingContract):
-    """The promises of every index, whatever stores and searches it (design: promises 1 to 4).
+    """The promises of every index, whatever stores and searches it.
 
     dim: of the views. is_exact: whether its results are those of brute force, and say so.
     """

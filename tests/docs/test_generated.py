@@ -52,6 +52,24 @@ def test_a_page_is_what_the_code_says(hook, name):
     assert kept == hook.PAGES[name](), "run python docs/hooks/generated_pages.py"
 
 
+def test_a_page_of_directives_says_in_short_what_it_documents(hook):
+    for module in ("langchain_core", "llama_index", "haystack"):
+        pytest.importorskip(module)
+    pages = {page.stem: page.read_text(encoding="utf-8") for page in hook.summarised_pages()}
+    assert {"records", "errors", "indexes", "client"} <= pages.keys()
+    assert "| `IndexLocked` | Another writer has the lock of the index |" in pages["errors"]
+    for text in pages.values():
+        assert text == hook.summarised_page(text), "run python docs/hooks/generated_pages.py"
+        assert "| |" not in text and "|  |" not in text
+
+
+def test_a_table_of_a_page_is_made_anew(hook):
+    page = "# Title\n\nOne sentence.\n\n::: mvindex.Hit\n"
+    made = hook.summarised_page(page)
+    assert made.startswith("# Title\n\nOne sentence.\n\n| name | is |\n") and made.endswith("|\n\n::: mvindex.Hit\n")
+    assert hook.summarised_page(made.replace("A document", "Nothing")) == made
+
+
 def test_the_list_for_programs_has_every_page_of_the_menu_with_a_sentence(hook):
     paths = [path for section in nav_of() for _, path in hook.entries_of(*section.values())]
     written = {path: ("", "# Title\n\n```bash\nls\n```\n\nA [link](x.md) first. Then more.\n") for path in paths}

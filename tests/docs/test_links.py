@@ -1,11 +1,11 @@
-"""Every link of the pages outside docs/ leads to a file, and to a heading of it (mkdocs looks after those in it)."""
+"""Every link of every page leads to a file of the checkout, and to a heading of it; mkdocs looks after the site."""
 
 import re
 
 import pytest
-from docs_pages import ROOT, tokens_of
+from docs_pages import PAGES, ROOT, tokens_of
 
-AT_THE_ROOT = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "examples/squad/README.md"]
+OTHERS = ["CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "examples/squad/README.md", "examples/slurm/README.md"]
 
 
 def links_of(page):
@@ -24,7 +24,7 @@ def anchors_of(page):
             yield re.sub(r"[^\w\- ]", "", inside.content.lower()).replace(" ", "-")
 
 
-@pytest.mark.parametrize("page", AT_THE_ROOT)
+@pytest.mark.parametrize("page", [*PAGES, *OTHERS])
 def test_links_lead_to_what_is_there(page):
     for address in links_of(page):
         if re.match(r"[a-z]+:", address):

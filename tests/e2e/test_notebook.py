@@ -64,9 +64,11 @@ def test_the_notebook_runs_and_shows_what_it_was_committed_with(tmp_path):
 
 def test_the_committed_outputs_are_those_that_matter():
     committed = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
-    first, citations, nineties, everything = shown(committed, "text/html")
+    added, first, citations, explained, nineties, everything = shown(committed, "text/html")
+    assert added == "6 documents"
     assert "<mark>Without sunlight its batteries lasted less than three days.</mark>" in first
-    assert "<td>hubble</td>\n      <td>4.283</td>\n      <td>Its first images were blurred" in citations
+    assert re.search(r"<td>hubble</td>\n      <td>\d\.\d+</td>\n      <td>Its first images were blurred", citations)
+    assert "<b>Its first images were blurred, because" in explained and explained.count("<progress ") == 4
     assert re.findall(r"<td>(hubble|cassini|webb)</td>", nineties) == ["hubble", "cassini"]
     assert everything.count('<td>{"launched"') == 6
 

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import ssl
 import subprocess
+import sys
 import urllib.request
 from pathlib import Path, PurePosixPath
 
@@ -22,7 +23,8 @@ from mvindex_connectors.server.cli import app
 from mvindex_connectors.server.config import parse_index
 
 yaml = pytest.importorskip("yaml")
-EXAMPLES = Path(__file__).parents[2] / "examples" / "serving"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples" / "serving"
 KUBERNETES = EXAMPLES / "kubernetes"
 # What an address on a command line needs of the image.
 NEEDS = {"milvus://": "milvus", "s3://": "files"}
@@ -111,6 +113,23 @@ def test_manifests_fit_the_schemas_of_kubernetes():
             kubernetes_validate.validate(wrong, "1.31", strict=True)
 
 
+# Schemas of other projects, as the package bundles them.
+SCHEMAS = {
+    "examples/serving/compose.yaml": "vendor.compose-spec",
+    ".github/workflows/release.yml": "vendor.github-workflows",
+}
+
+
+@pytest.mark.needs("check-jsonschema")
+@pytest.mark.parametrize("path", SCHEMAS)
+def test_files_of_other_projects_fit_their_schemas(path, tmp_path):
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", SCHEMAS[path]]
+    subprocess.run([*command, ROOT / path], check=True)
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text((ROOT / path).read_text(encoding="utf-8") + "\nno-such-member: 1\n", encoding="utf-8")
+    assert subprocess.run([*command, wrong], capture_output=True, check=False).returncode == 1
+
+
 @pytest.mark.needs("kubectl")
 def test_kustomize_renders_the_manifests():
     done = subprocess.run(
@@ -118,7 +137,7 @@ def test_kustomize_renders_the_manifests():
     )
     rendered = list(yaml.safe_load_all(done.stdout))
     assert {f"{each['kind']} {each['metadata']['name']}" for each in rendered} == documents().keys()
-    assert "image: mvindex:" in done.stdout and "image: mvindex\n" not in done.stdout
+    assert set(re.findall("image: (mvindex.*)", done.stdout)) == {f"mvindex:{mvindex.__version__}"}
 
 
 @pytest.mark.parametrize("name", pods())

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import mvindex
+from mvindex.errors import QueryError
 from mvindex.plugins import ExtraMissing
 
 HOSTILE = "<script>alert(1)</script> & the oil crisis began in October. It was late."
@@ -76,3 +77,26 @@ def test_an_index_says_what_it_is(index, tmp_path):
     assert repr(index) == f"<Index {tmp_path / 'a.mvx'}: 30 documents, 30 views, 2 dimensions, engine exact>"
     index.close()
     assert "a.mvx" in repr(index)
+
+
+def test_a_hit_is_explained_as_by_its_id_with_the_ranks_of_views_and_terms(tmp_path):
+    with mvindex.create(tmp_path / "a.mvx", dim=2, lexical="unicode") as index:
+        views, spans = np.array([[3, 0], [0, 4]], dtype=np.float32), [[(0, 25), (25, len(HOSTILE))]]
+        index.add_views([mvindex.Document("a", HOSTILE)], [views], spans=spans)
+        hit = index.search(np.ones(2), 1, text="when did the oil crisis begin?", mode="hybrid")[0]
+        found, by_id = index.explain(np.ones(2), hit), index.explain(np.ones(2), "a")
+    assert found == by_id and (found.components, by_id.components) == (hit.components, ())
+    html = found._repr_html_()
+    assert "<caption>" not in by_id._repr_html_() and html.count("<tr>") == 3
+    assert [float(score) for score in re.findall(r"<td>(\d\.\d+)</td>", html)] == [4, 3]
+    assert re.findall("<b>(.*?)</b>", html) == [" &amp; the oil crisis began in October. It was late."]
+    assert "&lt;script&gt;" in html and "<script>" not in html
+    for name, part in zip(("dense", "lexical"), hit.components, strict=True):
+        assert f"{name}: rank {part.rank}, score {part.score:.4f}" in html
+
+
+def test_a_hit_that_was_deleted_is_named(index):
+    hit = index.search(np.ones(2), 1)[0]
+    index.delete(ids=hit.id)
+    with pytest.raises(QueryError, match=f"there is no document '{hit.id}'"):
+        index.explain(np.ones(2), hit)

@@ -13,7 +13,7 @@ import numpy as np
 from mvindex.errors import Unsupported
 from mvindex.ingest import Entry, IngestHooks, IngestReport, view_entries
 from mvindex.ingest.items import Items, item_entries
-from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore, ViewSpans
+from mvindex.records import Document, Explanation, Floats, Hit, IndexInfo, SearchResult, ViewScore, ViewSpans, id_of
 from mvindex.search.request import QueryLike, SearchRequest, Vector, parse_request
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities, Operation
@@ -217,11 +217,11 @@ class AsyncIndexClient(Reconnecting):
         return True
 
     async def explain(
-        self, query: str | Vector, id: str, scoring: str = "max", *, temperature: float | None = None
-    ) -> list[ViewScore]:
-        """Return every view of a document with its score for one query, best first. QueryError without such an id."""
-        request = explain_request(self._address.name, query, id, scoring, temperature)
-        return [view_from(view) for view in (await self._channel.call(self._stub.Explain, request)).views]
+        self, query: str | Vector, id: str | Hit, scoring: str = "max", *, temperature: float | None = None
+    ) -> Explanation:
+        """Return every view of a document with its score for one query; see IndexProtocol.explain()."""
+        request = explain_request(self._address.name, query, id_of(id), scoring, temperature)
+        return Explanation(map(view_from, (await self._channel.call(self._stub.Explain, request)).views), id)
 
     async def explain_all(
         self, query: str | Vector, ids: str | Iterable[str], scoring: str = "max", *, temperature: float | None = None

@@ -10,7 +10,7 @@ import numpy as np
 from mvindex.errors import QueryError
 from mvindex.ingest import Entry, IngestHooks, IngestReport, view_entries
 from mvindex.ingest.items import Items, item_entries
-from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore, ViewSpans
+from mvindex.records import Document, Explanation, Floats, Hit, IndexInfo, SearchResult, ViewScore, ViewSpans, id_of
 from mvindex.search.request import SearchRequest, Vector
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities
@@ -187,11 +187,11 @@ class IndexClient(Reconnecting, RemoteIndex):
         return [result_from(each) for response in responses for each in response.results]
 
     def explain(
-        self, query: str | Vector, id: str, scoring: str = "max", *, temperature: float | None = None
-    ) -> list[ViewScore]:
-        """Return every view of a document with its score for one query, best first. QueryError without such an id."""
-        request = explain_request(self._address.name, query, id, scoring, temperature)
-        return [view_from(view) for view in self._channel.call(self._stub.Explain, request).views]
+        self, query: str | Vector, id: str | Hit, scoring: str = "max", *, temperature: float | None = None
+    ) -> Explanation:
+        """Return every view of a document with its score for one query; see IndexProtocol.explain()."""
+        request = explain_request(self._address.name, query, id_of(id), scoring, temperature)
+        return Explanation(map(view_from, self._channel.call(self._stub.Explain, request).views), id)
 
     def explain_all(
         self, query: str | Vector, ids: str | Iterable[str], scoring: str = "max", *, temperature: float | None = None

@@ -13,7 +13,19 @@ import numpy as np
 from mvindex.errors import ConfigError, QueryError, StoreError, Unsupported
 from mvindex.ingest import Entry, IngestHooks
 from mvindex.ingest.items import Items
-from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore, ViewSpans, check_id, check_ids
+from mvindex.records import (
+    Document,
+    Explanation,
+    Floats,
+    Hit,
+    IndexInfo,
+    SearchResult,
+    ViewScore,
+    ViewSpans,
+    check_id,
+    check_ids,
+    id_of,
+)
 from mvindex.search.request import SearchRequest, Vector, as_vectors, is_texts
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities
@@ -245,13 +257,14 @@ class ShardedClient(Reconnecting, RemoteIndex):
         return [result_from(each) for each in response.results]
 
     def explain(
-        self, query: str | Vector, id: str, scoring: str = "max", *, temperature: float | None = None
-    ) -> list[ViewScore]:
-        """Return every view of a document with its score for one query, best first. QueryError without such an id."""
-        found = self.explain_all(query, [id], scoring, temperature=temperature)
-        if id not in found:
-            raise QueryError(f"{self.where}: there is no document {id!r}")
-        return found[id]
+        self, query: str | Vector, id: str | Hit, scoring: str = "max", *, temperature: float | None = None
+    ) -> Explanation:
+        """Return every view of a document with its score for one query; see IndexProtocol.explain()."""
+        doc_id = id_of(id)
+        found = self.explain_all(query, [doc_id], scoring, temperature=temperature)
+        if doc_id not in found:
+            raise QueryError(f"{self.where}: there is no document {doc_id!r}")
+        return Explanation(found[doc_id], id)
 
     def explain_all(
         self, query: str | Vector, ids: str | Iterable[str], scoring: str = "max", *, temperature: float | None = None

@@ -112,3 +112,26 @@ def test_an_index_adds_them_and_shows_progress(tmp_path, capfd):
         with pytest.raises(DocumentError, match="document 2"):
             index.add(["fine", 7])
     assert capfd.readouterr().out == ""
+
+
+def test_a_notebook_has_a_bar_that_ends_as_a_number(tmp_path, monkeypatch, capfd):
+    shown = []
+
+    class Handle:
+        def update(self, bar):
+            shown.append(bar._repr_html_())
+
+    def display(bar, display_id):
+        shown.append(bar._repr_html_())
+        return Handle()
+
+    # The clock goes on by a second at each look, so that every document is shown.
+    monkeypatch.setattr("mvindex.ingest.progress.time.monotonic", iter(range(99)).__next__)
+    monkeypatch.setattr("mvindex.ingest.progress.find_display", lambda: display)
+    with mvindex.create(tmp_path / "a.mvx", encoder=ones) as index:
+        index.add(["One.", "Two."], progress=True)
+        index.add(iter(["Three."]), progress=True)
+    bar = '<progress max="2" value="{}"></progress> {} of 2 documents'.format
+    assert shown[:4] == [bar(0, 0), bar(1, 1), bar(2, 2), "2 documents"]
+    assert shown[4:] == ["<progress></progress> 0 documents", "<progress></progress> 1 documents", "1 documents"]
+    assert capfd.readouterr().err == ""
