@@ -371,7 +371,7 @@ class Index(Searches):
             return queries
         rows = queries.rows
         if not isinstance(rows, np.ndarray):
-            return queries.encoded(self._store.vectors_of(rows))
+            return queries.encoded(self._vectors_of(rows))
         dim = self._store.dim
         if dim is not None and rows.shape[1] != dim:
             as_vectors(rows, dim)
@@ -443,7 +443,7 @@ class Index(Searches):
         """Return one vector per text, (q, dim) float32, by the index's encoder; QueryError for an empty text."""
         for number, text in enumerate(texts, start=1):
             check_query_text(text, number, len(texts))
-        return self._store.vectors_of(texts)
+        return self._vectors_of(texts)
 
     def _vectors_of(self, texts: Sequence[str]) -> Floats:
         """Return one vector per text, (q, dim) float32; texts are checked."""
