@@ -1,4 +1,4 @@
-"""What runs on which emulated processor: packages by import, and an index from its creation to its searches.
+"""Run packages, and an index from its creation to its searches, on processors that QEMU emulates.
 
     python bench/processors.py                          # some ten minutes on two free cores
     python bench/processors.py --cpu Nehalem --long     # with numba's loops: a graph, compiled under emulation
