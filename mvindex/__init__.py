@@ -11,8 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mvindex.errors import MvindexError
-from mvindex.records import Citation, Document, DocumentViews, Hit, QueryGroup, SearchResult, Views, ViewText
+from mvindex.processor import check_machine
+
+check_machine()  # before NumPy is imported
+
+from mvindex.errors import MvindexError  # noqa: E402 - as above
+from mvindex.records import Citation, Document, DocumentViews, Hit, QueryGroup, SearchResult, Views, ViewText  # noqa: E402
 
 if TYPE_CHECKING:
     from mvindex.corpus.files import read_files

@@ -114,6 +114,11 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
     _check_source(text, queries, format, documents, explain=explain)
     _check_group_options(also, combine, text=text, rerank=rerank.rerank, explain=explain)
     request = search.request(**page.as_options())
+    if request.quoting is not None and output in (ResultOutput.TSV, ResultOutput.TREC):
+        raise typer.BadParameter(
+            f"--citations, --context and --max-chars: expected --output table or json, got {output.value}, where a "
+            "line is a hit"
+        )
     rerank.check()
     questions: Iterable[_Query]
     if documents is not None:

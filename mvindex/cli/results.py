@@ -38,7 +38,7 @@ def result_as_json(
     """Return a result as the JSON object of `query --json` (schemas/records/query_result.schema.json).
 
     Args:
-        query: The text of the query.
+        query: The text of the query; empty where documents stand for it.
         result: Its result.
         options: The search options to name, see Searcher.described.
         explained: Adds to each hit its views, best first, and the margin of the best over the second.
@@ -69,7 +69,9 @@ def result_as_json(
         state["duplicates_of"] = dict(result.duplicates_of)
     if result.missing_shards:
         state["missing_shards"] = list(result.missing_shards)
-    return {"query": query, **options, **state, "hits": hits}
+    # Documents that stand for a query have no text; they are among the options.
+    named = {"query": query} if query else {}
+    return {**named, **options, **state, "hits": hits}
 
 
 def print_result(  # noqa: PLR0913 - a result, and what is shown beside it

@@ -331,9 +331,9 @@ class Index(Searches):
     def _ordered(self, request: SearchRequest) -> list[SearchResult]:
         """Return a result for each query of the request, with hits of any confidence."""
         if request.like is not None:
-            return search_like(request.like, request, self.views, self.run, self.where)
+            return search_like(request.like, request, self._store.vectors, self.run, self.where)
         if request.diversity is not None:
-            return search_diverse(request, request.diversity, self.views, self._ordered)
+            return search_diverse(request, request.diversity, self._store.vectors, self._ordered)
         state, results = self._state(), list[SearchResult]()
         for queries, plan in make_plans(request, state):
             results += self._engine.search(self._encoded(queries, plan), plan)

@@ -5,14 +5,14 @@ Carbonell and Goldstein (1998): each next document is the best by its relevance 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from mvindex.errors import QueryError
-from mvindex.records import Bools, DocumentViews, Doubles, Floats, Ints, SearchResult
+from mvindex.records import Bools, Doubles, Floats, Ints, SearchResult
 from mvindex.search.request import DIVERSE_DEPTH, SearchRequest
 
 # Two documents are near-duplicates where each view of either has a view of the other with at least this cosine.
@@ -33,7 +33,7 @@ class Diverse(NamedTuple):
 def search_diverse(
     request: SearchRequest,
     diversity: float,
-    views_of: Callable[[Iterable[str]], Mapping[str, DocumentViews]],
+    views_of: Callable[[Sequence[str]], Mapping[str, Floats]],
     run: Callable[[SearchRequest], list[SearchResult]],
 ) -> list[SearchResult]:
     """Return the results of a request in the order of maximal marginal relevance.
@@ -41,24 +41,22 @@ def search_diverse(
     Args:
         request: The request.
         diversity: The weight of likeness against relevance, 0 to 1.
-        views_of: Returns the views of the documents that exist.
+        views_of: Returns the views, (k, d) float32, of the documents that exist.
         run: Returns the results of a request.
 
     """
     results = run(replace(request, diversity=None, top_k=DIVERSE_DEPTH, offset=0))
-    views = views_of({hit.id: None for result in results for hit in result.hits})
+    views = views_of(list(dict.fromkeys(hit.id for result in results for hit in result.hits)))
     return [_page(result, views, request, diversity) for result in results]
 
 
-def _page(
-    result: SearchResult, views: Mapping[str, DocumentViews], request: SearchRequest, diversity: float
-) -> SearchResult:
+def _page(result: SearchResult, views: Mapping[str, Floats], request: SearchRequest, diversity: float) -> SearchResult:
     """Return the documents of one page, near-duplicates of better ones behind all others."""
     # A document may be gone since the search.
     hits = [hit for hit in result.hits if hit.id in views]
     if not hits:
         return replace(result, hits=(), short_by=0)
-    own = [views[hit.id].vectors for hit in hits]
+    own = [views[hit.id] for hit in hits]
     originals = _originals([unit_rows(rows[_spread(len(rows))]) for rows in own])
     firsts = [row for row, original in enumerate(originals) if original == row]
     winners = unit_rows(np.array([rows[min(hit.slot, len(rows) - 1)] for hit, rows in zip(hits, own, strict=True)]))

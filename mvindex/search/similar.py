@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from mvindex.errors import QueryError
-from mvindex.records import Combine, DocumentViews, Hit, SearchResult
+from mvindex.records import Combine, Floats, Hit, SearchResult
 from mvindex.search.like import Like
 from mvindex.search.request import Queries, SearchRequest
 
@@ -19,7 +19,7 @@ _MOST_COMPARED = 10_000
 def search_like(
     like: Like,
     request: SearchRequest,
-    views_of: Callable[[Sequence[str]], Mapping[str, DocumentViews]],
+    views_of: Callable[[Sequence[str]], Mapping[str, Floats]],
     run: Callable[[SearchRequest], list[SearchResult]],
     where: str,
 ) -> list[SearchResult]:
@@ -28,7 +28,7 @@ def search_like(
     Args:
         like: The documents.
         request: The request.
-        views_of: Returns the views of the documents that exist.
+        views_of: Returns the views, (k, d) float32, of the documents that exist.
         run: Returns the results of a request for vectors.
         where: The index, in errors.
 
@@ -49,9 +49,9 @@ def search_like(
     return [_nearer(plain, against, run, where)]
 
 
-def _group(views: Mapping[str, DocumentViews], ids: Sequence[str]) -> Queries:
+def _group(views: Mapping[str, Floats], ids: Sequence[str]) -> Queries:
     """Return all views of the documents as one group: a document's score is the highest for any of them."""
-    return Queries(np.concatenate([views[doc_id].vectors for doc_id in ids]), None, Combine.MAX)
+    return Queries(np.concatenate([views[doc_id] for doc_id in ids]), None, Combine.MAX)
 
 
 def _nearer(

@@ -225,11 +225,14 @@ class EmbeddedStore(LocalStore):
         with self.reading(snapshot) as reader:
             rows = _find(reader, ids)
             documents = reader.documents(list(rows.values()))
-        if not rows:
-            return {}
-        views, starts = snapshot.views.fetch(np.array(list(rows.values()), dtype=np.int64))
-        bounds = zip(rows.items(), starts.tolist(), starts[1:].tolist(), strict=False)
-        return {doc_id: (documents[row], views[begin:end]) for (doc_id, row), begin, end in bounds}
+        return {doc_id: (documents[rows[doc_id]], views) for doc_id, views in _fetch(snapshot, rows).items()}
+
+    def vectors(self, ids: Sequence[str]) -> dict[str, Floats]:
+        """Return the views, (k, d) as stored, of each of the documents that exist in the snapshot; no text is read."""
+        snapshot = self.snapshot
+        with self.reading(snapshot) as reader:
+            rows = _find(reader, ids)
+        return _fetch(snapshot, rows)
 
     def stored(self, ids: Sequence[str], encoder: str) -> Iterator[Batch]:
         """Yield the documents of the ids that are in the snapshot, and still are, as stored; see Store.stored()."""
@@ -441,6 +444,15 @@ def _search_of(settings: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the search parameters of an engine, with what it has measured of itself; None for the defaults."""
     search, measured = settings.get("search"), settings.get("measured")
     return search if measured is None else {**(search or {}), "measured": measured}
+
+
+def _fetch(snapshot: Snapshot, rows: Mapping[str, int]) -> dict[str, Floats]:
+    """Return the views, (k, d), of the documents with these ids and rows."""
+    if not rows:
+        return {}
+    views, starts = snapshot.views.fetch(np.array(list(rows.values()), dtype=np.int64))
+    bounds = zip(rows, starts.tolist(), starts[1:].tolist(), strict=False)
+    return {doc_id: views[begin:end] for doc_id, begin, end in bounds}
 
 
 def _find(reader: SnapshotReader, ids: Sequence[str]) -> dict[str, int]:

@@ -119,6 +119,9 @@ class Store(Protocol):
     def views(self, ids: Sequence[str]) -> dict[str, tuple[StoredDocument, Floats]]:
         """Return each of the documents that exist with its views, (k, d) as stored, by id."""
 
+    def vectors(self, ids: Sequence[str]) -> dict[str, Floats]:
+        """Return the views, (k, d) as stored, of each of the documents that exist, by id."""
+
     def stored(self, ids: Sequence[str], encoder: str) -> Iterator[Batch]:
         """Yield the documents of the ids that exist, as stored, all of one state or of one for each part.
 

@@ -278,6 +278,13 @@ class ShardedStore(LocalStore):
             found |= self._owner(number, own).views(own)
         return {doc_id: found[doc_id] for doc_id in ids if doc_id in found}
 
+    def vectors(self, ids: Sequence[str]) -> dict[str, Floats]:
+        """Return the views of each of the documents that exist; StoreError when a shard of theirs is missing."""
+        found: dict[str, Floats] = {}
+        for number, own in self.by_shard(ids).items():
+            found |= self._owner(number, own).vectors(own)
+        return found
+
     def stored(self, ids: Sequence[str], encoder: str) -> Iterator[Batch]:
         """Yield the documents of the ids that exist, as stored, shard by shard; see Store.stored()."""
         for number, own in self.by_shard(ids).items():

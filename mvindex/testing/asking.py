@@ -19,8 +19,6 @@ class AskingContract:
 
     dim = 16
     is_exact = True
-    # Whether documents may stand for a query: not where they are in shards of several servers.
-    has_like = True
 
     def fill(
         self, index: IndexProtocol, views: Mapping[str, Floats], metadata: Mapping[str, Any] | None = None
@@ -115,8 +113,6 @@ class AskingContract:
     def test_more_like_documents_is_the_brute_force_ranking_without_them(
         self, index: IndexProtocol, rng: np.random.Generator, scoring: dict[str, Any]
     ) -> None:
-        if not self.has_like:
-            pytest.skip("no message carries the views of a shard")
         views = self.fill_at_random(index, rng, 80)
         near, far = ["d3", "d50"], ["d7", "d8"]
         # Views stand for a query as they are stored, in fp16.
@@ -149,8 +145,6 @@ class AskingContract:
     def test_documents_that_cannot_stand_for_a_query_are_named(
         self, index: IndexProtocol, rng: np.random.Generator
     ) -> None:
-        if not self.has_like:
-            pytest.skip("no message carries the views of a shard")
         self.fill_at_random(index, rng, 5)
         wrong: list[tuple[dict[str, Any], str]] = [
             ({"like": "none"}, "there is no document 'none'"),
@@ -213,8 +207,6 @@ class AskingContract:
     def test_diverse_documents_are_those_that_a_slow_function_chooses(
         self, index: IndexProtocol, rng: np.random.Generator, diversity: float
     ) -> None:
-        if not self.has_like:
-            pytest.skip("no message carries the views of a shard")
         views = {f"d{n}": unit_rows(rng.standard_normal((3, self.dim))) for n in range(30)}
         views |= {f"e{n}": views[f"d{n}"][::-1] for n in (2, 3)}  # the same views in another order
         self.fill(index, views)
@@ -233,8 +225,6 @@ class AskingContract:
         assert index.search(query[None], 5, exact=True, diversity=diversity)[0].hits == found[:5]
 
     def test_a_wrong_diversity_is_refused(self, index: IndexProtocol, rng: np.random.Generator) -> None:
-        if not self.has_like:
-            pytest.skip("no message carries the views of a shard")
         self.fill_at_random(index, rng, 5)
         query = rng.standard_normal(self.dim).astype(np.float32)
         wrong: list[tuple[dict[str, Any], str]] = [

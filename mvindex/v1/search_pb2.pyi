@@ -339,15 +339,19 @@ class ViewScore(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., score: _Optional[float] = ..., span: _Optional[_Union[Span, _Mapping]] = ..., snippet: _Optional[str] = ..., weight: _Optional[float] = ...) -> None: ...
 
 class EncodeRequest(_message.Message):
-    __slots__ = ("index", "texts")
+    __slots__ = ("index", "texts", "ids")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     TEXTS_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
     index: str
     texts: Texts
-    def __init__(self, index: _Optional[str] = ..., texts: _Optional[_Union[Texts, _Mapping]] = ...) -> None: ...
+    ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, index: _Optional[str] = ..., texts: _Optional[_Union[Texts, _Mapping]] = ..., ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class EncodeResponse(_message.Message):
-    __slots__ = ("vectors",)
+    __slots__ = ("vectors", "counts")
     VECTORS_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
     vectors: _documents_pb2.Vectors
-    def __init__(self, vectors: _Optional[_Union[_documents_pb2.Vectors, _Mapping]] = ...) -> None: ...
+    counts: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, vectors: _Optional[_Union[_documents_pb2.Vectors, _Mapping]] = ..., counts: _Optional[_Iterable[int]] = ...) -> None: ...

@@ -6,17 +6,19 @@ import http.client
 import json
 import re
 
+import grpc
 import jsonschema
 import numpy as np
 import pytest
 from serving_tools import ServedHere, served
 
 import mvindex
-from mvindex.errors import CursorExpired, LimitExceeded, NotCalibrated, QueryError, Unsupported
+from mvindex.errors import CursorExpired, LimitExceeded, NotCalibrated, QueryError
 from mvindex.search import diversity, similar
 from mvindex.search.request import parse_options
 from mvindex.testing import unit
 from mvindex.v1 import search_pb2
+from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.frameworks.filter_pushdown import PushedFilter
 from mvindex_connectors.frameworks.query import FilterPlan, Query, search_filtered
 from mvindex_connectors.remote import ShardedClient
@@ -220,7 +222,7 @@ def test_documents_stand_for_a_query_at_the_other_doors(index, server, place):
         assert post(server, wrong, status=400)["error"]["class"] == "QueryError"
     args = ("query", "--positives", "d0", "--positives", "d1", "--negatives", "d6", "-k", 5, "--index", place)
     [shown] = lines(ok(command(*args, "--json", cwd=place.parent)))
-    assert ids(shown["hits"]) == near and shown["positives"] == ["d0", "d1"]
+    assert ids(shown["hits"]) == near and shown["positives"] == ["d0", "d1"] and "query" not in shown
     jsonschema.validate(shown, schema("query_result"))
     shown = ok(command("query", "--like", "d0", "-k", 5, "--index", place, cwd=place.parent)).stdout
     assert re.findall(r"^ +\d+\. \S+ +(d\d+)", shown, re.M) == like
@@ -274,6 +276,9 @@ def test_every_door_gives_several_citations(index, server, place):
     assert "citations" not in post(server, {"query": QUERY})["hits"][0]
     assert "context" in post(server, {"query": QUERY, "context": -1}, status=400)["error"]["message"]
     args = ("query", QUERY, "-k", 3, "--citations", 2, "--context", 1, "--max-chars", 90, "--index", place)
+    for form in ("tsv", "trec"):
+        refused = command(*args, "--output", form, cwd=place.parent)
+        assert refused.returncode == 2 and f"got {form}" in refused.stderr
     [shown] = lines(ok(command(*args, "--json", cwd=place.parent)))
     assert quoted(shown["hits"]) == expected
     jsonschema.validate(shown, schema("query_result"))
@@ -498,6 +503,32 @@ def test_served_shards_give_the_pages_and_citations_of_one_index(tmp_path):
                     first = client.search(vector, 70, cursor="", **options)
                     second = client.search(vector, 70, cursor=first.next, **options) if first.next else ()
                     assert scored([*first, *second]) == scored(whole)[:140]
-                for refused in ({"like": "d1"}, {"query": vector, "diversity": 0.5}):
-                    with pytest.raises(Unsupported, match="send no views"):
-                        client.search(**refused)
+                same = [{"query": vector, "diversity": 0.5, **more} for more in ({}, {"text": "w1 w2"}, {"offset": 9})]
+                same += [
+                    {"like": "d1", "offset": 5, "top_k": 20},
+                    {"like": "d1", "filter": {"id": {"in": ["d2", "d3"]}}},
+                ]
+                same += [{"positives": ["d1", "d2", "d9"], "negatives": ["d3", "d4"], "top_k": 40}]
+                for options in same:
+                    whole, shards = index.search(**options), client.search(**options)
+                    assert scored(shards) == scored(whole) and len(shards) and shards.exact
+                    assert (shards.short_by, shards.duplicates_of) == (whole.short_by, whole.duplicates_of)
+                with pytest.raises(QueryError, match="there is no document 'gone'"):
+                    client.search(like="gone")
+                first = client.search(top_k=3, like="d1", cursor="")
+                second = client.search(top_k=3, like="d1", cursor=first.next)
+                assert scored([*first, *second]) == scored(index.search(top_k=6, like="d1"))
+            host, _, port = servers.addresses[0].removeprefix("grpc://").rpartition(":")
+            with grpc.insecure_channel(f"{host}:{port}") as channel:
+                encode = MvindexServiceStub(channel).Encode
+                found = encode(search_pb2.EncodeRequest(index="s", ids=["gone"]))
+                assert list(found.counts) == [0] and not found.HasField("vectors")
+                texts = search_pb2.Texts(values=["x"])
+                many = [f"d{number}" for number in range(101)]
+                for wrong, status in (
+                    ({"ids": ["d1"], "texts": texts}, grpc.StatusCode.INVALID_ARGUMENT),
+                    ({"ids": many}, grpc.StatusCode.RESOURCE_EXHAUSTED),
+                ):
+                    with pytest.raises(grpc.RpcError) as refused:
+                        encode(search_pb2.EncodeRequest(index="s", **wrong))
+                    assert refused.value.code() is status, refused.value

@@ -115,7 +115,6 @@ class _WrittenBeside(ShardedClient):
 
 class TestServedShards(IndexContract):
     shards = 3
-    has_like = False
 
     def open_index(self, tmp_path):
         mvindex.create(tmp_path / "x.mvx", dim=self.dim, shards=self.shards).close()

@@ -126,7 +126,8 @@ def attacks(index):
            search_pb2.SearchRequest(**search, vectors=vector, shard=search_pb2.ShardSearch(all_candidates=True))],
         "Explain": [search_pb2.ExplainRequest(index=index, vector=vector, id="b1"),
                     search_pb2.ExplainRequest(index=index, vector=vector, ids=[f"b{n}" for n in range(20)])],
-        "Encode": [search_pb2.EncodeRequest(index=index, texts=queries)],
+        "Encode": [search_pb2.EncodeRequest(index=index, texts=queries),
+                   search_pb2.EncodeRequest(index=index, ids=["a1", "b1"])],
         "Add": [[documents_pb2.AddRequest(**add, chunk=chunk, documents=[document], views=views)]
                 for chunk, document in ((1, stolen), (2, smuggled), (3, stolen))],
         "Delete": [documents_pb2.DeleteRequest(index=index, ids=["b1", "b2"]),
@@ -345,6 +346,7 @@ def test_counts_of_all_documents_are_refused(serving):
         call = stub_of(channel, A)
         for method, request in (
             ("Terms", table["Terms"][0]),
+            ("Encode", table["Encode"][-1]),
             ("Search", table["Search"][-1]),
             ("List", documents_pb2.ListRequest(index="wiki", with_ordinals=True)),
         ):

@@ -159,6 +159,10 @@ class AdoptedStore:
         """Return the documents of the ids that exist, by id."""
         return {doc_id: one.whole() for doc_id, one in self._source.read(ids, with_text=True).items()}
 
+    def vectors(self, ids: Sequence[str]) -> dict[str, Floats]:
+        """Return the views, (k, d) float32, of each of the documents that exist, by id."""
+        return {doc_id: rows for doc_id, (_, rows) in self.views(ids).items()}
+
     def views(self, ids: Sequence[str]) -> dict[str, tuple[StoredDocument, Floats]]:
         """Return each of the documents that exist with its views; Unsupported where scores are no inner products."""
         self.capabilities.check(Operation.TRANSFER, self.where)

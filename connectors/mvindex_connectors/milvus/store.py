@@ -193,6 +193,10 @@ class MilvusStore:
         for rows in self.reader.strongly().each(int(self.settings["next_document"])):
             yield from ((int(row["ordinal"]), stored_document(row, self.where)) for row in rows)
 
+    def vectors(self, ids: Sequence[str]) -> dict[str, Floats]:
+        """Return the views, (k, d) float32, of each of the documents that exist, by id."""
+        return {doc_id: rows for doc_id, (_, rows) in self.views(ids).items()}
+
     def views(self, ids: Sequence[str]) -> dict[str, tuple[StoredDocument, Floats]]:
         """Return each of the documents that exist with its views, (k, d) float32, by id, both of one version."""
         found: dict[str, tuple[StoredDocument, Floats]] = {}

@@ -233,7 +233,7 @@ class AsyncIndexClient(Reconnecting):
         return found
 
     async def views(self, ids: str | Iterable[str]) -> Any:
-        """Raise Unsupported: no message carries stored vectors."""
+        """Raise Unsupported: no message carries spans and snippets with stored vectors."""
         (await self.capabilities()).check(Operation.TRANSFER, self.where)
 
     async def to_arrow(self, filter: Filter | None = None, *, views: bool = False) -> Any:

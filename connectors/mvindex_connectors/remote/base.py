@@ -68,7 +68,7 @@ class RemoteIndex(Searches, ABC):
         return True
 
     def views(self, ids: str | Iterable[str]) -> Any:
-        """Raise Unsupported: no message carries stored vectors."""
+        """Raise Unsupported: no message carries spans and snippets with stored vectors."""
         self.capabilities.check(Operation.TRANSFER, self.where)
 
     def to_arrow(self, filter: Filter | None = None, *, views: bool = False) -> Any:

@@ -127,6 +127,25 @@ def vectors_from(message: documents.Vectors) -> Floats:
     return np.frombuffer(message.values, dtype="<f4").reshape(-1, message.dim).astype(np.float32, copy=False)
 
 
+def stored_message(views: Mapping[str, Floats], ids: Sequence[str]) -> search.EncodeResponse:
+    """Return the message of documents' views, by id, in the order of the ids; of none where there is no document."""
+    found = [views[doc_id] for doc_id in ids if doc_id in views]
+    counts = [len(views.get(doc_id, ())) for doc_id in ids]
+    return search.EncodeResponse(vectors=vectors_message(np.concatenate(found)) if found else None, counts=counts)
+
+
+def stored_from(message: search.EncodeResponse, ids: Sequence[str]) -> dict[str, Floats]:
+    """Return the views of the documents that exist, by id; RemoteError if their number does not fit."""
+    rows = vectors_from(message.vectors) if message.HasField("vectors") else np.empty((0, 1), np.float32)
+    if len(message.counts) != len(ids) or sum(message.counts) != len(rows):
+        raise RemoteError(
+            f"views: expected those of {len(ids)} documents, got {len(message.counts)} counts and {len(rows)} views"
+        )
+    ends = np.cumsum(message.counts)[:-1]
+    pieces = zip(ids, np.split(rows, ends), strict=True)
+    return {doc_id: views for doc_id, views in pieces if len(views)}
+
+
 def views_message(views: Sequence[Floats], spans: Sequence[Ints | None] = ()) -> documents.Views:
     """Return the message of documents' views, (k_i, d) float32 each, all of one d, and of their spans."""
     message = documents.Views(vectors=vectors_message(np.concatenate(views)), counts=[len(each) for each in views])

@@ -7,17 +7,18 @@ scored by these counts; and the best are asked for with their texts. Where one h
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from mvindex.errors import DamagedIndex, StaleReader, StoreError, Unsupported
+from mvindex.errors import DamagedIndex, StaleReader, StoreError
 from mvindex.kernels.score import Aggregate
 from mvindex.records import Field, Floats, Hit, SearchResult
 from mvindex.retries import Retries
 from mvindex.search.confidence import calibration_of, confident
+from mvindex.search.diversity import search_diverse
 from mvindex.search.fusion import Fusion, Mode, parse_fusion, parse_setting
 from mvindex.search.operators import parse_operators
 from mvindex.search.plan import IndexState, Plan, make_plan
@@ -31,6 +32,7 @@ from mvindex.search.result_merge import (
     which_cut_short,
     with_confidence,
 )
+from mvindex.search.similar import search_like
 from mvindex.search.terms import TermCounts, ceiling_of
 from mvindex.store.lexical.tokenizer import Lexical, parse_lexical
 from mvindex.v1 import search_pb2 as messages
@@ -91,9 +93,21 @@ class _Terms(NamedTuple):
 class ShardedSearch:
     """Dense, lexical and hybrid search of served shards."""
 
-    def __init__(self, calls: ShardCalls, encode: Callable[[Sequence[str], float], Floats]) -> None:
-        """Take the shards; encode: returns the vectors of texts before a deadline."""
-        self._calls, self._encode = calls, encode
+    def __init__(
+        self,
+        calls: ShardCalls,
+        encode: Callable[[Sequence[str], float], Floats],
+        views: Callable[[Sequence[str]], Mapping[str, Floats]],
+    ) -> None:
+        """Take the shards.
+
+        Args:
+            calls: Calls to the shards.
+            encode: Returns the vectors of texts before a deadline.
+            views: Returns the stored views of the documents that exist, by id.
+
+        """
+        self._calls, self._encode, self._views = calls, encode, views
 
     def run(self, request: SearchRequest) -> list[SearchResult]:
         """Return a result for each query of the request."""
@@ -101,11 +115,10 @@ class ShardedSearch:
 
     def _ordered(self, request: SearchRequest) -> list[SearchResult]:
         """Return a result for each query of the request, with hits of any confidence."""
-        if request.like is not None or request.diversity is not None:
-            raise Unsupported(
-                f"{self._calls.where}: like=, positives= and diversity= need a server of the whole index, got shards, "
-                "which send no views"
-            )
+        if request.like is not None:
+            return search_like(request.like, request, self._views, self.run, self._calls.where)
+        if request.diversity is not None:
+            return search_diverse(request, request.diversity, self._views, self._ordered)
         info, results = self._calls.first_info, list[SearchResult]()
         state = IndexState(
             where=self._calls.where,

@@ -26,17 +26,26 @@ from mvindex.records import (
     check_ids,
     id_of,
 )
+from mvindex.search.like import MAX_LIKE
 from mvindex.search.request import SearchRequest, Vector, as_vectors, is_texts
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities
 from mvindex.store.shard_layout import shard_of
 from mvindex.store.sharded import join_infos
 from mvindex.v1 import documents_pb2 as documents
+from mvindex.v1 import search_pb2 as search
 from mvindex.v1 import service_pb2 as service
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote.address import Access, parse_address
 from mvindex_connectors.remote.base import RemoteIndex, capabilities_of
-from mvindex_connectors.remote.convert import document_from, explanations_from, info_from, result_from, vectors_from
+from mvindex_connectors.remote.convert import (
+    document_from,
+    explanations_from,
+    info_from,
+    result_from,
+    stored_from,
+    vectors_from,
+)
 from mvindex_connectors.remote.copies import Reconnecting
 from mvindex_connectors.remote.requests import (
     encode_request,
@@ -97,7 +106,7 @@ class ShardedClient(Reconnecting, RemoteIndex):
             for channel in channels:
                 channel.close()
             raise
-        self._search = ShardedSearch(self._calls, self._encoded)
+        self._search = ShardedSearch(self._calls, self._encoded, self._views)
 
     @property
     def where(self) -> str:
@@ -301,6 +310,24 @@ class ShardedClient(Reconnecting, RemoteIndex):
         make = renamed(encode_request("", texts))
         response = self._calls.attempt(lambda attempt: attempt.ask_any("Encode", make), deadline)
         return vectors_from(response.vectors)
+
+    def _views(self, ids: Sequence[str]) -> dict[str, Floats]:
+        """Return the stored views of the documents that exist, by id; StoreError when a shard is missing."""
+
+        def read(attempt: Attempt) -> dict[str, Floats]:
+            owned = [
+                (shard, piece)
+                for shard, own in self._by_owner(attempt, ids)
+                for piece in (own[begin : begin + MAX_LIKE] for begin in range(0, len(own), MAX_LIKE))
+            ]
+            calls = [ShardCall(shard, renamed(search.EncodeRequest(ids=piece))) for shard, piece in owned]
+            responses = attempt.ask("Encode", calls) if calls else []
+            found = [stored_from(each, piece) for each, (_, piece) in zip(responses, owned, strict=True)]
+            views = self._distinct(row for own in found for row in own.items())
+            self._check_complete(attempt, ids, views)
+            return views
+
+        return self._calls.attempt(read)
 
     def _by_owner(self, attempt: Attempt, ids: Sequence[str]) -> list[tuple[ServedShard, list[str]]]:
         """Return the shards that may have some of the ids, with these."""

@@ -15,7 +15,8 @@ from mvindex.index import Index, IndexProtocol, search_engine_of, store_of
 from mvindex.ingest import Encode, GivenViews, IngestReport
 from mvindex.maintenance.backups import BackupReport, take_backup
 from mvindex.maintenance.compact import CompactReport
-from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore, dump_metadata
+from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore, check_ids, dump_metadata
+from mvindex.search.like import MAX_LIKE
 from mvindex.search.local import LocalSearch
 from mvindex.search.request import ScoringName, SearchRequest
 from mvindex.search.results import document_of
@@ -226,6 +227,23 @@ class IndexService:
         """Encode texts as queries, (q, d)."""
         self._checks.texts(texts)
         return await self.read(lambda: self.index.encode_queries(texts))
+
+    async def views(self, ids: Sequence[str], meter: ResponseMeter) -> dict[str, Floats]:
+        """Return the views of the documents that exist, by id; Unsupported unless the index may be a shard.
+
+        A search of the shards stands on them, or compares them.
+        """
+        if len(ids) > MAX_LIKE:
+            raise LimitExceeded(f"{len(ids)} ids in one request; this server returns the views of {MAX_LIKE} documents")
+        store, _ = self._shard_parts()
+
+        def found() -> dict[str, Floats]:
+            with meter.limited():
+                views = store.vectors(check_ids(list(ids)))
+            meter.gather(sum(vectors.nbytes for vectors in views.values()))
+            return views
+
+        return await self.read(found)
 
     async def get(self, ids: Sequence[str], meter: ResponseMeter) -> list[Document]:
         """Return the documents of the ids that exist, in the order of the ids, all of one state."""

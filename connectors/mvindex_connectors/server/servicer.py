@@ -33,6 +33,7 @@ from mvindex_connectors.remote.convert import (
     request_from,
     results_message,
     scoring_from,
+    stored_message,
     vectors_from,
     vectors_message,
     view_message,
@@ -128,10 +129,14 @@ class Servicer(MvindexServiceServicer):
         return search.ExplainResponse(views=[view_message(view) for view in found[request.id]])
 
     async def Encode(self, request: search.EncodeRequest, context: Any) -> search.EncodeResponse:
-        """Encode texts as queries."""
+        """Encode texts as queries, or return the views of documents."""
         index = self._index(request.index)
         index.check_number(len(request.texts.values))
         with index_error_context(index):
+            if request.ids:
+                if request.HasField("texts"):
+                    raise QueryError("ids: expected either texts or ids, got both")
+                return stored_message(await index.views(request.ids, CURRENT_CALL.get().meter), request.ids)
             vectors = await index.encode(list(request.texts.values))
         return search.EncodeResponse(vectors=vectors_message(vectors) if len(vectors) else None)
 

@@ -65,6 +65,10 @@ class TenantIndex:
         """Encode texts as queries, (q, d)."""
         return await self._service.encode(texts)
 
+    async def views(self, ids: Sequence[str], meter: ResponseMeter) -> dict[str, Floats]:
+        """Raise Unsupported: views are returned to a search of shards."""
+        self._refuse_shard()
+
     async def search(
         self,
         request: SearchRequest,

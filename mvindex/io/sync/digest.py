@@ -25,11 +25,15 @@ class Digest:
 
     def add(self, document: Document) -> None:
         """Add a passage."""
-        metadata = dump_metadata(document.metadata, document.id)
+        whole, content = _hashes(document)
         self.passages += 1
-        self.whole = (self.whole + _hash(document.id, document.title, document.text, metadata)) % _MODULUS
-        headings = str(document.metadata.get("headings"))
-        self.content = (self.content + _hash(document.text, headings)) % _MODULUS
+        self.whole = (self.whole + whole) % _MODULUS
+        self.content = (self.content + content) % _MODULUS
+
+    def without(self, document: Document) -> Digest:
+        """Return the digest of the other passages."""
+        whole, content = _hashes(document)
+        return Digest(self.passages - 1, (self.whole - whole) % _MODULUS, (self.content - content) % _MODULUS)
 
 
 def add_to_digests(digests: dict[str, Digest], documents: Iterable[Document]) -> None:
@@ -45,6 +49,13 @@ def digest_of_files(digests: Mapping[str, Digest]) -> str:
         digest = digests[file]
         total.update(f"{file}\0{digest.passages}\0{digest.whole:032x}\n".encode())
     return total.hexdigest()
+
+
+def _hashes(document: Document) -> tuple[int, int]:
+    """Return the two hashes of a passage."""
+    metadata = dump_metadata(document.metadata, document.id)
+    headings = str(document.metadata.get("headings"))
+    return _hash(document.id, document.title, document.text, metadata), _hash(document.text, headings)
 
 
 def _hash(*parts: str) -> int:

@@ -251,14 +251,19 @@ class _Sync:
     def _put(self, file: FolderFile, document: Document) -> None:
         first = self._batch.documents.get(document.id)
         if first is not None:
-            self._refuse_id(file.file, document.id, f"{first.metadata['file']}")
+            self._refuse_id(document, f"{first.metadata['file']}")
             return
         self._batch.documents[document.id] = document
         self._batch.num_chars += len(document.text)
 
-    def _refuse_id(self, file: str, doc_id: str, owner: str) -> None:
+    def _refuse_id(self, document: Document, owner: str) -> None:
+        """Reject a row whose id another document has; it is not expected in the index either."""
+        file = str(document.metadata["file"])
+        expected = self._expected.pop(file, Digest()).without(document)
+        if expected.passages > 0:
+            self._expected[file] = expected
         self._report.rejected_rows += 1
-        self._hooks.on_warning(f"{file}: id {doc_id!r} is that of a document of {owner} already; row rejected")
+        self._hooks.on_warning(f"{file}: id {document.id!r} is that of a document of {owner} already; row rejected")
 
     def _flush(self) -> None:
         """Add the documents of the batch, then delete what its files no longer have; or only count them."""
@@ -269,7 +274,7 @@ class _Sync:
         for known in before.values():
             owner = self._owner(known, batch.documents[known.id], batch.completed)
             if owner is not None:
-                self._refuse_id(str(batch.documents.pop(known.id).metadata["file"]), known.id, owner)
+                self._refuse_id(batch.documents.pop(known.id), owner)
         if self._index is None or not self._options.is_writing:
             self._count(batch.documents.values(), before)
         elif batch.documents:

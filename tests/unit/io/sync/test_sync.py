@@ -322,7 +322,13 @@ class TestRows:
         write(notes, **{"a.jsonl": '{"id": "1", "text": "x"}\n'})
         report, warnings = sync(index, notes)
         assert "is that of a document of no folder already" in warnings[0]
-        assert index.get("notes/a.jsonl#1").text == "mine" and not report.equal
+        assert index.get("notes/a.jsonl#1").text == "mine"
+        assert report.equal and report.rejected_rows == 1 and not report.is_complete
+        # A row that was counted as one of the file's documents, and is another's since, is not expected any more.
+        write(notes, **{"a.jsonl": '{"id": "1", "text": "x"}\n{"id": "2", "text": "y"}\n'})
+        for options in ({}, {}, {"check": True}):
+            report, _ = sync(index, notes, **options)
+            assert report.equal and report.rejected_rows == 1 and report.in_folder["a.jsonl"].passages == 1
 
     def test_a_row_may_move_to_another_file(self, index, notes):
         write(notes, **{"a.jsonl": '{"id": "1", "text": "x"}\n{"id": "2", "text": "y"}\n'})
