@@ -274,7 +274,11 @@ class MilvusStore:
             self._strong.term_rows("pk == 0", ["pk"])
 
     def lexical_state(self) -> LexicalState:
-        """Return what lexical searches count by, as of now.
+        """Return what lexical searches count by, as of now; see state_and_records()."""
+        return self.state_and_records(())[0]
+
+    def state_and_records(self, numbers: Sequence[int]) -> tuple[LexicalState, dict[int, dict[str, Any]]]:
+        """Return what lexical searches count by, as of now, and the documents of these numbers that exist.
 
         Raises:
             Unsupported: There is no lexical side.
@@ -282,14 +286,14 @@ class MilvusStore:
 
         """
         required_lexical(self.settings.get("lexical"), self.where)
-        return LexicalState.read(self.connection, self.reader)
+        return LexicalState.read(self.connection, self.reader, numbers)
 
     def _read(self) -> Mapping[str, Any]:
         rows = self._strong.query(f"pk == {SETTINGS_KEY}", ["text"], "reading the settings")
         if not rows:
             raise StoreError(
-                f"{self.where}: the index has no settings: it was removed, or not made completely; drop its "
-                "collections, or give another name"
+                f"{self.where}: the index has no settings: it was removed, or not made completely. Run the command "
+                "again that makes it, drop its collections, or give another name"
             )
         return parse_settings(rows[0]["text"], self.where)
 
