@@ -319,8 +319,8 @@ def load_views(connection: Connection) -> None:
         )
         if (metric := (found or {}).get("metric_type", "IP")) != "IP":
             raise StoreError(
-                f"{connection.address.shown}: expected an index of {name!r} with metric IP, got {metric}, which mvindex "
-                "did not make. Drop it, and create a FLAT one by IP with the name 'vec'"
+                f"{connection.address.shown}: expected an index of {name!r} with metric IP, got {metric}, which "
+                "mvindex did not make. Drop it, and create a FLAT one by IP with the name 'vec'"
             )
     connection.load(name)
 

@@ -16,7 +16,7 @@ BENCH = ROOT / "bench"
 PARTS = {"rounds.py", "tables.py", "tiny.py", "vectors.py"}
 # One of each sort; the others in the full run.
 DEFAULT = ["dpr.py", "fuzz.py", "lexical.py", "squad_splits.py", "studies.py"]
-NEEDS = dict.fromkeys(["milvus.py", "milvus_hybrid.py", "milvus_kills.py"], "milvus-lite")
+NEEDS = dict.fromkeys(["milvus.py", "milvus_hybrid.py", "milvus_kills.py", "milvus_migrate.py"], "milvus-lite")
 # They take more than 20 seconds in their tiny form.
 LONG = [
     "folder.py",
