@@ -83,7 +83,7 @@ def test_the_collections_of_a_bulk_import_are_not_taken_for_one(server, tmp_path
 
 @pytest.mark.needs("milvus-lite")
 class TestIsNotTakenForOne:
-    """What is refused stays as it is."""
+    """Each is refused, and stays as it is."""
 
     def test_a_collection_of_others_without_rows(self, tmp_path):
         client = MilvusClient(str(tmp_path / "x.db"))

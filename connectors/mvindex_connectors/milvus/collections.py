@@ -281,7 +281,10 @@ def describe(connection: Connection) -> dict[str, Any]:
     """Return how Milvus describes the collection of the address; StoreError, with the others, where there is none."""
     name = connection.address.collection
     if not _exists(connection, name):
-        raise StoreError(f"{connection.address.shown}: expected a collection {name!r}, got {_others(connection)}")
+        inside = f" in database {connection.address.database!r}" if connection.address.database else ""
+        raise StoreError(
+            f"{connection.address.shown}: expected a collection {name!r}{inside}, got {_others(connection)}"
+        )
     return _described(connection, name)
 
 
