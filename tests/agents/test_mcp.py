@@ -99,7 +99,7 @@ def test_sources_name_files_and_fields(stdio):
         return content(await client.call_tool("sources", {}))
 
     sources = stdio(work)
-    assert (sources["documents"], sources["lexical"]) == (4, "english")
+    assert (sources["documents"], sources["lexical"], sources["encoder"]) == (4, "english", "minilm-views")
     assert sources["files"] == ["guide.md", "notes.txt"]
     fields = {each["name"]: each for each in sources["fields"]}
     assert fields["year"]["documents"] == 2 and fields["year"]["examples"] == [2020, 2021]

@@ -84,6 +84,7 @@ NOT_RUN = [
     NotRun("docs/how-to/milvus.md", "python bench/milvus_bulk.py", BENCH),
     NotRun("docs/how-to/milvus.md", "python bench/milvus_kills.py", BENCH),
     NotRun("docs/how-to/milvus.md", "python bench/milvus_migrate.py", BENCH),
+    NotRun("docs/how-to/milvus.md", "OMP_NUM_THREADS=1 python bench/milvus_migrate.py", BENCH),
     NotRun("docs/explanation/peers.md", "python bench/peers.py", BENCH),
     NotRun("docs/explanation/peers.md", f"{_PEERS} --documents 12500 --corpus", BENCH),
     NotRun("docs/explanation/peers.md", f"{_PEERS} --documents 12500 --peers", BENCH),

@@ -1,6 +1,8 @@
 """Network faults: what is safe is retried; else one line names server and step, without noise of pymilvus."""
 
+import contextlib
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -44,6 +46,23 @@ class TestWithoutAServer:
         line = one_line(told("info", "--index", "milvus://someone:s3cret@127.0.0.1:1/corpus?timeout=2"))
         assert "milvus://127.0.0.1:1/corpus: connecting" in line
         assert "s3cret" not in line
+
+    def test_a_server_that_is_not_reached_is_named_within_seconds(self):
+        with pytest.raises(EngineUnavailable):
+            mvindex.open("milvus://127.0.0.1:1/corpus")  # imports pymilvus
+        with socket.socket() as full, contextlib.ExitStack() as waiting:
+            full.bind(("127.0.0.1", 0))
+            full.listen(0)
+            # Its queue is full: further connections are neither opened nor refused.
+            for _ in range(3):
+                each = waiting.enter_context(socket.socket())
+                each.setblocking(False)
+                each.connect_ex(full.getsockname())
+            started = time.monotonic()
+            with pytest.raises(EngineUnavailable, match=f"127.0.0.1:{full.getsockname()[1]}/corpus: connecting"):
+                mvindex.open(f"milvus://127.0.0.1:{full.getsockname()[1]}/corpus")
+            # Of 4 s, and not the 60 s of a response.
+            assert time.monotonic() - started < 10
 
     def test_a_database_that_is_open_elsewhere_is_named_in_one_line(self, tmp_path):
         place = f"milvus-lite:{tmp_path / 'x.db'}"

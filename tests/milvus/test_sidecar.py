@@ -1,5 +1,6 @@
 """A collection of others with a sidecar is searched in place: terms, filters and hybrid search, as in a copy."""
 
+import contextlib
 import random
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from mvindex_connectors.milvus.address import parse_address
 from mvindex_connectors.milvus.connection import Connection
 from tests.helpers.cli import lines, ok
 from tests.helpers.cli import mvindex as command
+from tests.serving.serving_tools import served
 
 WORDS = "oil embargo price shock plague harbour trade winter bread coal steam wool".split()
 FILTERS = [None, {"lang": "en"}, {"tags": {"contains": "t1"}}, {"note.of": {"gt": 60}}, {"id": {"in": ["doc 3"]}}]
@@ -117,6 +119,49 @@ def test_writes_are_refused_and_the_collection_stays(both):
         ):
             with pytest.raises(Unsupported):
                 refused()
+
+
+@pytest.mark.full
+def test_a_server_of_it_gives_what_it_gives_here(both):
+    _, folder = both
+    place, calls = f"adopted:{folder}/old.side", [{}, {"filter": {"lang": "en"}}, {"mode": "lexical"}, {"exact": True}]
+    queries = np.random.default_rng(9).standard_normal((4, DIM)).astype(np.float32)
+    with mvindex.open(place) as index:
+        expected = [index.search(query, 7, text="oil", **call) for query in queries for call in calls]
+        document = index.get("doc 3")
+    with served(f"--index=theirs={place}") as serving, mvindex.open(serving.url("theirs")) as index:
+        found = [index.search(query, 7, text="oil", **call) for query in queries for call in calls]
+        assert [(each.hits, each.exact, each.mode) for each in found] == [
+            (each.hits, each.exact, each.mode) for each in expected
+        ]
+        assert index.get("doc 3") == document and len(list(index)) == 120
+        with pytest.raises(Unsupported, match="takes no writes"):
+            index.delete(ids="doc 1")
+
+
+def test_a_store_of_langchain_searches_it(both):
+    pytest.importorskip("langchain_core", reason="NOT RUN: needs langchain-core")
+    from langchain_core.embeddings import Embeddings
+
+    from mvindex_connectors.frameworks.langchain import MVIndexVectorStore
+
+    class Given(Embeddings):
+        def embed_documents(self, texts):
+            raise AssertionError("no text is encoded")
+
+        def embed_query(self, text):
+            return np.random.default_rng(len(text)).standard_normal(DIM).tolist()
+
+    _, folder = both
+    place, text = f"adopted:{folder}/old.side", "oil embargo"
+    with mvindex.open(place) as index:
+        expected = index.search(Given().embed_query(text), 5, text=text, filter={"lang": "en"})
+    store = MVIndexVectorStore(place, Given())
+    with contextlib.closing(store):
+        found = store.similarity_search(text, 5, filter={"lang": "en"})
+        assert [(each.id, each.page_content) for each in found] == [(hit.id, hit.text) for hit in expected.hits]
+        with pytest.raises(Unsupported, match="takes no writes"):
+            store.delete(["doc 1"])
 
 
 def changed(place, made, add=(), delete=()):

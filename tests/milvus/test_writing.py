@@ -1,6 +1,7 @@
 """Writes to Milvus: one writer, whole documents, limits by name, and nobody else's collections."""
 
 import json
+import secrets
 import threading
 import time
 
@@ -10,9 +11,19 @@ from milvus_documents import fill, topical
 
 import mvindex
 from mvindex import Document
-from mvindex.errors import ConfigError, DocumentError, IndexLocked, QueryError, StoreError, Unsupported
+from mvindex.errors import (
+    ConfigError,
+    DocumentError,
+    IndexLocked,
+    QueryError,
+    StoreError,
+    Unsupported,
+)
 from mvindex.index import embedded_store_of, store_of
 from mvindex.testing import unit
+from mvindex_connectors.milvus.address import parse_address
+from mvindex_connectors.milvus.collections import drop_store
+from mvindex_connectors.milvus.connection import Connection
 from mvindex_connectors.milvus.layout import special_record
 from mvindex_connectors.milvus.reader import Reader
 
@@ -109,6 +120,44 @@ def test_a_foreign_collection_is_refused_and_left_alone(place):
             client.load_collection(name)
             assert client.query(name, filter="id == 1", output_fields=["id"], consistency_level="Strong")
             client.drop_collection(name)
+
+
+@pytest.mark.needs("milvus-server")
+def test_tenants_with_a_database_each_see_their_own_index_only(server):
+    client, names = server._client(30), [f"t{secrets.token_hex(4)}" for _ in range(2)]
+    places = [server.url("corpus", f"?db={name}") for name in names]
+    try:
+        for number, name in enumerate(names):
+            client.create_database(name)
+            with mvindex.create(places[number], dim=16) as index:
+                fill(index, {f"of {name}": topical(1, 2)["d0"]})
+        for place, name in zip(places, names, strict=True):
+            with mvindex.open(place) as index:
+                assert [hit.id for hit in index.search(topical(1, 2)["d0"][0], 5).hits] == [f"of {name}"]
+        with pytest.raises(StoreError, match="expected a collection 'corpus', got none"):
+            mvindex.open(server.url("corpus"))
+        with pytest.raises(StoreError, match="expected a collection 'corpus' in database 'none_such'"):
+            mvindex.open(server.url("corpus", "?db=none_such"))
+    finally:
+        for place, name in zip(places, names, strict=True):
+            connection = Connection(parse_address(place))
+            drop_store(connection)
+            connection.close()
+            client.drop_database(name)
+        client.close()
+
+
+def test_an_index_of_another_metric_is_refused(place):
+    with mvindex.create(place, dim=8) as index:
+        fill(index, topical(20, 2, dim=8))
+        client, name = client_of(index), f"{name_of(index)}_views"
+        client.release_collection(name)
+        client.drop_index(name, "vec")
+        parameters = client.prepare_index_params()
+        parameters.add_index("vec", index_type="FLAT", metric_type="L2", index_name="vec")
+        client.create_index(name, parameters)
+    with pytest.raises(StoreError, match="expected an index of '.*_views' with metric IP, got L2"):
+        mvindex.open(place)
 
 
 def test_an_index_of_another_format_is_refused(place):

@@ -12,10 +12,12 @@ import numpy as np
 from mvindex.encoder import EncoderLike
 from mvindex.index import Index
 from mvindex.records import Floats, dump_metadata
+from mvindex_connectors.adopted.catalog import Catalog
 from mvindex_connectors.adopted.collection import Collection, choose_fields, connect, open_collection
 from mvindex_connectors.adopted.row_parser import RowParser
+from mvindex_connectors.adopted.sidecar import Sidecar
 from mvindex_connectors.adopted.source import AdoptedDocument, Metric, RankedRows
-from mvindex_connectors.adopted.store import adopted_index
+from mvindex_connectors.adopted.store import AdoptedStore, adopted_index, index_of
 from mvindex_connectors.milvus.foreign import RowFields
 
 # Milvus returns no more rows of one search or query.
@@ -62,6 +64,19 @@ def adopt_milvus(  # noqa: PLR0913 - what a collection of others may name in its
     given = RowFields(vector=vector_field, id=id_field, text=text_field, order=order_field, title=title_field)
     source = open_rows(address, given)
     return adopted_index(source, encoder, temperature, neighbors=neighbors)
+
+
+def open_sidecar(folder: str, device: str | None, neighbors: int = 0) -> Index:
+    """Open a sidecar and its collection; StoreError where either is missing."""
+    sidecar = Sidecar(folder)
+    try:
+        adopted = sidecar.adopted
+        source = open_rows(adopted.address, adopted.fields)
+        store = AdoptedStore(source, adopted.encoder, adopted.temperature, Catalog(source, sidecar))
+    except BaseException:
+        sidecar.store.close()
+        raise
+    return index_of(store, None, device=device, neighbors=neighbors)
 
 
 def open_rows(address: str, given: RowFields) -> MilvusRows:

@@ -16,7 +16,7 @@ from mvindex.encoder import EncoderLike
 from mvindex.encoder.registry import as_encoder
 from mvindex.errors import ConfigError, DamagedIndex, StoreError
 from mvindex.index import Index, store_of
-from mvindex.index.factory import create_index, local_index, new_settings
+from mvindex.index.factory import check_temperature, create_index, local_index, new_settings
 from mvindex.ingest import IngestHooks
 from mvindex.ingest.pipeline import Entry, IngestReport
 from mvindex.paths import user_path
@@ -129,7 +129,7 @@ def sync_milvus(  # noqa: PLR0913 - what a collection of others may name in its 
         title_field: As above.
         lexical: The terms of a new sidecar: "auto" (the default with a text field), "unicode", "english", "none", ...
         encoder: The encoder of the vectors, for queries that are texts; see load_encoder().
-        temperature: T of DRPQ scoring; 1.0 by default.
+        temperature: T of DRPQ scoring; the encoder's by default, else 1.0.
         on_progress: Called with the step, the count done and the total.
 
     Raises:
@@ -152,13 +152,11 @@ def sync_milvus(  # noqa: PLR0913 - what a collection of others may name in its 
     try:
         fields = choose_fields(connection, given)
         collection = open_collection(connection, fields)
-        adopted = Adopted(
-            address=own,
-            fields=fields,
-            encoder=_spec(encoder, collection, None if kept is None else kept.encoder),
-            temperature=temperature or (1.0 if kept is None else kept.temperature),
-            num_rows=None,
-        )
+        spec = _spec(encoder, collection, None if kept is None else kept.encoder)
+        if temperature is None:
+            temperature = float((spec or {}).get("temperature", 1.0)) if kept is None else kept.temperature
+        check_temperature(temperature)
+        adopted = Adopted(address=own, fields=fields, encoder=spec, temperature=temperature, num_rows=None)
         with RowSpool(None) as spool:
             parser = RowParser(collection, fields)
             read_rows(collection, parser, spool, None, on_progress)

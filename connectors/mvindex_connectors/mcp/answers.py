@@ -190,7 +190,7 @@ def sources_of(info: IndexInfo, documents: Iterable[Document], max_chars: int) -
     sources = Sources(
         documents=info.documents,
         views=info.views,
-        encoder=None if encoder is None else str(encoder.get("name") or encoder.get("checkpoint") or "unnamed"),
+        encoder=None if encoder is None else str(encoder.get("name") or encoder.get("source") or "unnamed"),
         lexical=info.lexical,
         sampled=sampled,
         fields=fields,

@@ -20,8 +20,8 @@ from mvindex.records import ProgressCallback
 from mvindex_connectors.milvus.address import parse_address
 from mvindex_connectors.milvus.bulk import MANIFEST
 from mvindex_connectors.milvus.collections import (
+    collection_exists,
     has_settings,
-    index_exists,
     make_collections,
     write_settings,
 )
@@ -139,7 +139,7 @@ class _Run:
         self.files, self.num_started = files, 0
         self._short: list[str] = []
         self._connection, self._on_progress = connection, on_progress
-        self._known = self._remembered() if index_exists(connection) else {}
+        self._known = self._remembered() if collection_exists(connection) else {}
 
     @property
     def has_begun(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from mvindex.records import Floats, Ints
 from mvindex.search.ranking import Ranking
 from mvindex.search.rescore import Pairs, ScoredPairs
 from mvindex_connectors.milvus.reader import Reader
+from mvindex_connectors.milvus.records import Light, light
 from mvindex_connectors.milvus.search import Changed, MilvusViews, joined
 
 
@@ -23,13 +25,24 @@ class DenseList(NamedTuple):
 
 
 class CandidateViews(MilvusViews):
-    """The views of the candidates of a hybrid search, which are all there; those of its dense list are scored."""
+    """The views of the candidates of a search by terms, which are all there; those of its dense list are scored.
+
+    Settings are not compared: such a search ends by reading them, and starts again where they have changed.
+    """
+
+    # The last request brings the texts of the documents that are shown.
+    whole_records = 0
 
     def __init__(self, reader: Reader, settings: Any, allowed: Ints | None, dense: DenseList | None) -> None:
         super().__init__(reader, settings, allowed)
         self._dense = dense
         if dense is not None:
             self.records, self.lights = dense.views.records, dense.views.lights
+
+    @property
+    def dense_rows(self) -> Ints:
+        """The documents of the dense list, by number; none of a search by terms only."""
+        return np.empty(0, dtype=np.int64) if self._dense is None else self._dense.ranking.rows
 
     def score(self, queries: Floats, pairs: Pairs, scoring: Scoring) -> ScoredPairs:
         """Return the documents with their scores; Changed where one is gone."""
@@ -56,6 +69,9 @@ class CandidateViews(MilvusViews):
         ordinals = np.array([int(records[number]["ordinal"]) for number in numbers], dtype=np.int64)
         zeros = np.zeros(len(rows), dtype=np.int64)
         return ScoredPairs(zeros, rows, dense.ranking.scores[places], dense.ranking.slots[places], ordinals)
+
+    def _lights(self, documents: Sequence[int]) -> list[Light]:
+        return [light(row) for row in self.known_records(documents).values()]
 
     def _gone(self) -> Changed:
         return Changed(f"{self.reader.where}: candidates were deleted again and again; try later")

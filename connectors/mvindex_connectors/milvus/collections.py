@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,12 +16,16 @@ from mvindex_connectors.milvus.layout import (
     FORMAT,
     RECORD_FIELDS,
     SETTINGS_KEY,
+    VIEW_FIELDS,
+    description_of,
     record_schema,
     special_record,
     term_schema,
     view_schema,
 )
+from mvindex_connectors.milvus.lease import Lease
 from mvindex_connectors.milvus.term_counts import TERMS_KEY, TermState
+from mvindex_connectors.milvus.term_rows import TERM_FIELDS
 
 _MARK = "mvindex"
 # Of the settings of a collection whose index is in another one.
@@ -36,13 +40,30 @@ class Home(NamedTuple):
 
 
 def create_store(connection: Connection, settings: Mapping[str, Any]) -> None:
-    """Create an empty index; ConfigError when a collection of its names exists."""
-    connection.load(*make_collections(connection, None if settings.get("dim") is None else int(settings["dim"])))
-    chosen = dict(settings)
-    if kind := settings.get("lexical"):
-        make_terms(connection)
-        chosen |= lexical_settings(StoredLexical(StoredLexical.parse(kind).kind), TermState())
-    write_settings(connection, new_settings(chosen))
+    """Create an empty index, or complete a creation that was killed.
+
+    The claim of a writer is held meanwhile, so that of two creators at a time one completes and the other is refused.
+
+    Raises:
+        ConfigError: A collection of the index's names exists.
+        IndexLocked: Another process creates it.
+
+    """
+    name, dim = connection.address.collection, settings.get("dim")
+    _check_free(connection)
+    _make(connection, "making the collection of records", name, record_schema)
+    connection.load(name)
+    with Lease(connection).hold():
+        # Under the claim: another creator may have come first.
+        _check_free(connection)
+        drop_collection(connection, views_of(name))
+        if dim is not None:
+            make_views(connection, int(dim))
+        chosen = dict(settings)
+        if kind := settings.get("lexical"):
+            make_terms(connection)
+            chosen |= lexical_settings(StoredLexical(StoredLexical.parse(kind).kind), TermState())
+        write_settings(connection, new_settings(chosen))
 
 
 def lexical_settings(stored: StoredLexical | None, state: TermState) -> dict[str, Any]:
@@ -79,19 +100,75 @@ def new_settings(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def make_collections(connection: Connection, dim: int | None, *, may_exist: bool = False) -> list[str]:
-    """Create the collections of records, and of views where their dims are known; return their names, not loaded.
+    """Create the collections that a server imports files into; return their names, not loaded.
+
+    Nothing completes them but the import: the server may still fill them when it was killed.
 
     ConfigError when a collection of the index's names exists, unless it may.
     """
     name = connection.address.collection
-    for taken in (name, views_of(name), terms_of(name)):
-        if not may_exist and _exists(connection, taken):
-            raise ConfigError(f"{connection.address.shown}: collection {taken!r} exists already; open it, or drop it")
-    _make(connection, "making the collection of records", name, record_schema)
+    if not may_exist and (taken := _taken(connection)):
+        raise _is_there(connection, taken)
+    _make(connection, "making the collection of records", name, partial(record_schema, content="imported records"))
     if dim is None:
         return [name]
     _make(connection, "making the collection of views", views_of(name), partial(view_schema, dim=dim))
     return [name, views_of(name)]
+
+
+def _check_free(connection: Connection) -> None:
+    """Raise ConfigError where a collection of the index's names exists, but for those of a creation that was killed."""
+    if (taken := _taken(connection)) and not is_half_made(connection):
+        raise _is_there(connection, taken)
+
+
+def _taken(connection: Connection) -> list[str]:
+    """Return the collections of the index's names that exist."""
+    name = connection.address.collection
+    return [each for each in (name, views_of(name), terms_of(name)) if _exists(connection, each)]
+
+
+def _is_there(connection: Connection, taken: Sequence[str]) -> ConfigError:
+    return ConfigError(f"{connection.address.shown}: collection {taken[0]!r} exists already; open it, or drop it")
+
+
+def is_half_made(connection: Connection) -> bool:
+    """Return whether the collections are those of a creation that was killed: mvindex', without settings and empty."""
+    name, found = connection.address.collection, _taken(connection)
+    if name not in found or not all(_is_ours(connection, each) for each in found):
+        return False
+    # Rows are written to collections with an index only, and there are no others without settings before them.
+    loaded = [each for each in found if _has_index(connection, each)]
+    if name not in loaded:
+        return True
+    connection.load(*loaded)
+    return not has_settings(connection) and not any(_count_rows(connection, each, "pk >= 0") for each in loaded)
+
+
+def _is_ours(connection: Connection, name: str) -> bool:
+    """Return whether the collection has the fields, and the description, that a creation gives it."""
+    here, described = connection.address.collection, _described(connection, name)
+    content, fields = {
+        here: ("records", {*RECORD_FIELDS, "vec"}),
+        views_of(here): ("views", VIEW_FIELDS),
+        terms_of(here): ("terms", {*TERM_FIELDS, "doc", "vec"}),
+    }[name]
+    # Lite keeps no descriptions.
+    is_named = described.get("description") in ("", description_of(content))
+    return is_named and {field["name"] for field in described["fields"]} == fields
+
+
+def _has_index(connection: Connection, name: str) -> bool:
+    return bool(
+        connection.call("looking for its index", lambda client, **options: client.list_indexes(name, **options))
+    )
+
+
+def _count_rows(connection: Connection, name: str, expression: str) -> int:
+    def count(client: Any, **options: Any) -> Any:
+        return client.query(name, filter=expression, output_fields=["count(*)"], consistency_level="Strong", **options)
+
+    return int(connection.call("counting its rows", count)[0]["count(*)"])
 
 
 def make_views(connection: Connection, dim: int) -> None:
@@ -184,9 +261,14 @@ def drop_collection(connection: Connection, name: str) -> None:
         connection.call("dropping a collection", lambda client, **options: client.drop_collection(name, **options))
 
 
-def index_exists(connection: Connection) -> bool:
+def collection_exists(connection: Connection) -> bool:
     """Return whether there is a collection of the index's name, ours or not."""
     return _exists(connection, connection.address.collection)
+
+
+def index_exists(connection: Connection) -> bool:
+    """Return whether there is an index, or anything else of its name but a creation that was killed."""
+    return collection_exists(connection) and not is_half_made(connection)
 
 
 def _exists(connection: Connection, name: str) -> bool:
@@ -199,7 +281,14 @@ def describe(connection: Connection) -> dict[str, Any]:
     """Return how Milvus describes the collection of the address; StoreError, with the others, where there is none."""
     name = connection.address.collection
     if not _exists(connection, name):
-        raise StoreError(f"{connection.address.shown}: expected a collection {name!r}, got {_others(connection)}")
+        inside = f" in database {connection.address.database!r}" if connection.address.database else ""
+        raise StoreError(
+            f"{connection.address.shown}: expected a collection {name!r}{inside}, got {_others(connection)}"
+        )
+    return _described(connection, name)
+
+
+def _described(connection: Connection, name: str) -> dict[str, Any]:
     described: dict[str, Any] = connection.call(
         "looking at the collection", lambda client, **options: client.describe_collection(name, **options)
     )
@@ -221,6 +310,22 @@ def check_ours(connection: Connection) -> None:
             f"{connection.address.collection!r} with the fields {names}"
             f"{how_to_take_over(connection.address, described)}"
         )
+
+
+def load_views(connection: Connection) -> None:
+    """Load the collection of views; StoreError where someone has given it an index of another metric."""
+    name = views_of(connection.address.collection)
+    # None while it is being built.
+    if _has_index(connection, name):
+        found = connection.call(
+            "looking at the index", lambda client, **options: client.describe_index(name, index_name="vec", **options)
+        )
+        if (metric := (found or {}).get("metric_type", "IP")) != "IP":
+            raise StoreError(
+                f"{connection.address.shown}: expected an index of {name!r} with metric IP, got {metric}, which "
+                "mvindex did not make. Drop it, and create a FLAT one by IP with the name 'vec'"
+            )
+    connection.load(name)
 
 
 def _others(connection: Connection) -> str:

@@ -1,4 +1,4 @@
-"""Upsert rows column by column: pymilvus packs row by row, which takes longer than the server takes to store them.
+"""Upsert and read rows column by column: pymilvus takes longer row by row than the server for its part.
 
 The request is that of Milvus' protocol (schema.proto, milvus.proto), which is stable. How it is passed to pymilvus'
 connection is not, so that is done for known versions only; others are given rows.
@@ -38,8 +38,22 @@ def upsert(client: Any, collection: str, columns: Mapping[str, Column], *, timeo
         client.upsert(collection, rows, timeout=timeout)
 
 
+def vectors_of(rows: Any, dim: int) -> tuple[list[int], Floats]:
+    """Return the keys and the vectors, (r, d) float32, of rows as a query has returned them."""
+    if not is_known():
+        return [row["pk"] for row in rows], np.array([row["vec"] for row in rows], np.float32).reshape(-1, dim)
+    # Its rows have no vector until they are looked at; it is decoded number by number then.
+    keys = [row["pk"] for row in list.__iter__(rows)]
+    packed = [
+        field.vectors.float_vector for field in getattr(rows, "_lazy_field_data", ()) if field.field_name == "vec"
+    ]
+    body = packed[0].SerializeToString() if packed else b""
+    # On the wire: a tag and a length, then the numbers.
+    return keys, np.frombuffer(body[len(body) - 4 * dim * len(keys) :], "<f4").astype(np.float32).reshape(-1, dim)
+
+
 def is_known() -> bool:
-    """Return whether the connection of this pymilvus takes a request that is made here."""
+    """Return whether the connection of this pymilvus takes requests, and gives answers, as they are made here."""
     import pymilvus
 
     return str(pymilvus.__version__).startswith(_KNOWN)

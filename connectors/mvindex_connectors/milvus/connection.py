@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import time
 import warnings
 from collections import Counter
@@ -13,6 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from mvindex.errors import ConfigError, EngineUnavailable, MvindexError, StoreError
 from mvindex.plugins import require
@@ -29,6 +32,8 @@ _NODE_NOT_READY = ("node not found", "not ready", "not healthy", "unhealthy", "s
 _BROKEN = ("statuscode.unavailable", "rate limit", "connection reset", "fail connecting", "closed channel")
 _FIRST_PAUSE_S = 0.05
 _POLL_S = 0.1
+# Longest wait until a server is reached, before it is asked anything.
+_REACH_S = 4.0
 # Connections of this process to each Lite database.
 _lite_users: Counter[str] = Counter()
 _lite_lock = Lock()
@@ -55,9 +60,9 @@ class Connection:
     """One client of one Milvus, and the collections of one index there."""
 
     def __init__(self, address: Address, connect_s: float | None = None) -> None:
-        """Connect; EngineUnavailable, with the address, when no server responds.
+        """Connect; EngineUnavailable, with the address, when no server responds, within 5 s where none is reached.
 
-        connect_s: Longest wait for the server; by default as for a response, so that a restart may end meanwhile.
+        connect_s: Longest wait for its first response; by default as for any.
         """
         self.address = address
         self._is_closed = False
@@ -165,6 +170,18 @@ def _release_lite(path: str) -> None:
         server_manager_instance.release_server(path)
 
 
+def _check_reachable(address: Address) -> None:
+    """Raise EngineUnavailable where no connection opens, for which gRPC would wait as long as for a response."""
+    parts = urlsplit(address.uri)
+    host = str(parts.hostname)
+    if getproxies() and not proxy_bypass(host):
+        return
+    try:
+        socket.create_connection((host, int(parts.port or 0)), min(_REACH_S, address.timeout_s)).close()
+    except OSError as err:
+        raise _none_answers(f"{address.shown}: connecting ({_reason(err)})") from err
+
+
 def _connected(address: Address, connect_s: float) -> Any:
     # gRPC and pymilvus write to stderr what they also raise.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -176,6 +193,8 @@ def _connected(address: Address, connect_s: float) -> Any:
         if address.is_lite:
             require("milvus_lite", "milvus", "an index in Milvus Lite")
             _check_lite_path(address)
+        else:
+            _check_reachable(address)
     # grpc._server is that of Lite, in this process: it logs what it then answers.
     for name in ("pymilvus", "milvus_lite", "grpc._server"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
@@ -245,15 +264,19 @@ def _map_error(err: Exception, address: Address, step: str) -> MvindexError:
             f"{where}: no answer within {address.timeout_s:g} s; timeout= in the address gives more ({_reason(err)})"
         )
     if "server unavailable" in text or "Fail connecting" in text or "UNAVAILABLE" in text:
-        return EngineUnavailable(
-            f"{where}: no Milvus answers there, or it refuses the token: is it running, are MVINDEX_MILVUS_TOKEN and "
-            "tls= right?"
-        )
+        return _none_answers(where)
     if "PERMISSION_DENIED" in text or "UNAUTHENTICATED" in text or "permission deny" in text:
         return StoreError(f"{where}: the server refuses this user: {_reason(err)}")
     if "RESOURCE_EXHAUSTED" in text:
         return StoreError(f"{where}: the request is too large for the server: {_reason(err)}")
     return StoreError(f"{where}: {_reason(err)}")
+
+
+def _none_answers(where: str) -> EngineUnavailable:
+    return EngineUnavailable(
+        f"{where}: no Milvus answers there, or it refuses the token: is it running, are MVINDEX_MILVUS_TOKEN and "
+        "tls= right?"
+    )
 
 
 def _cause(err: Exception) -> str:

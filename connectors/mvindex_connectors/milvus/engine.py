@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from mvindex.errors import StoreError
 from mvindex.records import Combine, Field, Floats, Ints, SearchResult
 from mvindex.retries import Retries
 from mvindex.search.confidence import Evidence, make_estimator
@@ -45,6 +47,8 @@ from mvindex_connectors.milvus.term_search import LexicalState, MilvusTerms
 _PAIRS_AT_ONCE = 4_096
 # A search by terms during which others write is tried so often again; then its result is not exact.
 _MOVING_TRIES = 2
+# Records that the last request of a search by terms may bring.
+_LAST_RECORDS = 1_000
 _T = TypeVar("_T")
 
 
@@ -69,6 +73,7 @@ class MilvusEngine:
 
     def __init__(self, store: MilvusStore) -> None:
         self._store = store
+        self._last_state: LexicalState | None = None
 
     def close(self) -> None:
         """Do nothing: there are no files to let go of."""
@@ -128,32 +133,50 @@ class MilvusEngine:
         tries = count()
 
         def searched() -> list[SearchResult]:
-            state = self._store.lexical_state()
-            results = self._searched_by_terms(queries, plan, state)
-            if not self._store.lexical_state().is_same(state):
+            results, are_of_now = self._searched_by_terms(queries, plan, self._store.lexical_state())
+            if not are_of_now:
                 if next(tries) < _MOVING_TRIES:
                     raise ChangedTerms(f"{self._store.where}: was written to again and again during the search")
                 results = [replace(result, exact=False) for result in results]
             return results
 
+        # Most often nothing was written since the last search; whatever is wrong with its state, one of now decides.
+        if (last := self._last_state) is not None:
+            with suppress(StoreError):
+                results, are_of_now = self._searched_by_terms(queries, plan, last)
+                if are_of_now:
+                    return results
         return self._unchanged(searched)
 
-    def _searched_by_terms(self, queries: Queries, plan: Plan, state: LexicalState) -> list[SearchResult]:
+    def _searched_by_terms(self, queries: Queries, plan: Plan, state: LexicalState) -> tuple[list[SearchResult], bool]:
+        """Return the results by this state, and whether it is still that of now."""
+        self._last_state = None
+        if state.epoch != self._store.settings["epoch"]:
+            raise Changed(f"{self._store.where}: the index was built again and again during the search; try later")
         allowed = self._allowed(plan, state)
         request = CandidateRequest(plan.depth, plan.scoring, plan.candidates, plan.exact, allowed)
         dense = [] if plan.mode is Mode.LEXICAL else self._dense(queries, request, state)
-        results = []
-        texts = queries.texts or ()
-        for number, text in enumerate(texts if queries.combine is None else texts[:1]):
+        found: list[tuple[Ranked, MilvusTerms, Queries]] = []
+        for number in range(len(queries) if queries.combine is None else 1):
             terms = self._terms(state, plan.fusion, allowed, dense[number] if dense else None)
-            if plan.mode is Mode.LEXICAL:
-                [ranked] = rank_terms(terms, [text], plan.top_k)
-                results.append(self._lexical_result(ranked.page(plan.offset), terms, text, plan))
-                continue
             one = queries if queries.combine is not None else queries[number : number + 1]
-            [ranked] = fuse_rankings(terms, one, [dense[number].ranking], plan)
-            results.append(self._hybrid_result(ranked.page(plan.offset), terms, one, plan))
-        return results
+            if plan.mode is Mode.LEXICAL:
+                [ranked] = rank_terms(terms, list(one.texts or ())[:1], plan.top_k)
+            else:
+                [ranked] = fuse_rankings(terms, one, [dense[number].ranking], plan)
+            found.append((ranked.page(plan.offset), terms, one))
+        records, now = self._last_read({row for ranked, _, _ in found for row in ranked.ranking.rows.tolist()})
+        result = self._lexical_result if plan.mode is Mode.LEXICAL else self._hybrid_result
+        results = [result(ranked, terms, one, records, plan) for ranked, terms, one in found]
+        self._last_state = now
+        return results, now.is_same(state)
+
+    def _last_read(self, numbers: Collection[int]) -> tuple[dict[int, dict[str, Any]], LexicalState]:
+        """Return the records of these documents, and the state after everything else was read."""
+        left = sorted(numbers)
+        records = self._store.reader.records(left[_LAST_RECORDS:])
+        now, others = self._store.state_and_records(left[:_LAST_RECORDS])
+        return {**records, **others}, now
 
     def _dense(self, queries: Queries, request: CandidateRequest, state: LexicalState) -> list[DenseList]:
         """Return the dense lists that are fused."""
@@ -183,9 +206,11 @@ class MilvusEngine:
             allowed = source.live()
         return found if allowed is None else found[np.isin(found, allowed)]
 
-    def _lexical_result(self, ranked: Ranked, terms: MilvusTerms, text: str, plan: Plan) -> SearchResult:
-        rows = ranked.ranking.rows.tolist()
-        stored = self._whole([(row, terms.versions[row]) for row in rows], terms.views)
+    def _lexical_result(
+        self, ranked: Ranked, terms: MilvusTerms, queries: Queries, records: Mapping[int, Mapping[str, Any]], plan: Plan
+    ) -> SearchResult:
+        rows, text = ranked.ranking.rows.tolist(), (queries.texts or ("",))[0]
+        stored = self._whole([(row, terms.versions[row]) for row in rows], records)
         ranking = ranked.ranking._replace(slots=terms.slots(text, [stored[row] for row in rows]))
         by_number = {row: document.only(plan.fields) for row, document in stored.items()}
         cites = cites_of(text, rows, by_number, None, plan.quoting) if Field.TEXT in plan.fields else None
@@ -193,13 +218,15 @@ class MilvusEngine:
         hits = hits_of(ranking, by_number, plan.fields, ranked.components, cites, estimate)
         return SearchResult(hits, ranking.exact, ranking.short_by, ranking.rounds, mode=plan.mode.value)
 
-    def _hybrid_result(self, ranked: Ranked, terms: MilvusTerms, queries: Queries, plan: Plan) -> SearchResult:
+    def _hybrid_result(
+        self, ranked: Ranked, terms: MilvusTerms, queries: Queries, records: Mapping[int, Mapping[str, Any]], plan: Plan
+    ) -> SearchResult:
         """Return the result of one query, or group, whose views and terms are of the same versions of documents."""
         ranking, texts = ranked.ranking, queries.texts or ()
         versions = {row: terms.views.best_version(row, len(queries.vectors)) for row in ranking.rows.tolist()}
         if any(terms.versions[row] != version.version for row, (_, version) in versions.items()):
             raise self._replaced()
-        stored = self._whole([(row, version.version) for row, (_, version) in versions.items()], terms.views)
+        stored = self._whole([(row, version.version) for row, (_, version) in versions.items()], records)
         by_number = {row: document.only(plan.fields) for row, document in stored.items()}
         cites = None
         if Field.TEXT in plan.fields:
@@ -211,12 +238,13 @@ class MilvusEngine:
         hits = hits_of(ranking, by_number, plan.fields, ranked.components, cites, estimate)
         return SearchResult(hits, ranking.exact, ranking.short_by, ranking.rounds, mode=plan.mode.value)
 
-    def _whole(self, pairs: Sequence[tuple[int, int]], views: MilvusViews) -> dict[int, StoredDocument]:
+    def _whole(
+        self, pairs: Sequence[tuple[int, int]], records: Mapping[int, Mapping[str, Any]]
+    ) -> dict[int, StoredDocument]:
         """Return the documents of these numbers and versions; Changed where one was replaced meanwhile."""
-        stored = self._stored(pairs, views.records)
-        if not all(pair in stored for pair in pairs):
+        if any(number not in records or int(records[number]["version"]) != version for number, version in pairs):
             raise self._replaced()
-        return {number: stored[number, version] for number, version in pairs}
+        return {number: stored_document(records[number], self._store.where) for number, _ in pairs}
 
     def judged(
         self, queries: Queries, relevant: Sequence[Mapping[str, float]], plan: Plan, fusions: Sequence[Fusion]

@@ -38,6 +38,7 @@ RECORD_FIELDS = (
     "pk", "idhash", "id", "ordinal", "version", "num_views", "title", "text", "metadata", "spans", "content_hash",
     "views_checksum", "checksum",
 )  # fmt: skip
+VIEW_FIELDS = {"pk", "doc", "vec"}
 # The fields of a record that scoring needs.
 LIGHT_FIELDS = ("pk", "ordinal", "version", "num_views", "views_checksum")
 _NO_VECTOR = np.zeros(2, dtype=np.float32)
@@ -84,11 +85,16 @@ def chunks(items: list[T], size: int) -> Iterator[list[T]]:
         yield items[begin : begin + size]
 
 
-def record_schema(client: Any) -> tuple[Any, Any]:
+def description_of(content: str) -> str:
+    """Return the description of a collection of ours in Milvus."""
+    return f"mvindex {FORMAT} {content}"
+
+
+def record_schema(client: Any, content: str = "records") -> tuple[Any, Any]:
     """Return schema and index of the collection of records, with a vector of zeros that Milvus requires."""
     from pymilvus import DataType
 
-    schema = client.create_schema(auto_id=False, enable_dynamic_field=False, description=f"mvindex {FORMAT} records")
+    schema = client.create_schema(auto_id=False, enable_dynamic_field=False, description=description_of(content))
     schema.add_field("pk", DataType.INT64, is_primary=True)
     for name in ("idhash", "ordinal", "version", "num_views", "views_checksum", "checksum"):
         schema.add_field(name, DataType.INT64)
@@ -104,7 +110,7 @@ def view_schema(client: Any, dim: int) -> tuple[Any, Any]:
     """Return schema and index of the collection of views."""
     from pymilvus import DataType
 
-    schema = client.create_schema(auto_id=False, enable_dynamic_field=False, description=f"mvindex {FORMAT} views")
+    schema = client.create_schema(auto_id=False, enable_dynamic_field=False, description=description_of("views"))
     schema.add_field("pk", DataType.INT64, is_primary=True)
     schema.add_field("doc", DataType.INT64)
     schema.add_field("vec", DataType.FLOAT_VECTOR, dim=dim)
@@ -115,7 +121,7 @@ def term_schema(client: Any) -> tuple[Any, Any]:
     """Return schema and index of the collection of terms."""
     from pymilvus import DataType
 
-    schema = client.create_schema(auto_id=False, enable_dynamic_field=False, description=f"mvindex {FORMAT} terms")
+    schema = client.create_schema(auto_id=False, enable_dynamic_field=False, description=description_of("terms"))
     schema.add_field("pk", DataType.INT64, is_primary=True)
     for name in ("doc", "num_terms", "checksum"):
         schema.add_field(name, DataType.INT64)

@@ -10,6 +10,7 @@ import numpy as np
 
 from mvindex.errors import DamagedIndex
 from mvindex.records import Floats, Ints
+from mvindex_connectors.milvus.columns import vectors_of
 from mvindex_connectors.milvus.connection import Connection, terms_of, views_of
 from mvindex_connectors.milvus.layout import (
     LIGHT_FIELDS,
@@ -135,9 +136,8 @@ class Reader:
     def _vectors(self, keys: Ints, dim: int) -> tuple[Ints, Floats]:
         """Return the views of these keys that exist: rising keys (r,), and (r, d) float32."""
         rows = self._query(self._views, one_of("pk", keys.tolist()), ["pk", "vec"], "reading views")
-        found = np.array([row["pk"] for row in rows], dtype=np.int64)
-        vectors = np.array([row["vec"] for row in rows], dtype=np.float32).reshape(-1, dim)
-        found, first = np.unique(found, return_index=True)
+        pks, vectors = vectors_of(rows, dim)
+        found, first = np.unique(np.array(pks, dtype=np.int64), return_index=True)
         return found, vectors[first]
 
     def term_rows(self, expression: str, fields: Sequence[str]) -> list[dict[str, Any]]:

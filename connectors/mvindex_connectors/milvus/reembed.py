@@ -26,9 +26,7 @@ from mvindex_connectors.milvus.collections import (
     create_store,
     drop_left,
     drop_store,
-    has_settings,
     index_exists,
-    make_collections,
     read_home,
 )
 from mvindex_connectors.milvus.connection import Connection
@@ -95,10 +93,7 @@ def _unfinished(store: MilvusStore, writer: MilvusWriter, encoder: Encoder) -> I
     writer.change_settings(**{UNFINISHED_KEY: name})
     connection = Connection(replace(address, collection=name))
     try:
-        # A creation that was interrupted left collections without settings.
-        if before == name and index_exists(connection):
-            connection.load(*make_collections(connection, None, may_exist=True))
-        if not (before == name and index_exists(connection) and has_settings(connection)):
+        if not (before == name and index_exists(connection)):
             drop_store(connection)
             create_store(connection, settings_of(store, encoder))
         yield MilvusStore(connection)

@@ -45,8 +45,8 @@ _REGION = 8_192
 _FEW_DOCUMENTS, _FEW_DOCUMENTS_OF_GRAPH, SCAN_VIEWS = 256, 20_000, 2_000_000
 # Bytes of views in memory at once.
 _VIEW_BYTES = 64 << 20
-# Records read whole at once, and kept.
-_WHOLE_RECORDS, _KEPT_RECORDS, _KEPT_LIGHTS = 100, 4_096, 16_384
+# Records that are kept, whole or light.
+_KEPT_RECORDS, _KEPT_LIGHTS = 4_096, 16_384
 
 
 class CandidateRequest(NamedTuple):
@@ -82,6 +82,8 @@ class MilvusViews:
 
     # Each document takes room in an answer of Milvus: the likeliest are read first.
     scored_together = 0
+    # Of so few the texts come along, as some are likely to be shown, and are not read again.
+    whole_records = 100
 
     def __init__(self, reader: Reader, settings: Any, allowed: Ints | None) -> None:
         self.reader, self._settings, self._allowed = reader, settings, allowed
@@ -159,8 +161,7 @@ class MilvusViews:
             number: self.lights[number] for number in numbers if number in self.lights
         }
         unknown = [number for number in numbers if number not in known]
-        # A few are likely to be shown: then their texts come along, and are not read again.
-        is_whole = len(unknown) <= _WHOLE_RECORDS
+        is_whole = len(unknown) <= self.whole_records
         rows = self.reader.records(unknown, RECORD_FIELDS if is_whole else LIGHT_FIELDS) if unknown else {}
         documents = {number: row for number, row in rows.items() if number >= 0}
         if is_whole and len(self.records) < _KEPT_RECORDS:

@@ -25,8 +25,8 @@ from mvindex.store.lexical.tokenizer import required_lexical
 from mvindex.store.protocol import Capabilities, Operation
 from mvindex.store.reader import StoredDocument
 from mvindex.store.views import ViewType
-from mvindex_connectors.milvus.collections import check_ours, drop_store, parse_settings, read_home
-from mvindex_connectors.milvus.connection import Connection, terms_of, views_of
+from mvindex_connectors.milvus.collections import check_ours, drop_store, load_views, parse_settings, read_home
+from mvindex_connectors.milvus.connection import Connection, terms_of
 from mvindex_connectors.milvus.export import stored_batch, stored_batches
 from mvindex_connectors.milvus.filters import FilterTable
 from mvindex_connectors.milvus.kinds import FLAT
@@ -84,7 +84,7 @@ class MilvusStore:
         self._go_home()
         self.snapshot = State(self._read())
         if self.has_views:
-            connection.load(views_of(connection.address.collection))
+            load_views(connection)
             self._strong.view_keys_of(0, 1)  # once strong: sessions then never go back behind this moment
         self._open_terms()
 
@@ -253,7 +253,7 @@ class MilvusStore:
         self.snapshot.settings = self._read()
         if self.has_views:
             if has_moved or not before["has_views"]:
-                self.connection.load(views_of(self.connection.address.collection))
+                load_views(self.connection)
             self._strong.view_keys_of(0, 1)
         self._open_terms()
         return has_moved or bool(before["version"] != self.snapshot.settings["version"])
@@ -278,7 +278,11 @@ class MilvusStore:
             self._strong.term_rows("pk == 0", ["pk"])
 
     def lexical_state(self) -> LexicalState:
-        """Return what lexical searches count by, as of now.
+        """Return what lexical searches count by, as of now; see state_and_records()."""
+        return self.state_and_records(())[0]
+
+    def state_and_records(self, numbers: Sequence[int]) -> tuple[LexicalState, dict[int, dict[str, Any]]]:
+        """Return what lexical searches count by, as of now, and the documents of these numbers that exist.
 
         Raises:
             Unsupported: There is no lexical side.
@@ -286,14 +290,14 @@ class MilvusStore:
 
         """
         required_lexical(self.settings.get("lexical"), self.where)
-        return LexicalState.read(self.connection, self.reader)
+        return LexicalState.read(self.connection, self.reader, numbers)
 
     def _read(self) -> Mapping[str, Any]:
         rows = self._strong.query(f"pk == {SETTINGS_KEY}", ["text"], "reading the settings")
         if not rows:
             raise StoreError(
-                f"{self.where}: the index has no settings: it was removed, or not made completely; drop its "
-                "collections, or give another name"
+                f"{self.where}: the index has no settings: it was removed, or not made completely. Run the command "
+                "again that makes it, drop its collections, or give another name"
             )
         return parse_settings(rows[0]["text"], self.where)
 

@@ -28,7 +28,7 @@ class TermCheck:
         self._damaged: MvindexError | None = None
         self._num_documents = self._num_terms = self._num_pairs = 0
         try:
-            self._state = LexicalState.read(connection, reader)
+            self._state, _ = LexicalState.read(connection, reader)
         except MvindexError as err:
             self._damaged = err
 

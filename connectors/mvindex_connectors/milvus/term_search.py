@@ -19,13 +19,14 @@ from mvindex.search.terms import Bm25, LexicalRanking, QueryTerm, QueryTerms, be
 from mvindex.store.lexical.tokenizer import Lexical
 from mvindex.store.reader import StoredDocument
 from mvindex.store.rows import lexical_text
+from mvindex_connectors.milvus.candidates import CandidateViews
 from mvindex_connectors.milvus.collections import parse_settings
 from mvindex_connectors.milvus.columns import unpacked_vector
 from mvindex_connectors.milvus.connection import Connection, terms_of
 from mvindex_connectors.milvus.intent import pending_change, read_intent
-from mvindex_connectors.milvus.layout import INTENT_KEY, SETTINGS_KEY, documents_of, one_of
+from mvindex_connectors.milvus.layout import INTENT_KEY, RECORD_FIELDS, SETTINGS_KEY, documents_of, one_of
 from mvindex_connectors.milvus.reader import PASS_NUMBERS, Reader
-from mvindex_connectors.milvus.search import MAX_LIMIT, MilvusViews
+from mvindex_connectors.milvus.search import MAX_LIMIT
 from mvindex_connectors.milvus.state import State
 from mvindex_connectors.milvus.term_counts import (
     TERMS_KEY,
@@ -50,7 +51,8 @@ class LexicalState(NamedTuple):
     """The counts that lexical searches use: one state of the index.
 
     Attributes:
-        version: That of the settings.
+        collection: The one that the documents are in.
+        version, epoch: Those of the settings.
         kind: How texts are split into terms.
         next_document: No document has this number or a higher one.
         counts: What is counted of all documents.
@@ -58,15 +60,19 @@ class LexicalState(NamedTuple):
 
     """
 
+    collection: str
     version: int
+    epoch: int
     kind: Lexical
     next_document: int
     counts: TermState
     pending: CountChange
 
     @classmethod
-    def read(cls, connection: Connection, reader: Reader) -> LexicalState:
-        """Return the state as of now.
+    def read(
+        cls, connection: Connection, reader: Reader, others: Sequence[int] = ()
+    ) -> tuple[LexicalState, dict[int, dict[str, Any]]]:
+        """Return the state as of now, and the records of the documents of these numbers that exist.
 
         Raises:
             StaleReader: The lexical side was removed.
@@ -74,26 +80,25 @@ class LexicalState(NamedTuple):
 
         """
         where = connection.address.shown
-        rows = {
-            int(row["pk"]): row
-            for row in reader.query(one_of("pk", [SETTINGS_KEY, INTENT_KEY]), ("pk", "text"), "reading the settings")
-        }
+        fields = RECORD_FIELDS if others else ("pk", "text")
+        rows = reader.records([SETTINGS_KEY, INTENT_KEY, *others], fields)
         if SETTINGS_KEY not in rows:
             raise StoreError(f"{where}: the index has no settings: it was removed")
-        settings = parse_settings(rows[SETTINGS_KEY]["text"], where)
+        settings, first = parse_settings(rows.pop(SETTINGS_KEY)["text"], where), rows.pop(INTENT_KEY, None)
         stored, version = State(settings).lexical, int(settings["version"])
         if stored is None:
             raise StaleReader(f"{where}: its lexical side was removed, or is being built; refresh() or open it again")
         stored.check_version(where)
         check_counted(settings, where)
         counts = TermState.parse(settings[TERMS_KEY], where)
-        intent = read_intent(reader, version, rows[INTENT_KEY]) if INTENT_KEY in rows else None
+        intent = read_intent(reader, version, first) if first is not None else None
         pending, next_document = CountChange(), int(settings["next_document"])
         if intent is not None:
             pending = pending_change(reader, TermTable(connection, reader), intent)
             counts = replace(counts, longest=intent.longest, means=intent.means)
             next_document = max(next_document, int(intent.documents[:, 0].max(initial=-1)) + 1)
-        return cls(version, stored.kind, next_document, counts, pending)
+        name, epoch = connection.address.collection, int(settings["epoch"])
+        return cls(name, version, epoch, stored.kind, next_document, counts, pending), rows
 
     @property
     def num_documents(self) -> int:
@@ -102,7 +107,8 @@ class LexicalState(NamedTuple):
 
     def is_same(self, other: LexicalState) -> bool:
         """Return whether nothing was written between the two."""
-        return self.version == other.version and self.pending.is_same(other.pending)
+        are_same = (self.collection, self.version) == (other.collection, other.version)
+        return are_same and self.pending.is_same(other.pending)
 
     def weights(self, fusion: Fusion) -> Bm25:
         """Return the weights of a search with these parameters."""
@@ -120,7 +126,7 @@ class MilvusTerms:
     """
 
     def __init__(
-        self, connection: Connection, state: LexicalState, fusion: Fusion, views: MilvusViews, allowed: Ints | None
+        self, connection: Connection, state: LexicalState, fusion: Fusion, views: CandidateViews, allowed: Ints | None
     ) -> None:
         self.views, self.kind, self.num_rows = views, state.kind, state.next_document
         self._connection, self._state, self._allowed = connection, state, allowed
@@ -133,6 +139,8 @@ class MilvusTerms:
         # Version and ordinal of each document that was scored; those that are gone have none.
         self.versions: dict[int, int] = {}
         self._ordinals: dict[int, int] = {}
+        # The terms of the last ranking, and by them the scores of its documents and of those of the dense list.
+        self._ranked: tuple[Sequence[QueryTerm], dict[int, float]] = ((), {})
 
     def query_terms(self, question: str) -> QueryTerms:
         """Return the terms of a question; see TermSearch."""
@@ -148,6 +156,9 @@ class MilvusTerms:
 
     def scores(self, terms: Sequence[QueryTerm], rows: Ints) -> Floats:
         """Return the score of each document, 0 for those without any of the terms and those that are gone."""
+        ranked, known = self._ranked
+        if terms == ranked and known.keys() >= set(rows.tolist()):
+            return np.array([known[row] for row in rows.tolist()], dtype=np.float32)
         scores = [np.empty(0, dtype=np.float32)]
         for begin in range(0, len(rows), _SCORED_AT_ONCE):
             numbers = rows[begin : begin + _SCORED_AT_ONCE]
@@ -168,20 +179,29 @@ class MilvusTerms:
         vector = bounding_vector(dimensions_of(hashes), np.array([term.weight for term in terms]))
         first = max(_LEAST, int(_OVER_FETCH * limit))
         seen: set[int] = set()
+        dense, known = self.views.dense_rows, dict[int, float]()
 
         def take(documents: Ints) -> None:
             new = np.setdiff1d(documents, np.fromiter(seen, np.int64, len(seen)))
             seen.update(new.tolist())
             if self._allowed is not None:
                 new = new[np.isin(new, self._allowed)]
-            best.add(new, self.scores(terms, new))
+            # Those of the dense list come along with the first ones: fusion needs their scores too.
+            read = new if known else np.union1d(new, dense)
+            scores = self.scores(terms, read)
+            best.add(new, scores[np.isin(read, new)])
+            if not known:
+                known.update(zip(read.tolist(), scores.tolist(), strict=True))
 
         def is_done(bound: float) -> bool:
             return bound * self._ratio < best.lowest
 
         for region in self._regions():
             self._propose(vector, region, first, take, is_done)
-        return best.ranking(self._ordinals)
+        found = best.ranking(self._ordinals)
+        known.update(zip(found.rows.tolist(), found.scores.tolist(), strict=True))
+        self._ranked = (terms, known)
+        return found
 
     def slots(self, question: str, documents: Sequence[StoredDocument]) -> Ints:
         """Return each document's view whose span matches the question best; see best_slots()."""

@@ -16,7 +16,8 @@ BENCH = ROOT / "bench"
 PARTS = {"rounds.py", "tables.py", "tiny.py", "vectors.py"}
 # One of each sort; the others in the full run.
 DEFAULT = ["dpr.py", "fuzz.py", "lexical.py", "squad_splits.py", "studies.py"]
-NEEDS = dict.fromkeys(["milvus.py", "milvus_hybrid.py", "milvus_kills.py"], "milvus-lite") | {"processors.py": "qemu"}
+NEEDS = dict.fromkeys(["milvus.py", "milvus_hybrid.py", "milvus_kills.py", "milvus_migrate.py"], "milvus-lite")
+NEEDS |= {"processors.py": "qemu"}
 # They take more than 20 seconds in their tiny form.
 LONG = [
     "folder.py",
@@ -41,7 +42,7 @@ LONG = [
 ]
 LONG_NEEDS = {"screenshots.py": "chromium", "milvus_bulk.py": "milvus-server"}
 # They encode texts: torch is imported, and the texts are encoded, once for all of a group.
-ENCODING = ["cold.py", "confidence.py", "quality.py", "shards.py"]
+ENCODING = ["cold.py", "confidence.py", "gpu_check.py", "quality.py", "shards.py"]
 LONG_ENCODING = [
     "citations.py",
     "codes.py",
