@@ -5,8 +5,8 @@ onnx_cache.py describes it; words and their embeddings stay in the package's fil
 downloaded, and no bytes of the model are in mvindex.
 
 The file, little-endian, begins with "E5S1" and BERT's sizes, then has a unigram vocabulary with scores, a table of
-characters, and tensors: fp32, or blocks of 32 weights, an fp16 scale and 16 bytes. Byte j of a block has weight j in its
-low and weight j + 16 in its high four bits; a weight is its four bits less 8, times the scale.
+characters, and tensors: fp32, or blocks of 32 weights, an fp16 scale and 16 bytes. Byte j of a block has weight j in
+its low and weight j + 16 in its high four bits; a weight is its four bits less 8, times the scale.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import numpy.typing as npt
 from mvindex.encoder.checkpoint.hashes import sha256_of
 from mvindex.encoder.checkpoint.hub import E5, E5_FOLDER, E5_MODULE, E5_SHA256, packaged_folder
 from mvindex.encoder.levels import GELU_OFFSET, round_weights
-from mvindex.encoder.onnx_cache import MODEL, WEIGHTS, OnnxForm, describe, find_form, form_in, new_form
+from mvindex.encoder.onnx_cache import MODEL, WEIGHTS, OnnxForm, describe, find_form, new_form
 from mvindex.encoder.unigram import Unigram
 from mvindex.errors import CheckpointError, StoreError
 from mvindex.plugins import require_installed
@@ -39,8 +39,10 @@ from mvindex.records import Floats, Ints
 logger = logging.getLogger(__name__)
 
 FILE = "e5-small-q4.bin"
-# Where the arrays in the file of weights begin.
+# Where the arrays in the file of weights begin: at multiples of it.
 ALIGNMENT = 64
+# "E5S1" and four more.
+_HEAD_BYTES = 8
 _BLOCK = np.dtype([("scale", "<f2"), ("bits", "u1", 16)])
 _BLOCK_SIZE, _ZERO = 32, 8
 # Maps of a layer by their names in the graph and in the file; those of attention's three have one bias.
@@ -48,8 +50,8 @@ _ATTENTION = {"attention.self.query": "q", "attention.self.key": "k", "attention
 _OTHERS = {"attention.output.dense": "ao", "intermediate.dense": "fi", "output.dense": "fo"}
 _NORMS = {"attention.output.LayerNorm": "aln", "output.LayerNorm": "oln"}
 _AFTER_GELU = "output.dense"
-# Folders of forms of this process, by key, where the cache cannot be written.
-_TEMPORARY: dict[str, Path] = {}
+# Forms of this process, by key, where the cache cannot be written.
+_TEMPORARY: dict[str, OnnxForm] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class PackedFile:
     def read(cls, path: Path) -> PackedFile:
         """Read all but the tensors of a file whose hash is the expected one."""
         data = np.memmap(path, dtype=np.uint8, mode="r")
-        content, at = memoryview(data), len("E5S1") + 4
+        content, at = data.data, _HEAD_BYTES
 
         def take(form: str) -> tuple[Any, ...]:
             nonlocal at
@@ -220,8 +222,10 @@ def _temporary(packed: PackedFile, graph: Path, key: str) -> OnnxForm:
         except OSError as err:
             place = err.filename or tempfile.gettempdir()
             raise StoreError(f"{place}: cannot be written: {err.strerror or err}") from err
-        _TEMPORARY[key] = folder
-    return form_in(_TEMPORARY[key], key)
+        _TEMPORARY[key] = OnnxForm(
+            folder=folder, width=packed.width, pad_id=packed.special["pad"], has_head=False, difference=0.0
+        )
+    return _TEMPORARY[key]
 
 
 def _write(packed: PackedFile, graph: Path, folder: Path, key: str) -> None:

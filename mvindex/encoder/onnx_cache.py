@@ -82,7 +82,8 @@ def find_form(fingerprint: str) -> FormState:
     """Return the encoder's form, or why it has none; None where none was made, or it is damaged."""
     try:
         folder = form_folder(fingerprint)
-        return form_in(folder, fingerprint)
+        content = json.loads((folder / FORM).read_bytes())
+        return _checked(folder, content, fingerprint)
     except FileNotFoundError:
         return None
     except (OSError, ImportError) as err:
@@ -92,9 +93,8 @@ def find_form(fingerprint: str) -> FormState:
     return None
 
 
-def form_in(folder: Path, fingerprint: str) -> FormState:
+def _checked(folder: Path, content: dict[str, Any], fingerprint: str) -> FormState:
     """Return the form that form.json tells of; ValueError, KeyError or TypeError where a file does not match it."""
-    content = json.loads((folder / FORM).read_bytes())
     if content["fingerprint"] != fingerprint:
         raise ValueError(f"{FORM}: expected the form of {fingerprint}, got {content!r:.200}")
     if content["version"] != FORM_VERSION:
