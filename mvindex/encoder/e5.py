@@ -45,10 +45,10 @@ ALIGNMENT = 64
 _HEAD_BYTES = 8
 _BLOCK = np.dtype([("scale", "<f2"), ("bits", "u1", 16)])
 _BLOCK_SIZE, _ZERO = 32, 8
-# Maps of a layer by their names in the graph and in the file; those of attention's three have one bias.
+# Beside the graph, see constants().
+EVENNESS = "evenness.npy"
+# Maps of attention by their names in the graph and in the file; the three have one bias.
 _ATTENTION = {"attention.self.query": "q", "attention.self.key": "k", "attention.self.value": "v"}
-_OTHERS = {"attention.output.dense": "ao", "intermediate.dense": "fi", "output.dense": "fo"}
-_NORMS = {"attention.output.LayerNorm": "aln", "output.LayerNorm": "oln"}
 _AFTER_GELU = "output.dense"
 # Forms of this process, by key, where the cache cannot be written.
 _TEMPORARY: dict[str, OnnxForm] = {}
@@ -140,29 +140,63 @@ class E5Words:
         return unpacked(np.asarray(self._blocks[ids]))
 
 
-def constants(packed: PackedFile) -> Iterator[tuple[str, npt.NDArray[Any]]]:
-    """Yield name and value of each constant of the graph that lies in the file of weights, in the file's order."""
-    types = packed.floats("emb.type")[: packed.width]
+def constants(packed: PackedFile, evenness: Floats) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    """Yield name and value of each constant of the graph that lies in the file of weights, in the file's order.
+
+    Args:
+        packed: The package's file.
+        evenness: (layers, 2, 2, width): of the inputs of attention and of the wider map what is taken from them, by a
+            norm's bias, and what they are divided by then, before they are rounded. The maps take both over.
+
+    """
+    types, (centre, other) = packed.floats("emb.type")[: packed.width], evenness[0, :, 0]
     yield "places", packed.floats("emb.pos").reshape(-1, packed.width) + types
-    yield from _norm(packed, "embeddings.LayerNorm", "emb.ln")
+    yield from _norm(packed, "embeddings.LayerNorm", "emb.ln", centre)
     for layer in range(packed.layers):
         place, own = f"encoder.layer.{layer}.", f"l{layer}."
-        for name, short in (_ATTENTION | _OTHERS).items():
-            levels, scales = round_weights(packed.weight(own + short))
-            yield f"{place}{name}.levels", levels
-            yield f"{place}{name}.scales", scales
-            if name in _OTHERS:
-                # Its inputs are shifted to be positive.
-                offset = GELU_OFFSET * levels.sum(axis=0, dtype=np.int64) * scales if name == _AFTER_GELU else 0
-                yield f"{place}{name}.bias", (packed.floats(f"{own}{short}.b") - offset).astype(np.float32)
-        yield f"{place}bias", np.concatenate([packed.floats(f"{own}{short}.b") for short in _ATTENTION.values()])
-        for name, short in _NORMS.items():
-            yield from _norm(packed, place + name, own + short)
+        (centre, factors), (other, wide_factors) = evenness[layer]
+        biases = []
+        for name, short in _ATTENTION.items():
+            bias, arrays = _map(packed, place + name, own + short, centre, factors)
+            biases.append(bias)
+            yield from arrays
+        yield f"{place}bias", np.concatenate(biases)
+        # What a norm took from the sum's other part comes back by a bias.
+        for name, short, taken, divisor, back in (
+            ("attention.output.dense", "ao", None, None, centre),
+            ("intermediate.dense", "fi", other, wide_factors, np.float32(0)),
+            (_AFTER_GELU, "fo", None, None, other),
+        ):
+            bias, arrays = _map(packed, place + name, own + short, taken, divisor)
+            yield from arrays
+            yield f"{place}{name}.bias", bias + back
+        following = evenness[layer + 1, 0, 0] if layer + 1 < packed.layers else np.float32(0)
+        yield from _norm(packed, f"{place}attention.output.LayerNorm", f"{own}aln", other)
+        yield from _norm(packed, f"{place}output.LayerNorm", f"{own}oln", following)
 
 
-def _norm(packed: PackedFile, name: str, own: str) -> Iterator[tuple[str, Floats]]:
+def _map(
+    packed: PackedFile, name: str, own: str, centre: Floats | None, factors: Floats | None
+) -> tuple[Floats, list[tuple[str, npt.NDArray[Any]]]]:
+    """Return the bias of a map, and its levels and scales by name."""
+    weight, bias = packed.weight(own), packed.floats(f"{own}.b")
+    if centre is not None and factors is not None:
+        bias, weight = bias + centre @ weight, weight * factors[:, None]
+    levels, scales = round_weights(weight)
+    if name.endswith(f"{_AFTER_GELU}") and ".attention." not in name:
+        # Its inputs are shifted to be positive.
+        bias = (bias - GELU_OFFSET * levels.sum(axis=0, dtype=np.int64) * scales).astype(np.float32)
+    return bias, [(f"{name}.levels", levels), (f"{name}.scales", scales)]
+
+
+def _norm(packed: PackedFile, name: str, own: str, centre: Floats | np.float32) -> Iterator[tuple[str, Floats]]:
     yield f"{name}.weight", packed.floats(f"{own}.w")
-    yield f"{name}.bias", packed.floats(f"{own}.b")
+    yield f"{name}.bias", packed.floats(f"{own}.b") - centre
+
+
+def read_evenness() -> Floats:
+    """Return the evenness of the inputs of the shipped graph, see constants()."""
+    return np.asarray(np.load(packaged_folder(E5_FOLDER) / EVENNESS, allow_pickle=False))
 
 
 def find_e5_form() -> OnnxForm:
@@ -178,7 +212,8 @@ def find_e5_form() -> OnnxForm:
     """
     packed = PackedFile.read(package_file())
     graph = packaged_folder(E5_FOLDER) / MODEL
-    key = f"{E5}-{hashlib.sha256((E5_SHA256 + sha256_of(graph)).encode()).hexdigest()[:32]}"
+    made_of = E5_SHA256 + sha256_of(graph) + sha256_of(graph.with_name(EVENNESS))
+    key = f"{E5}-{hashlib.sha256(made_of.encode()).hexdigest()[:32]}"
     form = find_form(key)
     if not isinstance(form, OnnxForm):
         form = _made(packed, graph, key)
@@ -231,7 +266,7 @@ def _temporary(packed: PackedFile, graph: Path, key: str) -> OnnxForm:
 def _write(packed: PackedFile, graph: Path, folder: Path, key: str) -> None:
     shutil.copyfile(graph, folder / MODEL)
     with (folder / WEIGHTS).open("wb") as file:
-        for _, value in constants(packed):
+        for _, value in constants(packed, read_evenness()):
             file.seek(-(-file.tell() // ALIGNMENT) * ALIGNMENT)
             file.write(value.tobytes())
     describe(folder, key, width=packed.width, pad_id=packed.special["pad"], difference=0.0)

@@ -64,8 +64,8 @@ def load_encoder(  # noqa: PLR0913 - each argument is a setting of the encoder
             is embedded as a text of its own, or "single". The checkpoint's own by default, else "snippets".
         max_views: The most views a document gets, 8 by default; "auto" is one view a part of the text, up to 256, of
             the families snippets and sentences.
-        splitter: "parts-1" (sentences, items of lists, lines, clauses) or "sentences-1"; by default the family's, parts
-            for snippets.
+        splitter: "parts-1" (sentences, items of lists, lines, clauses), "sentences-1" (English) or "sentences-2" (ten
+            languages); by default the checkpoint's or the family's, parts for snippets.
         device: "cpu", "cuda", "cuda:N" for a checkpoint, or several between commas, each of which encodes documents in
             a process of its own; by default CUDA where there is one.
         name: Of a function, what an index records; its module and qualified name by default.

@@ -70,7 +70,7 @@ def quantise_linears(linears: list[Linear], inputs: Floats, *, smooth: bool, shi
     centre = (inputs.max(axis=0) + inputs.min(axis=0)) / 2 if smooth else None
     if centre is not None:
         bias, inputs = bias + centre @ weight, inputs - centre
-    factors = _smoothing(weight, inputs) if smooth else None
+    factors = smoothing(weight, inputs) if smooth else None
     if factors is not None:
         weight, inputs = weight * factors[:, None], (inputs / factors).astype(np.float32)
     mean = inputs.mean(axis=0, dtype=np.float64)
@@ -89,7 +89,7 @@ def quantise_linears(linears: list[Linear], inputs: Floats, *, smooth: bool, shi
     ]
 
 
-def _smoothing(weight: Doubles, inputs: Floats) -> Doubles | None:
+def smoothing(weight: Doubles, inputs: Floats) -> Doubles | None:
     """Return the factors, (inputs,), of the least error of the outputs; None where none lowers it."""
     some = inputs[:: max(1, len(inputs) // _ROWS_COMPARED)].astype(np.float64)
     expected = some @ weight
