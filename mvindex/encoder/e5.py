@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from mvindex.encoder.checkpoint.hashes import sha256_of
 from mvindex.encoder.checkpoint.hub import E5, E5_FOLDER, E5_MODULE, E5_SHA256, packaged_folder
-from mvindex.encoder.levels import GELU_OFFSET, round_weights
+from mvindex.encoder.levels import GELU_OFFSET, Levels, round_weights
 from mvindex.encoder.onnx_cache import MODEL, WEIGHTS, OnnxForm, describe, find_form, new_form
 from mvindex.encoder.unigram import Unigram
 from mvindex.errors import CheckpointError, StoreError
@@ -49,7 +49,7 @@ _BLOCK_SIZE, _ZERO = 32, 8
 EVENNESS = "evenness.npy"
 # Maps of attention by their names in the graph and in the file; the three have one bias.
 _ATTENTION = {"attention.self.query": "q", "attention.self.key": "k", "attention.self.value": "v"}
-_AFTER_GELU = "output.dense"
+_OTHERS = {"attention.output.dense": "ao", "intermediate.dense": "fi", "output.dense": "fo"}
 # Forms of this process, by key, where the cache cannot be written.
 _TEMPORARY: dict[str, OnnxForm] = {}
 
@@ -149,44 +149,41 @@ def constants(packed: PackedFile, evenness: Floats) -> Iterator[tuple[str, npt.N
             norm's bias, and what they are divided by then, before they are rounded. The maps take both over.
 
     """
-    types, (centre, other) = packed.floats("emb.type")[: packed.width], evenness[0, :, 0]
+    types = packed.floats("emb.type")[: packed.width]
     yield "places", packed.floats("emb.pos").reshape(-1, packed.width) + types
-    yield from _norm(packed, "embeddings.LayerNorm", "emb.ln", centre)
+    yield from _norm(packed, "embeddings.LayerNorm", "emb.ln", evenness[0, 0, 0])
     for layer in range(packed.layers):
         place, own = f"encoder.layer.{layer}.", f"l{layer}."
-        (centre, factors), (other, wide_factors) = evenness[layer]
+        narrow, wide = evenness[layer]
         biases = []
-        for name, short in _ATTENTION.items():
-            bias, arrays = _map(packed, place + name, own + short, centre, factors)
-            biases.append(bias)
-            yield from arrays
+        for name, short in {**_ATTENTION, **_OTHERS}.items():
+            evened = narrow if name in _ATTENTION else wide if name == "intermediate.dense" else None
+            levels, scales, bias = _rounded(packed, own + short, evened)
+            yield f"{place}{name}.levels", levels
+            yield f"{place}{name}.scales", scales
+            if name in _ATTENTION:
+                biases.append(bias)
+                continue
+            # A norm took the centre from the sum's other part: the bias gives it back.
+            if name == "attention.output.dense":
+                bias = bias + narrow[0]
+            elif name == "output.dense":
+                # Its inputs are shifted to be positive.
+                shift = GELU_OFFSET * levels.sum(axis=0, dtype=np.int64) * scales
+                bias = (bias - shift).astype(np.float32) + wide[0]
+            yield f"{place}{name}.bias", bias
         yield f"{place}bias", np.concatenate(biases)
-        # What a norm took from the sum's other part comes back by a bias.
-        for name, short, taken, divisor, back in (
-            ("attention.output.dense", "ao", None, None, centre),
-            ("intermediate.dense", "fi", other, wide_factors, np.float32(0)),
-            (_AFTER_GELU, "fo", None, None, other),
-        ):
-            bias, arrays = _map(packed, place + name, own + short, taken, divisor)
-            yield from arrays
-            yield f"{place}{name}.bias", bias + back
         following = evenness[layer + 1, 0, 0] if layer + 1 < packed.layers else np.float32(0)
-        yield from _norm(packed, f"{place}attention.output.LayerNorm", f"{own}aln", other)
+        yield from _norm(packed, f"{place}attention.output.LayerNorm", f"{own}aln", wide[0])
         yield from _norm(packed, f"{place}output.LayerNorm", f"{own}oln", following)
 
 
-def _map(
-    packed: PackedFile, name: str, own: str, centre: Floats | None, factors: Floats | None
-) -> tuple[Floats, list[tuple[str, npt.NDArray[Any]]]]:
-    """Return the bias of a map, and its levels and scales by name."""
+def _rounded(packed: PackedFile, own: str, evened: Floats | None) -> tuple[Levels, Floats, Floats]:
+    """Return levels, scales and bias of a map; evened: what is taken from its inputs, and what they are divided by."""
     weight, bias = packed.weight(own), packed.floats(f"{own}.b")
-    if centre is not None and factors is not None:
-        bias, weight = bias + centre @ weight, weight * factors[:, None]
-    levels, scales = round_weights(weight)
-    if name.endswith(f"{_AFTER_GELU}") and ".attention." not in name:
-        # Its inputs are shifted to be positive.
-        bias = (bias - GELU_OFFSET * levels.sum(axis=0, dtype=np.int64) * scales).astype(np.float32)
-    return bias, [(f"{name}.levels", levels), (f"{name}.scales", scales)]
+    if evened is not None:
+        bias, weight = bias + evened[0] @ weight, weight * evened[1][:, None]
+    return *round_weights(weight), bias
 
 
 def _norm(packed: PackedFile, name: str, own: str, centre: Floats | np.float32) -> Iterator[tuple[str, Floats]]:

@@ -54,8 +54,9 @@ class Splitter(Enum):
 
     def split(self, text: str) -> list[Span]:
         """Return the character ranges, in order, disjoint, without outer whitespace; they hold all that is visible."""
-        splitters = {Splitter.SENTENCES: split_sentences, Splitter.LANGUAGES: split_in_languages}
-        return splitters.get(self, split_parts)(text)
+        if self is Splitter.PARTS:
+            return split_parts(text)
+        return split_in_languages(text) if self is Splitter.LANGUAGES else split_sentences(text)
 
 
 def split_parts(text: str) -> list[Span]:

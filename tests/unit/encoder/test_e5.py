@@ -176,7 +176,7 @@ def test_the_graph_that_is_shipped_is_the_one_that_is_built(tmp_path):
     onnx = pytest.importorskip("onnx")
     from mvindex_train.light.e5 import build
 
-    build(tmp_path / MODEL)
+    build(tmp_path / MODEL, e5.PackedFile.read(e5.package_file()), e5.read_evenness())
     found, shipped = (
         onnx.load(str(folder / MODEL), load_external_data=False).graph
         for folder in (tmp_path, packaged_folder(E5_FOLDER))
