@@ -1,6 +1,6 @@
 """Measure how fast documents are encoded: every family beside `single`, and the bare transformer in other runtimes.
 
-    python bench/encoding.py [--what forms|encoders|families|views|runtimes|threads] [--documents 48] [--rounds 5] [--json]
+    python bench/encoding.py [--what forms|encoders|families|views|runtimes|threads] [--documents 48] [--json]
 
 All take passages of the sample corpus, spread evenly over it. `forms` encodes them by the default encoder in its light
 form (int8, ONNX Runtime), in torch bf16 and in torch fp32, with the cosines of the views to those of the last, and the
@@ -288,7 +288,9 @@ def as_line(row):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--what", choices=["forms", "encoders", "families", "views", "runtimes", "threads"], default="families")
+    parser.add_argument(
+        "--what", choices=["forms", "encoders", "families", "views", "runtimes", "threads"], default="families"
+    )
     parser.add_argument("--documents", type=int, default=48)
     add_options(parser)
     options = tiny.parse(parser, what="threads", documents=4, rounds=1)
