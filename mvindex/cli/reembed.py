@@ -41,7 +41,7 @@ _CUTOFFS = (1, 10)
 def reembed(  # noqa: PLR0913 - each option is a flag of the command
     ctx: typer.Context,
     encoder: Annotated[
-        str, typer.Option(help="Encode texts by this from now on: minilm-views, minilm, a directory, a hub id.")
+        str, typer.Option(help="Encode texts by this from now on: minilm-views, e5-views, a directory, a hub id.")
     ],
     place: Annotated[str | None, typer.Argument(metavar="INDEX", help="The index; or --index.")] = None,
     index: IndexOption = None,

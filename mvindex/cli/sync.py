@@ -49,7 +49,7 @@ def sync(  # noqa: PLR0913 - each option is a flag of the command
     encoder: Annotated[
         str | None,
         typer.Option(
-            help="Encode texts by this: minilm-views (default), minilm, a directory, a hub id.",
+            help="Encode texts by this: minilm-views (default), e5-views, minilm, a directory, a hub id.",
             rich_help_panel=NEW_INDEX,
         ),
     ] = None,

@@ -12,7 +12,8 @@ from mvindex.encoder.checkpoint import Pooling, Settings, viewer_ids
 from mvindex.encoder.checkpoint.settings import parse_settings, settings_json
 from mvindex.encoder.families import Frame, arrange_single, load_arrange
 from mvindex.encoder.text import Ids, TextTokenizer
-from mvindex.errors import CheckpointError
+from mvindex.encoder.unigram import Unigram
+from mvindex.errors import CheckpointError, ConfigError
 from mvindex.records import Document
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 class Inputs:
     """Arranges documents, in the settings' family, and queries; place: the checkpoint, for messages."""
 
-    def __init__(self, settings: Settings, tokenizer: tokenizers.Tokenizer, place: str) -> None:
+    def __init__(self, settings: Settings, tokenizer: tokenizers.Tokenizer | Unigram, place: str) -> None:
         self._place, self._settings, self._tokenizer = place, settings, tokenizer
         ids = _viewers(settings, tokenizer, place)
         self._documents = TextTokenizer(tokenizer, settings.document_prompt, settings.text_splitter)
@@ -36,6 +37,8 @@ class Inputs:
 
     def setup(self) -> dict[str, Any]:
         """Return values for JSON of which of_setup() makes the same in another process."""
+        if isinstance(self._tokenizer, Unigram):
+            raise ConfigError(f"{self._place}: texts are arranged in this process alone")
         return {"settings": settings_json(self._settings), "tokenizer": self._tokenizer.to_str(), "place": self._place}
 
     @classmethod
@@ -80,9 +83,9 @@ class Inputs:
         )
 
 
-def _viewers(settings: Settings, tokenizer: tokenizers.Tokenizer, place: str) -> Ids:
+def _viewers(settings: Settings, tokenizer: tokenizers.Tokenizer | Unigram, place: str) -> Ids:
     """Return the ids of [VIE] and of the viewers of max_views views; empty in families without."""
-    if not settings.family.has_viewers:
+    if not settings.family.has_viewers or isinstance(tokenizer, Unigram):
         return np.zeros(0, dtype=np.int32)
     ids = viewer_ids(tokenizer)
     if len(ids) <= settings.max_views:

@@ -4,7 +4,7 @@ A light form is a folder of the package, as onnx_cache.py describes one, with th
 beside it. form.json records what it was made of: sha256 of the base's and the adapter's weights. The encoder has the
 fingerprint of its torch form: rankings agree, see docs/decisions/014-the-light-form.md. Made by
 `python -m mvindex_train.light.build`; the place and the format fit any encoder that one graph of token ids and mask
-computes.
+computes. The form of `e5-views` is made on the user's machine, see e5.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 
 from mvindex.encoder.checkpoint import Checkpoint
-from mvindex.encoder.checkpoint.hub import LIGHT_FORMS, packaged_folder
+from mvindex.encoder.checkpoint.hub import E5, LIGHT_FORMS, packaged_folder
+from mvindex.encoder.e5 import find_e5_form
 from mvindex.encoder.onnx_cache import FORM, FORM_VERSION, OnnxForm, check_files
 from mvindex.errors import CheckpointError
 
@@ -22,8 +23,11 @@ def find_light_form(checkpoint: Checkpoint) -> OnnxForm | None:
 
     Raises:
         CheckpointError: When a file is damaged or missing, or the form is of other weights.
+        ExtraMissing, StoreError: Of `e5-views`, see find_e5_form().
 
     """
+    if checkpoint.source == E5:
+        return find_e5_form()
     if checkpoint.source not in LIGHT_FORMS or checkpoint.base is None:
         return None
     folder = packaged_folder(LIGHT_FORMS[checkpoint.source])

@@ -22,12 +22,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import xxhash
 
 from mvindex.cache import cache_folder
 from mvindex.durable import flush_to_disk, make_directories, remove_entry, rename
+
+if TYPE_CHECKING:
+    from mvindex.encoder.e5 import E5Words
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +47,8 @@ class OnnxForm:
     """A form that is there. width: dimensions of a state; pad_id: the token that pads.
 
     difference: the largest one from torch, of any element of the vectors compared when the form was made.
-    is_packaged: it is a light form of mvindex' own, which encodes documents too.
+    is_packaged: it is a light form of mvindex' own, which encodes documents too. words: the tokenizer
+    and the embeddings of tokens, where the graph takes these in place of ids; it has no torch form then.
     """
 
     folder: Path
@@ -53,6 +57,7 @@ class OnnxForm:
     has_head: bool
     difference: float
     is_packaged: bool = False
+    words: E5Words | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +87,9 @@ def find_form(fingerprint: str) -> FormState:
     except FileNotFoundError:
         return None
     except (OSError, ImportError) as err:
-        logger.warning("the ONNX form of the encoder cannot be read, torch encodes queries: %s", err)
+        logger.warning("the ONNX form of the encoder cannot be read: %s", err)
     except (ValueError, KeyError, TypeError) as err:
-        logger.warning("%s: the ONNX form of an encoder is damaged, torch encodes queries: %s", folder, err)
+        logger.warning("%s: the ONNX form of an encoder is damaged: %s", folder, err)
     return None
 
 

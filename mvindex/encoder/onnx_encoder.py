@@ -20,14 +20,17 @@ from mvindex.encoder.checkpoint_encoder import CheckpointEncoder
 from mvindex.encoder.inputs import Inputs
 from mvindex.encoder.onnx_cache import HEAD, MODEL, TOKENIZER, OnnxForm
 from mvindex.encoder.pooling import RowMeans
+from mvindex.encoder.unigram import Unigram
 from mvindex.kernels.threads import default_threads, map_in_threads
 from mvindex.records import CountCallback, Document, Floats, no_progress
 
 if TYPE_CHECKING:
+    import tokenizers
+
     from mvindex.encoder.transformer import TransformerEncoder
 
 # Names of the graphs' inputs and outputs.
-IDS, MASK, STATES, ROWS, VECTORS = "ids", "mask", "states", "rows", "vectors"
+IDS, WORDS, MASK, STATES, ROWS, VECTORS = "ids", "words", "mask", "states", "rows", "vectors"
 # Of a batch of queries, measured with MiniLM: any shape, since ONNX Runtime compiles nothing for one, and no larger
 # than pays: a batch costs as 43 tokens. It does not depend on the number of threads, so that vectors do not either.
 _SHAPE = BatchShape(max_tokens=256, min_spared=0, least_spared=64)
@@ -49,20 +52,14 @@ class OnnxEncoder(CheckpointEncoder):
 
     def __init__(self, checkpoint: Checkpoint, form: OnnxForm, device: str | None = None) -> None:
         """Open a form that find_form() found for the checkpoint; device: where documents are encoded."""
-        # Imported late, as onnxruntime is: a program that only reads an index's settings needs neither.
-        import tokenizers
-
-        tokenizer = tokenizers.Tokenizer.from_file(str(form.folder / TOKENIZER))
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        inputs = Inputs(checkpoint.settings, tokenizer, str(checkpoint.folder))
+        inputs = Inputs(checkpoint.settings, _tokenizer(form), str(checkpoint.folder))
         super().__init__(checkpoint, inputs, form.width, form.pad_id)
         self.form = form
         # Batches of a light form are shared out instead.
         self._session_threads = 1 if form.is_packaged else min(default_threads(), _SESSION_THREADS)
         self._model = open_session(form.folder / MODEL, self._session_threads)
         self._head = open_session(form.folder / HEAD, self._session_threads) if form.has_head else None
-        self._device, self._lock = device, Lock()
+        self._device, self._lock = device if form.words is None else "cpu", Lock()
         self._transformer: TransformerEncoder | None = None
 
     @property
@@ -101,7 +98,9 @@ class OnnxEncoder(CheckpointEncoder):
         return means.means()
 
     def _states(self, batch: Batch) -> Floats:
-        return np.asarray(self._model.run([STATES], {IDS: batch.ids, MASK: batch.mask})[0])
+        words = self.form.words
+        inputs = {IDS: batch.ids} if words is None else {WORDS: words.embeddings(batch.ids)}
+        return np.asarray(self._model.run([STATES], inputs | {MASK: batch.mask})[0])
 
     def _leaves_documents(self) -> bool:
         """Return whether torch encodes documents: on a GPU, or where the graph cannot (positions, clusters)."""
@@ -117,6 +116,18 @@ class OnnxEncoder(CheckpointEncoder):
 
                 self._transformer = TransformerEncoder(self.checkpoint, self._device)
             return self._transformer
+
+
+def _tokenizer(form: OnnxForm) -> tokenizers.Tokenizer | Unigram:
+    if form.words is not None:
+        return form.words.tokenizer
+    # Imported late, as onnxruntime is: a program that only reads an index's settings needs neither.
+    import tokenizers
+
+    tokenizer = tokenizers.Tokenizer.from_file(str(form.folder / TOKENIZER))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
 
 
 def _gpu_encodes(device: str | None) -> bool:

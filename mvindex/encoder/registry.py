@@ -11,8 +11,8 @@ from mvindex.corpus.text.parts import Splitter, parse_splitter
 from mvindex.encoder.base import Encoder
 from mvindex.encoder.checkpoint import parse_family, read_checkpoint
 from mvindex.encoder.checkpoint.families import AUTO_VIEWS, SENTENCES, SNIPPETS
-from mvindex.encoder.checkpoint.hub import DEFAULT, LIGHT_FORMS
-from mvindex.encoder.checkpoint.load import check_can_load
+from mvindex.encoder.checkpoint.hub import DEFAULT, E5, LIGHT_FORMS
+from mvindex.encoder.checkpoint.load import check_can_load, check_has_torch_form
 from mvindex.encoder.checkpoint_encoder import CheckpointEncoder
 from mvindex.encoder.devices import DevicesEncoder, names_several, parse_devices
 from mvindex.encoder.embedding import openai
@@ -56,7 +56,7 @@ def load_encoder(  # noqa: PLR0913 - each argument is a setting of the encoder
     """Return the encoder of a checkpoint, a SentenceTransformer, a function, or an embeddings endpoint.
 
     Args:
-        source: "minilm-views" (default) or "minilm" (packaged), a directory, or a hub id, `org/name` or
+        source: "minilm-views" (default), "e5-views" or "minilm" (packaged), a directory, or a hub id, `org/name` or
             `org/name@revision`; "openai:URL#model" for an OpenAI-compatible endpoint; a SentenceTransformer object; or
             a function that returns an (n, d) array for a list of n texts.
         family: Of a checkpoint: "snippets", "single", "first-k", "kmeans", "sentences" or "splits" fit any weights,
@@ -64,8 +64,8 @@ def load_encoder(  # noqa: PLR0913 - each argument is a setting of the encoder
             is embedded as a text of its own, or "single". The checkpoint's own by default, else "snippets".
         max_views: The most views a document gets, 8 by default; "auto" is one view a part of the text, up to 256, of
             the families snippets and sentences.
-        splitter: "parts-1" (sentences, items of lists, lines, clauses) or "sentences-1"; by default the family's, parts
-            for snippets.
+        splitter: "parts-1" (sentences, items of lists, lines, clauses), "sentences-1" (English) or "sentences-2" (ten
+            languages); by default the checkpoint's or the family's, parts for snippets.
         device: "cpu", "cuda", "cuda:N" for a checkpoint, or several between commas, each of which encodes documents in
             a process of its own; by default CUDA where there is one.
         name: Of a function, what an index records; its module and qualified name by default.
@@ -88,6 +88,7 @@ def load_encoder(  # noqa: PLR0913 - each argument is a setting of the encoder
     if device is not None and names_several(device):
         chosen = {"family": family, "max_views": max_views, "splitter": splitter}
         on_cpu = cast(CheckpointEncoder, load_encoder(source, **chosen, device="cpu"))
+        check_has_torch_form(on_cpu.checkpoint)
         return DevicesEncoder(on_cpu, parse_devices(device))
     checkpoint = read_checkpoint(cast(str, source), None if family is None else parse_family(family), most, cut)
     if max_views == "auto" and checkpoint.settings.family not in (SNIPPETS, SENTENCES):
@@ -197,7 +198,7 @@ def describe_queries(spec: Mapping[str, Any]) -> str:
     """Return how the queries of an encoder of this spec are encoded on this machine, for people."""
     if spec.get("kind") != "checkpoint":
         return str(spec.get("kind"))
-    if spec.get("source") in LIGHT_FORMS:
+    if spec.get("source") in (*LIGHT_FORMS, E5):
         return _LIGHT
     return _description(find_form(str(spec["fingerprint"])))
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvindex.corpus.text.parts import Splitter
+from mvindex.encoder.unigram import Unigram
 from mvindex.errors import CheckpointError
 from mvindex.records import Document, Ints, Span, has_visible
 
@@ -48,7 +49,9 @@ class TextTokenizer:
     character offset has to be followed.
     """
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer, prompt: str, splitter: Splitter = Splitter.SENTENCES) -> None:
+    def __init__(
+        self, tokenizer: tokenizers.Tokenizer | Unigram, prompt: str, splitter: Splitter = Splitter.SENTENCES
+    ) -> None:
         self._tokenizer, self._splitter = tokenizer, splitter
         self.head, self.tail = _special_tokens(tokenizer)
         # The prompt's last whitespace goes with the word after it, as it would in one text.
@@ -108,7 +111,7 @@ class TextTokenizer:
         return np.fromiter(ids, dtype=np.int32, count=sum(counts)), counts
 
 
-def _special_tokens(tokenizer: tokenizers.Tokenizer) -> tuple[Ids, Ids]:
+def _special_tokens(tokenizer: tokenizers.Tokenizer | Unigram) -> tuple[Ids, Ids]:
     """Return the special tokens before and after a text."""
     encoding = tokenizer.encode("a")
     ids, is_special = np.array(encoding.ids, dtype=np.int32), np.array(encoding.special_tokens_mask, dtype=bool)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from enum import Enum
 
+from mvindex.corpus.text.languages import split_in_languages
 from mvindex.corpus.text.snippets import SPLITTER_VERSION, split_sentences, without_whitespace
 from mvindex.corpus.text.units import ends_line, lines_beside
 from mvindex.errors import ConfigError
@@ -37,9 +38,13 @@ _CUTS = tuple(
 
 
 class Splitter(Enum):
-    """How a text is split before its views are made; an index records it and splits later documents alike."""
+    """How a text is split before its views are made; an index records it and splits later documents alike.
+
+    SENTENCES is for English, LANGUAGES for the languages of languages.py too.
+    """
 
     SENTENCES = "sentences-1"
+    LANGUAGES = "sentences-2"
     PARTS = "parts-1"
 
     @property
@@ -49,7 +54,9 @@ class Splitter(Enum):
 
     def split(self, text: str) -> list[Span]:
         """Return the character ranges, in order, disjoint, without outer whitespace; they hold all that is visible."""
-        return split_sentences(text) if self is Splitter.SENTENCES else split_parts(text)
+        if self is Splitter.PARTS:
+            return split_parts(text)
+        return split_in_languages(text) if self is Splitter.LANGUAGES else split_sentences(text)
 
 
 def split_parts(text: str) -> list[Span]:

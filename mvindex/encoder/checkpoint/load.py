@@ -15,7 +15,7 @@ from mvindex.encoder.checkpoint.adapter import merge_adapter
 from mvindex.encoder.checkpoint.dense import load_head
 from mvindex.encoder.checkpoint.families import POLY
 from mvindex.encoder.checkpoint.growth import check_normalizer, check_tokenizer_file
-from mvindex.encoder.checkpoint.hub import PACKAGED, check_packaged_weights
+from mvindex.encoder.checkpoint.hub import E5, PACKAGED, check_packaged_weights
 from mvindex.encoder.checkpoint.reader import ENCODER_HALVES, QUERY_FOLDER, VIEW_WEIGHTS, Checkpoint
 from mvindex.encoder.checkpoint.settings import first_line, read_json_object
 from mvindex.encoder.checkpoint.sizes import check_all_used, check_sizes
@@ -36,6 +36,7 @@ DOCUMENT_VIEWER = "[VIE_{}]"
 
 def check_can_load(checkpoint: Checkpoint) -> None:
     """Raise ExtraMissing where a package that loads the checkpoint is absent, without importing any: they are slow."""
+    check_has_torch_form(checkpoint)
     for module in ("torch", "transformers", "safetensors"):
         if importlib.util.find_spec(module) is None:
             raise ExtraMissing(
@@ -43,6 +44,15 @@ def check_can_load(checkpoint: Checkpoint) -> None:
             )
     if PACKAGED in (checkpoint.source, checkpoint.base and checkpoint.base.source):
         check_packaged_weights()
+
+
+def check_has_torch_form(checkpoint: Checkpoint) -> None:
+    """Raise CheckpointError for a packaged encoder that only ONNX Runtime runs."""
+    if E5 in (checkpoint.source, checkpoint.base and checkpoint.base.source):
+        raise CheckpointError(
+            f"the encoder {E5!r} runs in ONNX Runtime on the CPU: expected the families 'snippets', 'sentences', "
+            "'single', 'first-k' or 'splits', and no other device, views' attentions or training"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +75,7 @@ def load_parts(checkpoint: Checkpoint, tokenizer: tokenizers.Tokenizer) -> Parts
 
     Raises CheckpointError when the weights do not fill the architecture: they would be left random.
     """
+    check_has_torch_form(checkpoint)
     settings, extra, ids = checkpoint.settings, _view_weights(checkpoint), viewer_ids(tokenizer)
     documents = _load_with_adapter(checkpoint, checkpoint.folder, ids, extra.get("viewers"))
     queries = documents

@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from mvindex.encoder.levels import GELU_OFFSET
+from mvindex.encoder.onnx_encoder import IDS, MASK, STATES, WORDS
 from mvindex.plugins import require
 from mvindex.records import Floats
-from mvindex_train.light.quantise import GELU_OFFSET, Linear, QuantisedLinear, quantise_rows
+from mvindex_train.light.quantise import Linear, QuantisedLinear, quantise_rows
 
 _OPSET, _IR_VERSION = 18, 9
+_WORD_EMBEDDINGS = "embeddings.word_embeddings.weight"
 _CONTRIB = "com.microsoft"
 # Of a row that is all zeros: a scale that can be divided by.
 _LEAST = np.float32(1e-20)
@@ -79,6 +82,8 @@ def write_graph(
 ) -> None:
     """Write the graph of token ids and mask, both (b, t) int64, to the last states, (b, t, width) float32.
 
+    Without embeddings of words among the weights, these are an input in place of the ids, (b, t, width) float32.
+
     Args:
         path: The file; weights_file, if given, lies beside it and takes all constants of 1,024 bytes or more.
         weights: The embeddings and norms by their name in the checkpoint.
@@ -91,8 +96,12 @@ def write_graph(
     graph = _Graph(_Nodes(onnx), weights, shape, linears)
     graph.write()
     helper, kinds = onnx.helper, onnx.TensorProto
-    inputs = [helper.make_tensor_value_info(name, kinds.INT64, ["b", "t"]) for name in ("ids", "mask")]
-    outputs = [helper.make_tensor_value_info("states", kinds.FLOAT, ["b", "t", shape.width])]
+    mask = helper.make_tensor_value_info(MASK, kinds.INT64, ["b", "t"])
+    if _WORD_EMBEDDINGS in weights:
+        inputs = [helper.make_tensor_value_info(IDS, kinds.INT64, ["b", "t"]), mask]
+    else:
+        inputs = [helper.make_tensor_value_info(WORDS, kinds.FLOAT, ["b", "t", shape.width]), mask]
+    outputs = [helper.make_tensor_value_info(STATES, kinds.FLOAT, ["b", "t", shape.width])]
     outputs += [helper.make_tensor_value_info(name, kinds.FLOAT, None) for name in graph.taps]
     parts = graph.nodes
     made = helper.make_graph(parts.nodes, "encoder", inputs, outputs, list(parts.constants.values()))
@@ -130,30 +139,32 @@ class _Graph:
         add, constant = self.nodes.add, self.nodes.constant
         constant("last_axis", np.array([-1], np.int64))
         constant("flat", np.array([-1, self._shape.width], np.int64))
-        add("Cast", ["mask"], "read", to=self.nodes.onnx.TensorProto.INT32)
-        add("Shape", ["ids"], "size")
+        add("Cast", [MASK], "read", to=self.nodes.onnx.TensorProto.INT32)
+        add("Shape", [MASK], "size")
         add("Concat", ["size", constant("width", np.array([self._shape.width], np.int64))], "whole", axis=0)
         state = add("Reshape", [self._embedded(), "flat"], "layer_0")
         if self._is_quantised:
             self._zero_points(state)
         for layer in range(self._shape.layers):
             state = self._layer(layer, state)
-        add("Reshape", [state, "whole"], "states")
+        add("Reshape", [state, "whole"], STATES)
 
     def _embedded(self) -> str:
         """Add the embeddings: of words, one scale a word where the graph is quantised; of places and of type 0."""
         add, constant, name = self.nodes.add, self.nodes.constant, "embeddings."
-        words = self._weights[f"{name}word_embeddings.weight"]
-        if self._is_quantised:
+        words = self._weights.get(_WORD_EMBEDDINGS)
+        if words is None:
+            found = WORDS
+        elif self._is_quantised:
             levels, scales = quantise_rows(words)
-            found = add("Gather", [constant("words", levels), "ids"], "word_levels")
+            found = add("Gather", [constant("words", levels), IDS], "word_levels")
             found = add("Cast", [found], "word_floats", to=self.nodes.onnx.TensorProto.FLOAT)
-            found = add("Mul", [found, add("Gather", [constant("word_scales", scales), "ids"], "scales")], "word")
+            found = add("Mul", [found, add("Gather", [constant("word_scales", scales), IDS], "scales")], "word")
         else:
-            found = add("Gather", [constant("words", words), "ids"], "word")
+            found = add("Gather", [constant("words", words), IDS], "word")
         places = self._weights[f"{name}position_embeddings.weight"]
         places = places + self._weights[f"{name}token_type_embeddings.weight"][0]
-        add("Shape", ["ids"], "length", start=1, end=2)
+        add("Shape", [MASK], "length", start=1, end=2)
         constant("first", np.array([0], np.int64))
         found = add(
             "Add", [found, add("Slice", [constant("places", places), "first", "length"], "place")], "embedded_raw"

@@ -1,8 +1,6 @@
 """Choose the integers of a linear map's weights, so that its outputs on given inputs change little (GPTQ).
 
-Processors without VNNI add the products of two unsigned and two signed bytes in 16 bits, and cut what is over. These
-are the weights of two inputs, 2 i and 2 i + 1, for one output. Where both have one sign, their sum is at most 128, and
-255 x 128 = 32,640 fits. So the integer products are the same on every processor, and a weight has -127 to 127.
+Pairs of weights are limited as mvindex/encoder/levels.py says.
 """
 
 from __future__ import annotations
@@ -12,16 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from mvindex.encoder.levels import GELU_OFFSET, PAIR_LEVELS, WEIGHT_LEVELS, Levels
 from mvindex.records import Floats
 
-Levels = npt.NDArray[np.int8]
 Doubles = npt.NDArray[np.float64]
 
-# The largest level of a weight, and of a word's embedding; the largest sum of a pair of weights of one sign.
-WEIGHT_LEVELS = WORD_LEVELS = 127
-PAIR_LEVELS = 128
-# What is added to the outputs of GELU, which are never below -.17: they take all levels of an unsigned byte.
-GELU_OFFSET = 0.1701
+# The largest level of a word's embedding.
+WORD_LEVELS = 127
 _INPUT_LEVELS = 127
 # Added to the diagonal of the inputs' products, as a share of its mean (GPTQ, section 3.3).
 _DAMPING = 0.01
@@ -75,7 +70,7 @@ def quantise_linears(linears: list[Linear], inputs: Floats, *, smooth: bool, shi
     centre = (inputs.max(axis=0) + inputs.min(axis=0)) / 2 if smooth else None
     if centre is not None:
         bias, inputs = bias + centre @ weight, inputs - centre
-    factors = _smoothing(weight, inputs) if smooth else None
+    factors = smoothing(weight, inputs) if smooth else None
     if factors is not None:
         weight, inputs = weight * factors[:, None], (inputs / factors).astype(np.float32)
     mean = inputs.mean(axis=0, dtype=np.float64)
@@ -94,7 +89,7 @@ def quantise_linears(linears: list[Linear], inputs: Floats, *, smooth: bool, shi
     ]
 
 
-def _smoothing(weight: Doubles, inputs: Floats) -> Doubles | None:
+def smoothing(weight: Doubles, inputs: Floats) -> Doubles | None:
     """Return the factors, (inputs,), of the least error of the outputs; None where none lowers it."""
     some = inputs[:: max(1, len(inputs) // _ROWS_COMPARED)].astype(np.float64)
     expected = some @ weight

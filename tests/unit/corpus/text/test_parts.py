@@ -94,5 +94,5 @@ def test_a_huge_text_takes_seconds_not_minutes(text):
 
 def test_a_splitter_is_found_by_its_name():
     assert [parse_splitter(each.value) for each in Splitter] == list(Splitter)
-    with pytest.raises(ConfigError, match="expected 'sentences-1' or 'parts-1', got 'parts-9'"):
+    with pytest.raises(ConfigError, match="expected 'sentences-1' or 'sentences-2' or 'parts-1', got 'parts-9'"):
         parse_splitter("parts-9")
