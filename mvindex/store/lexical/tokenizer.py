@@ -13,10 +13,11 @@ from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from contextvars import ContextVar
 from enum import Enum
 from functools import partial
 from itertools import chain, count, islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import xxhash
@@ -58,6 +59,8 @@ TERMS_VERSION = 2
 _MOST_CHARS = 1 << 24
 # Texts that are shorter together, such as queries, take no longer without compiled loops.
 _FEW_CHARS = 1 << 14
+# A longer text may take a tenth of a second or more.
+LONG_CHARS = 1 << 15
 # What FTS5 is given at a time: every other ASCII character separates terms, whatever stands beside it.
 _CHUNK = re.compile("[0-9A-Za-z\x80-\U0010ffff]+")
 # Chunks whose terms are remembered, of each kind: some 50 MB; and their longest.
@@ -76,6 +79,24 @@ class Tokens(NamedTuple):
     texts: Ints
     counts: Ints
     lengths: Ints
+
+
+# Returns the terms of texts; None where it cannot.
+TokenizeLong: TypeAlias = Callable[[Sequence[str], Lexical], Tokens | None]
+_TOKENIZE_LONG: ContextVar[TokenizeLong | None] = ContextVar("tokenize_long", default=None)
+
+
+@contextmanager
+def tokenizing_long_texts_by(tokenize: TokenizeLong) -> Iterator[None]:
+    """Have long texts tokenized by this function inside the block, and here where it cannot.
+
+    A megabyte may take seconds.
+    """
+    token = _TOKENIZE_LONG.set(tokenize)
+    try:
+        yield
+    finally:
+        _TOKENIZE_LONG.reset(token)
 
 
 def parse_lexical(value: object) -> Lexical | None:
@@ -141,6 +162,11 @@ def tokenize_in_parts(texts: Sequence[str], lexical: Lexical) -> Iterator[Tokens
 
 def tokenize(texts: Sequence[str], lexical: Lexical) -> Tokens:
     """Return the terms of the texts, a term by its 64-bit xxh3; Unsupported where SQLite was built without FTS5."""
+    tokenize_long = _TOKENIZE_LONG.get()
+    if tokenize_long is not None and max(map(len, texts), default=0) > LONG_CHARS:
+        tokens = tokenize_long(texts, lexical)
+        if tokens is not None:
+            return tokens
     read = list(map(_indexed_form, texts)) if lexical is Lexical.BIGRAMS else texts
     num_chars = sum(map(len, read))
     is_compiled = num_chars >= _FEW_CHARS and pays_to_compile(num_chars, _load_loops)
