@@ -255,7 +255,7 @@ def test_a_long_text_has_the_terms_of_a_worker_process_which_gives_way(monkeypat
 
 
 def test_the_terms_that_no_worker_finds_are_found_in_the_server(monkeypatch, caplog):
-    texts = ["It rains. " * 4_000]
+    texts = ["Его нет. " * 4_000]
     monkeypatch.setattr(parsing._WORKERS, "take", _too_few_files)
     with tokenizing_long_texts_by(tokenize_in_worker):
         tokens = tokenize(texts, Lexical.UNICODE)
