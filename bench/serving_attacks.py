@@ -133,7 +133,7 @@ class Probe:
 
 
 class Asked:
-    """What one of the other clients has seen in all turns."""
+    """Seconds and failures of one of the other clients, in all turns."""
 
     def __init__(self):
         self.seconds, self.failures = [], 0
@@ -156,7 +156,7 @@ class Asked:
 
 
 class Figures:
-    """What both other clients have seen."""
+    """Seconds and failures of both other clients."""
 
     def __init__(self):
         self.health, self.search = Asked(), Asked()
