@@ -2,12 +2,12 @@
 
     python bench/serving_attacks.py --before OTHER/bin/python --out build/bench/attacks.json
 
-For each attack a server is started with `ulimit -n 1024`, left alone for some seconds, and attacked. Meanwhile one
-client asks for its health by a new HTTP connection each time, and another searches by gRPC. What sharing the machine
-costs is told apart: `p99_apart_ms` is of the same attack on another server beside this one, and the attack "busy" asks
-nothing and only computes. Attackers elsewhere take nothing of this machine; this one takes what the others leave
-(--nice 19), or its share (--nice 0). --before: the Python of another installation, whose server is measured by turns
-with this one's.
+For each attack a server is started with `ulimit -n 1024`, left alone for some seconds, and attacked, by turns.
+Meanwhile one client asks for its health by a new HTTP connection each time, and another searches by gRPC. What sharing
+the machine costs is told apart: `p99_apart_ms` is of the same attack on another server beside this one, and the attack
+"busy" asks nothing and only computes. Attackers elsewhere take nothing of this machine; this one takes what the others
+leave (--nice 19), or its share (--nice 0). --before: the Python of another installation, whose server is measured by
+turns with this one's.
 """
 
 import argparse
@@ -131,6 +131,21 @@ class Probe:
         self._thread.join(60)
         return self
 
+
+class Asked:
+    """Seconds and failures of one of the other clients, in all turns."""
+
+    def __init__(self):
+        self.seconds, self.failures = [], 0
+
+    def add(self, probe):
+        self.seconds += probe.seconds
+        self.failures += probe.failures
+
+    @property
+    def failed(self):
+        return f"{self.failures}/{len(self.seconds)}"
+
     @property
     def p99_ms(self):
         return round(1000 * float(np.percentile(self.seconds, 99)), 1)
@@ -138,6 +153,17 @@ class Probe:
     @property
     def most_ms(self):
         return round(1000 * max(self.seconds), 1)
+
+
+class Figures:
+    """Seconds and failures of both other clients."""
+
+    def __init__(self):
+        self.health, self.search = Asked(), Asked()
+
+    def add(self, probes):
+        for asked, probe in zip((self.health, self.search), probes, strict=True):
+            asked.add(probe)
 
 
 def channel_of(server, folder, is_tls):
@@ -199,26 +225,33 @@ def measure(python, attack, folder, options):
         def probes():
             return probes_of(server, folder, is_tls, attack in SOCKETS)
 
-        quiet = stopped(wait(probes(), options.seconds))
-        apart = probes()
-        attack_server(other, attack, folder, options)
-        apart = stopped(apart)
-        other.close()
-        before_mb = memory_mb(server, "VmRSS")
-        Path(f"/proc/{server.process.pid}/clear_refs").write_text("5")
-        attacked = probes()
-        answers = attack_server(server, attack, folder, options)
-        asked, searched = stopped(attacked)
+        def attack_one(attacked):
+            return attack_server(attacked, attack, folder, options)
+
+        # What others do on the machine, and what the attack leaves behind, is in the figures of all three.
+        quiet, apart, here, answers = Figures(), Figures(), Figures(), {}
+        for turn in range(options.turns):
+            quiet.add(stopped(wait(probes(), options.seconds / options.turns)))
+            others = probes()
+            attack_one(other)
+            apart.add(stopped(others))
+            if not turn:
+                before_mb = memory_mb(server, "VmRSS")
+                Path(f"/proc/{server.process.pid}/clear_refs").write_text("5")
+            others = probes()
+            for answer, count in attack_one(server).items():
+                answers[answer] = answers.get(answer, 0) + count
+            here.add(stopped(others))
         return {
             "attack": attack,
             "memory_mb": round(memory_mb(server, "VmHWM") - before_mb),
-            "health_stall_ms": asked.most_ms,
-            "health_failed": f"{asked.failures}/{len(asked.seconds)}",
-            "p99_ms": searched.p99_ms,
-            "p99_quiet_ms": quiet[1].p99_ms,
-            "p99_apart_ms": apart[1].p99_ms,
-            "p99_ratio": round(searched.p99_ms / quiet[1].p99_ms, 1),
-            "search_failed": f"{searched.failures}/{len(searched.seconds)}",
+            "health_stall_ms": here.health.most_ms,
+            "health_failed": here.health.failed,
+            "p99_ms": here.search.p99_ms,
+            "p99_quiet_ms": quiet.search.p99_ms,
+            "p99_apart_ms": apart.search.p99_ms,
+            "p99_ratio": round(here.search.p99_ms / quiet.search.p99_ms, 1),
+            "search_failed": here.search.failed,
             "attacker": answers,
         }
 
@@ -232,7 +265,7 @@ def attack_server(server, attack, folder, options):
     """Attack a server by a process of its own, and return what it was answered."""
     is_http = attack in ("response-http", "objects", "texts", "storm", "tcp-https", "slow-body", "slow-head")
     command = [sys.executable, __file__, "--attack", attack, "--address", server.http if is_http else server.target]
-    command += ["--folder", str(folder), "--seconds", str(options.seconds)]
+    command += ["--folder", str(folder), "--seconds", str(options.seconds / options.turns)]
     numbers = ("sockets", "chars", "mb", "nice")
     command += [part for name in numbers for part in (f"--{name}", str(getattr(options, name)))]
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
@@ -430,6 +463,7 @@ def main():
     parser.add_argument("--before", help="the Python of another installation, measured too")
     parser.add_argument("--attacks", nargs="*", default=list(ATTACKS), choices=ATTACKS)
     parser.add_argument("--seconds", type=float, default=6, help="of each attack, and of quiet before it")
+    parser.add_argument("--turns", type=int, default=3, help="into which these seconds are divided")
     parser.add_argument("--documents", type=int, default=20_000)
     parser.add_argument("--long-kb", type=int, default=100)
     parser.add_argument("--chars", type=int, default=MOST_CHARS, help="of each hostile text")
@@ -439,7 +473,7 @@ def main():
     parser.add_argument("--out", type=Path)
     for internal in ("--attack", "--address", "--folder", "--make"):
         parser.add_argument(internal, help=argparse.SUPPRESS)
-    options = tiny.parse(parser, seconds=0.5, documents=1000, long_kb=10, sockets=60, mb=1,
+    options = tiny.parse(parser, seconds=0.5, turns=1, documents=1000, long_kb=10, sockets=60, mb=1,
                          attacks=["response", "objects", "vectors", "slow-head"])  # fmt: skip
     if options.attack:
         attack(options)

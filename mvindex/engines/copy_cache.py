@@ -229,8 +229,8 @@ class CopyCache:
         if not missing:
             return []
         used_bytes = copies.held_bytes()
-        room_bytes = self._memory.room_bytes(used_bytes, self._max_bytes)
         totals = used_bytes + np.cumsum([copies.size_bytes(block) for block in missing])
+        room_bytes = self._memory.room_bytes(used_bytes, self._max_bytes, int(totals[-1]) - used_bytes)
         return list(missing[: int(np.searchsorted(totals, room_bytes, side="right"))])
 
 

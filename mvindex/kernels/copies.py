@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from threading import Lock, Thread
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from weakref import WeakSet
 
 from mvindex.kernels.ram import available_bytes, memory_bytes, private_bytes
@@ -17,6 +18,9 @@ _RESERVE, _SHORT = 1 / 8, 1 / 16
 _OWN = 7 / 16
 # The memory is looked at again after so long, in seconds: during searches, and between them.
 _LOOK_EVERY_S, _WATCH_EVERY_S = 1.0, 5.0
+# Up to this part of the memory may be taken by what was seen at the last look, which reads a dozen files: after each
+# commit a search copies the few views that are new.
+_LITTLE = 1 / 4096
 
 
 class HoldsCopies(Protocol):
@@ -31,6 +35,14 @@ class HoldsCopies(Protocol):
         ...
 
 
+class _Seen(NamedTuple):
+    """Bytes that are available, that there are, and that this process has; available: None where nobody tells."""
+
+    available: int | None
+    total: int
+    own: int
+
+
 class Memory:
     """The memory that copies may take. Thread-safe."""
 
@@ -43,25 +55,38 @@ class Memory:
     ) -> None:
         """Take functions that return the memory there is, what is available, seconds, and what this process has."""
         self._total, self._available, self._clock, self._own = total, available, clock, own
-        self._is_short, self._looked_s = False, float("-inf")
+        self._looked_s = float("-inf")
+        self._seen = _Seen(0, 0, 0)
 
     def is_short(self) -> bool:
         """Return whether copies should be given back: looked at once a second."""
-        if self._clock() - self._looked_s >= _LOOK_EVERY_S:
-            available = self._available()
-            self._is_short = available is not None and available < _SHORT * self._total()
-            self._looked_s = self._clock()
-        return self._is_short
+        seen = self._look()
+        return seen.available is not None and seen.available < _SHORT * seen.total
 
-    def room_bytes(self, held_bytes: int, most_bytes: int) -> int:
-        """Return how many bytes all copies may take, where some are held now and most_bytes is the limit."""
-        available = self._available()
-        if available is None:
+    def room_bytes(self, held_bytes: int, most_bytes: int, needed_bytes: float = math.inf) -> int:
+        """Return how many bytes all copies may take.
+
+        Args:
+            held_bytes: What they take now.
+            most_bytes: What they may take at most.
+            needed_bytes: What is missing; for a little of it the memory is not looked at more than once a second.
+
+        """
+        seen = self._look()
+        if needed_bytes > _LITTLE * seen.total:
+            seen = self._look(again=True)
+        if seen.available is None:
             return most_bytes
-        total = self._total()
-        left_to_others = held_bytes + available - int(_RESERVE * total)
-        left_to_itself = held_bytes + int(_OWN * total) - self._own()
+        left_to_others = held_bytes + seen.available - int(_RESERVE * seen.total)
+        left_to_itself = held_bytes + int(_OWN * seen.total) - seen.own
         return min(most_bytes, left_to_others, left_to_itself)
+
+    def _look(self, *, again: bool = False) -> _Seen:
+        """Return what was seen less than a second ago, or is seen now."""
+        now = self._clock()
+        if again or now - self._looked_s >= _LOOK_EVERY_S:
+            self._seen, self._looked_s = _Seen(self._available(), self._total(), self._own()), now
+        return self._seen
 
 
 MEMORY = Memory()

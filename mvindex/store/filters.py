@@ -41,6 +41,8 @@ ORDER = ("lt", "lte", "gt", "gte")
 _MAX_DEPTH = 20
 # SQLite takes up to a second for so many and a thousand documents, and 32,766 parameters: each has up to five.
 _MAX_CONDITIONS = 4_000
+# SQLite reads a name again for every document.
+_MAX_NAME_CHARS = 1_000
 # A date is compared as a text, then as a moment, which calls Python.
 _CONDITIONS_OF_DATE = 4
 _INT64 = 1 << 63
@@ -320,7 +322,12 @@ def _all_of(parts: Sequence[Condition]) -> Condition:
 
 
 def _check_name(name: str) -> None:
-    """Raise QueryError for a name that no field has."""
+    """Raise QueryError for a name that no field has, or that is too long."""
+    if len(name) > _MAX_NAME_CHARS:
+        raise QueryError(
+            f"filter field: expected a name of at most {_MAX_NAME_CHARS:,} characters, got {short_repr(name)} of "
+            f"{len(name):,}"
+        )
     if name == ID or field_paths(name):
         return
     if name.startswith(SIGIL):

@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import json
+import os
 import re
 import socket
 import threading
@@ -20,6 +21,8 @@ from mvindex.corpus.text.citation import Citer, ScoredViews
 from mvindex.corpus.text.quotes import Quoting, quotes
 from mvindex.errors import DocumentError
 from mvindex.search.request import parse_request
+from mvindex.store.lexical import tokenizer
+from mvindex.store.lexical.tokenizer import Lexical, tokenize, tokenizing_long_texts_by
 from mvindex_connectors.files import parsing
 from mvindex_connectors.remote import IndexClient
 from mvindex_connectors.server import citing
@@ -29,6 +32,7 @@ from mvindex_connectors.server.config import Limits, ServerConfig
 from mvindex_connectors.server.index_service import IndexService
 from mvindex_connectors.server.response_budget import ResponseBudget, ResponseMeter
 from mvindex_connectors.server.tenants import TenantIndex
+from mvindex_connectors.server.tokenizing import tokenize_in_worker
 
 HOST = b"Host: localhost\r\n"
 BODY = b'{"vector":[1],"top_k":1}'
@@ -231,3 +235,29 @@ def test_a_long_text_that_no_worker_cites_is_not_cited_in_the_server(monkeypatch
     assert len(caplog.messages) == 2
     for message in caplog.messages:
         assert message.startswith("document 'd7' of 200") and reason in message
+
+
+@pytest.mark.parametrize("lexical", [Lexical.UNICODE, Lexical.BIGRAMS])
+def test_a_long_text_has_the_terms_of_a_worker_process_which_gives_way(monkeypatch, lexical):
+    texts = ["It rains. " + "石油の禁輸 word%d " * 4_000 % tuple(range(4_000)), "The embargo began in 1973.", ""]
+    expected = tokenize(texts, lexical)
+    for name in ("tokenize_compiled", "tokenize_plainly"):
+        monkeypatch.setattr(tokenizer, name, None)
+    with tokenizing_long_texts_by(tokenize_in_worker):
+        tokens = tokenize(texts, lexical)
+    for array, other in zip(tokens, expected, strict=True):
+        assert array.dtype == other.dtype and np.array_equal(array, other)
+    worker = parsing._WORKERS.take()
+    try:
+        assert os.getpriority(os.PRIO_PROCESS, worker._process.pid) >= citing.NICENESS
+    finally:
+        parsing._WORKERS.give(worker)
+
+
+def test_the_terms_that_no_worker_finds_are_found_in_the_server(monkeypatch, caplog):
+    texts = ["Его нет. " * 4_000]
+    monkeypatch.setattr(parsing._WORKERS, "take", _too_few_files)
+    with tokenizing_long_texts_by(tokenize_in_worker):
+        tokens = tokenize(texts, Lexical.UNICODE)
+    assert tokens.counts.tolist() == [4_000, 4_000] and tokens.lengths.tolist() == [8_000]
+    assert len(caplog.messages) == 1 and "found in the server itself: too many open files" in caplog.messages[0]

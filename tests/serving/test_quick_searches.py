@@ -11,6 +11,7 @@ import mvindex
 from mvindex import Document
 from mvindex.errors import StoreError
 from mvindex.index import Index
+from mvindex.ingest import GivenViews
 from mvindex.records import SearchResult
 from mvindex.search.request import parse_options, parse_request
 from mvindex_connectors.server.batching import Batcher
@@ -169,6 +170,20 @@ def test_an_error_is_that_of_the_call(run):
     run(check)
 
 
+def test_what_was_searched_ahead_needs_no_thread(run):
+    async def check(searcher, clock):
+        assert [await searcher.is_here() for _ in range(2)] == [False, True]
+        assert searcher.batcher.has_searched(1) and not searcher.batcher.has_searched(2)
+        searcher.state = 2  # a commit
+        searcher.batcher.moved(1, 2)
+        assert await searcher.is_here()
+        searcher.state = 4
+        searcher.batcher.moved(3, 4)
+        assert not await searcher.is_here()
+
+    run(check)
+
+
 def ones(count):
     return np.ones((count, 1, 4), dtype=np.float32)
 
@@ -220,5 +235,35 @@ def test_the_first_search_after_any_commit_has_a_thread(tmp_path, monkeypatch, c
         service = IndexService("a", index, ServerConfig(indexes=[("a", index.where)]), NoObserver())
         try:
             asyncio.run(main(index, service))
+        finally:
+            service.close()
+
+
+def test_a_write_to_a_searched_index_searches_what_it_made(tmp_path, monkeypatch):
+    ask, threads = Index.run, []
+
+    def watched(*given, **more):
+        threads.append(threading.current_thread().name)
+        return ask(*given, **more)
+
+    monkeypatch.setattr(Index, "run", watched)
+
+    async def main(service):
+        async def write(name):
+            await service.add("", 1, [Document(name, "text")], GivenViews(ones(1)), None)
+            await service.write(lambda: None)  # behind what the write has asked for
+
+        await write("nobody has searched")
+        assert not threads
+        await service.search(parse_request(VECTOR), ResponseMeter(ResponseBudget(1 << 20)))
+        await write("new")
+        assert [name.rstrip("_0123456789") for name in threads] == ["search-small", "write"]
+        await write("nobody has searched since")
+        assert len(threads) == 2
+
+    with mvindex.create(tmp_path / "a.mvx", dim=4) as index:
+        service = IndexService("a", index, ServerConfig(indexes=[("a", index.where)]), NoObserver())
+        try:
+            asyncio.run(main(service))
         finally:
             service.close()

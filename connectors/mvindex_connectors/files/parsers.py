@@ -1,10 +1,11 @@
 """The parsers of other packages, each from the bytes of a file to values of JSON. Only a worker process runs them.
 
-It also chooses the citations of long texts for a server, which has no time for them.
+It also chooses the citations of long texts, and tokenizes them, for a server, which has no time for that.
 """
 
 from __future__ import annotations
 
+import binascii
 import datetime
 import importlib
 import io
@@ -22,6 +23,8 @@ LARGEST_RATIO, LEAST_BYTES = 20, 16 * 2**20
 _MAX_ROWS = 1_048_576
 # A few cells far apart stand for millions of empty ones.
 _MAX_EMPTY_CELLS = 50_000_000
+# Of an array, in one line of the answer.
+_PIECE_BYTES = 3 << 15
 
 
 class RefusedError(Exception):
@@ -178,6 +181,21 @@ def _cite(data: bytes) -> Iterator[Any]:
     yield from (cited.as_json() for cited in found)
 
 
+def _tokenize(data: bytes) -> Iterator[Any]:
+    """Yield of each array of Tokens its type, then its bytes in pieces of base64, and after the last one null.
+
+    data: JSON of texts, and the name of a Lexical.
+    """
+    tokenizer = importlib.import_module("mvindex.store.lexical.tokenizer")
+    texts, lexical = json.loads(data)
+    for array in tokenizer.tokenize(texts, tokenizer.Lexical(lexical)):
+        yield array.dtype.str
+        content = memoryview(array.tobytes())
+        for begin in range(0, len(content), _PIECE_BYTES):
+            yield binascii.b2a_base64(content[begin : begin + _PIECE_BYTES], newline=False).decode()
+        yield None
+
+
 def _value(value: Any) -> Any:
     """Return the value of a cell as one of JSON: dates as ISO texts, fractions to the 15 digits that Excel has."""
     if isinstance(value, float):
@@ -195,5 +213,6 @@ PARSERS = {
     "epub": _convert("EpubConverter"),
     "pdf": Parser("pypdfium2", _parse_pdf),
     "pptx": _convert("PptxConverter"),
+    "terms": Parser("mvindex.store.lexical.tokenizer", _tokenize),
     "xlsx": Parser("openpyxl", _parse_xlsx),
 }

@@ -71,14 +71,19 @@ def parse_file(file: Input, options: CorpusOptions, form: str) -> Iterator[Any]:
         raise CorpusError(f"{file.name}: {err}") from err
 
 
-def parse_data(form: str, data: bytes, cpu_s: int | None = None) -> Iterator[Any]:
+def parse_data(form: str, data: bytes, cpu_s: int | None = None, niceness: int = 0) -> Iterator[Any]:
     """Yield the parts of the bytes of a file; CorpusError, without its name, where they cannot be read.
 
-    cpu_s: the CPU time that it may take; by default what LIMITS say.
+    Args:
+        form: The name of one of PARSERS.
+        data: The bytes.
+        cpu_s: The CPU time that it may take; by default what LIMITS say.
+        niceness: How far the worker goes behind other processes from now on, for all that this process has parsed.
+
     """
     worker = _WORKERS.take()
     try:
-        error = yield from worker.parse(form, data, cpu_s)
+        error = yield from worker.parse(form, data, cpu_s, niceness)
     except BaseException:  # the process is lost, or the caller reads no further
         worker.close()
         raise
@@ -105,12 +110,13 @@ class _Worker:
         self._timer: threading.Timer | None = None
         self.may_go_on = True
 
-    def parse(self, form: str, data: bytes, cpu_s: int | None) -> Generator[Any, None, str | None]:
+    def parse(self, form: str, data: bytes, cpu_s: int | None, niceness: int) -> Generator[Any, None, str | None]:
         """Yield the parts of a file; return why it cannot be read, or None. CorpusError where the process is lost."""
         limits = LIMITS
         if cpu_s is None:
             cpu_s = min(limits.most_cpu_s, max(limits.cpu_s, limits.cpu_s_per_mb * len(data) // 10**6))
-        self._send({"format": form, "cpu_s": cpu_s, "memory_bytes": limits.memory_bytes}, data)
+        allowed = {"cpu_s": cpu_s, "memory_bytes": limits.memory_bytes, "niceness": niceness}
+        self._send({"format": form, **allowed}, data)
         for line in self._lines(max(LEAST_BYTES, limits.output_ratio * len(data)), limits.silence_s):
             kind, *values = json.loads(line)
             if kind == "part":

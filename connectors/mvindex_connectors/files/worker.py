@@ -51,6 +51,7 @@ def _answer(request: dict[str, Any], data: bytes, answers: BinaryIO) -> bool:
     try:
         parser = _load(request["format"])
         _set_limits(request["cpu_s"], request["memory_bytes"])
+        _give_way(request["niceness"])
         for part in parser.parse(data):
             _write(answers, "part", part)
     except RefusedError as err:
@@ -88,6 +89,13 @@ def _set_limits(cpu_s: int, memory_bytes: int) -> None:
     _limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + 1 + cpu_s)
     with contextlib.suppress(OSError), open("/proc/self/statm", encoding="ascii") as file:  # Linux only
         _limit(resource.RLIMIT_AS, int(file.read().split()[0]) * resource.getpagesize() + memory_bytes)
+
+
+def _give_way(niceness: int) -> None:
+    """Leave the processor to other processes first, unless that is so already."""
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    if own < niceness:
+        os.setpriority(os.PRIO_PROCESS, 0, niceness)
 
 
 def _is_at_limit() -> bool:

@@ -94,7 +94,8 @@ class Batcher:
             state: See QuickSearches.
 
         """
-        self._index, self._observer, self._quick = index, observer, QuickSearches(state)
+        self._index, self._observer, self._quick, self._state = index, observer, QuickSearches(state), state
+        self._searched: Hashable = None
         self._batch, self._queued, self._response_bytes = batch, limits.queued, limits.response_bytes
         # The encoder takes all cores without the interpreter, the rest of a search takes the interpreter: two batches.
         self._small, self._large = Lane("small", 2), Lane("large", 1)
@@ -105,6 +106,14 @@ class Batcher:
     def waiting(self) -> int:
         """Queries waiting to be searched."""
         return self._small.num_waiting + self._large.num_waiting
+
+    def has_searched(self, state: Hashable) -> bool:
+        """Return whether the latest search was in this state of the index."""
+        return state is not None and state == self._searched
+
+    def moved(self, before: Hashable, now: Hashable) -> None:
+        """Take that a search has read the files of a new state; see QuickSearches.moved()."""
+        self._quick.moved(before, now)
 
     def close(self) -> None:
         """Finish searches in progress, then stop the threads."""
@@ -126,6 +135,7 @@ class Batcher:
             convert: What is returned of each part instead of its results, called where the part was searched.
 
         """
+        self._searched = self._state()
         [queries] = request.queries
         costs = query_costs(queries, request.depth)
         cost = sum(costs)

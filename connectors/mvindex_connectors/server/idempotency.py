@@ -17,7 +17,9 @@ from mvindex.ingest.pipeline import differs
 from mvindex.records import CountCallback, Document, Views
 from mvindex.store.batch import content_hash
 from mvindex.store.catalog import ExistingDocument
+from mvindex.store.lexical.tokenizer import tokenizing_long_texts_by
 from mvindex.store.protocol import Store
+from mvindex_connectors.server.tokenizing import tokenize_in_worker
 
 T = TypeVar("T")
 
@@ -106,7 +108,8 @@ class RepeatableWrites:
             if check is not None:
                 check(given)
             hooks = IngestHooks(on_progress=self._check_open, mark=mark, max_document_chars=self._document_chars)
-            report = self._add(given, views, hooks)
+            with tokenizing_long_texts_by(tokenize_in_worker):
+                report = self._add(given, views, hooks)
         if key:
             self._chunks.put(f"{chunk} {key}", report)
         return report

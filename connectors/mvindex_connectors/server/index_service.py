@@ -10,6 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import numpy as np
+
 from mvindex.errors import LimitExceeded, ServerUnavailable, Unsupported
 from mvindex.index import Index, IndexProtocol, search_engine_of, store_of
 from mvindex.ingest import Encode, GivenViews, IngestReport
@@ -471,7 +473,28 @@ class IndexService:
         Once begun it is finished, even if the caller is gone. caller: by default that of the call in progress.
         """
         self.check_may_write()
-        return cast(T, await self._writer.submit(function, CALLER.get() if caller is None else caller, cost))
+        before = self._state()
+        done = await self._writer.submit(function, CALLER.get() if caller is None else caller, cost)
+        # Behind another write the state is not searched for long.
+        if self._local is not None and self._batcher.has_searched(before) and not self._writer:
+            self._search_ahead(self._local, before)
+        return cast(T, done)
+
+    def _search_ahead(self, index: Index, before: Hashable) -> None:
+        """Search the state that a write has made, in the writing thread, so that no caller waits for its new files."""
+
+        def search() -> Hashable:
+            now = self._state()
+            if now != before and index.dim is not None:
+                index.search(np.eye(1, index.dim, dtype=np.float32), 1, mode="dense")
+            return now
+
+        def searched(done: asyncio.Future[Hashable]) -> None:
+            # What fails is told to the next caller that searches.
+            if not done.cancelled() and done.exception() is None:
+                self._batcher.moved(before, done.result())
+
+        self._writer.submit(search, "").add_done_callback(searched)
 
 
 def _as_long_work(function: Callable[[], T]) -> T:

@@ -19,7 +19,8 @@ _CROWD, _CROWDED_S = 3, 1.0
 class QuickSearches:
     """Expects of a search the time of the last one of its kind: of equal options, in the same state of the index.
 
-    So the first search after a commit, which may read new files, has a thread, and so have those after a slow one.
+    So the first search after a commit, which may read new files, has a thread, unless one was made meanwhile; and so
+    have those after a slow one.
     While many clients search, all have: queries that come meanwhile make a batch.
     """
 
@@ -50,3 +51,8 @@ class QuickSearches:
         self._left = _MOST_AT_ONCE if has_thread else self._left - 1
         if num_queries >= _CROWD:
             self._crowded_at = time.monotonic()
+
+    def moved(self, before: Hashable, now: Hashable) -> None:
+        """Expect of searches in one state what was expected in the one before: a search has read its new files."""
+        if isinstance(self._kind, tuple) and self._kind[0] == before:
+            self._kind = (now, *self._kind[1:])

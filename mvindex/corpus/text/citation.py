@@ -159,7 +159,7 @@ class Citer:
         if self._sought is Sought.CODE:
             if any(parted.has_code):
                 found["code"] = parted.has_code
-        elif self._sought is not None:
+        elif self._sought is not None and parted.has_word(_CUES[self._sought]):
             found[self._sought.value] = list(map(_CUES[self._sought], parted.new_words(self._all_terms)))
         return found
 

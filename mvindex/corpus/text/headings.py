@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from mvindex.corpus.text.blocks import GRID_RULE, HEADER_RULE, is_mark
+from mvindex.corpus.text.words import SHORT_CHARS
 from mvindex.records import Span
 
 # A longer line is no heading.
@@ -93,7 +95,7 @@ def headed_parts(text: str, units: Sequence[Span], title: str) -> Headed:
     found = Headed([False] * len(units), {}, {}, columns)
     if "\n" not in text and not columns and not _QUESTION.match(text, units[0][0] if units else 0):
         return found
-    names = {_name(name) for name in path}
+    names = frozenset(_name(name) for name in path)
     groups = _lines(text, units)
     _mark_headings(groups, names, units, found.heads)
     _mark_tables(groups, units, found)
@@ -165,7 +167,7 @@ def _lines(text: str, units: Sequence[Span]) -> list[_Lines]:
     return groups
 
 
-def _mark_headings(groups: Sequence[_Lines], names: Collection[str], units: Sequence[Span], heads: list[bool]) -> None:
+def _mark_headings(groups: Sequence[_Lines], names: frozenset[str], units: Sequence[Span], heads: list[bool]) -> None:
     """Mark the parts of lines that are headings; those of others that stand above something."""
     is_below, after = False, ""
     for group in reversed(groups):
@@ -181,27 +183,39 @@ def _mark_headings(groups: Sequence[_Lines], names: Collection[str], units: Sequ
 
 def _is_mark(group: _Lines) -> bool:
     """Return whether a line only steers what follows; it is never cited, wherever it stands."""
-    return "\n" not in group.text and is_mark(group.text)
+    if "\n" in group.text:
+        return False
+    return (_is_short_mark if len(group.text) <= SHORT_CHARS else is_mark)(group.text)
 
 
-def _is_heading(group: _Lines, names: Collection[str]) -> bool:
+_is_short_mark = lru_cache(1 << 14)(is_mark)
+
+
+def _is_heading(group: _Lines, names: frozenset[str]) -> bool:
     """Return whether the form of a line, a rule below it or the document's title tells that it is a heading."""
-    is_one = group.last - group.first == 1
-    above, has_more, _ = group.text.partition("\n")
+    is_short = len(group.text) + len(group.next_line) <= SHORT_CHARS
+    is_heading = _has_form_of_heading if is_short else _has_form_of_heading.__wrapped__
+    return is_heading(group.text, group.next_line, names, group.last - group.first == 1)
+
+
+@lru_cache(1 << 14)
+def _has_form_of_heading(text: str, next_line: str, names: frozenset[str], is_one: bool) -> bool:
+    """Return what _is_heading() does. is_one: whether the text is one part."""
+    above, has_more, _ = text.partition("\n")
     if _is_rule(above):
-        return _is_rule(group.next_line)  # a heading with an overline, or the header of a table of reStructuredText
+        return _is_rule(next_line)  # a heading with an overline, or the header of a table of reStructuredText
     if has_more:
-        line, _, below = group.text.rpartition("\n")
+        line, _, below = text.rpartition("\n")
         if _is_rule(below) and not below[0].isspace():
             return not line.endswith(_ENDS_SENTENCE)
-        return is_one and _asks(group.text)
-    if _MARKED.match(group.text) or _name(group.text) in names:
+        return is_one and _asks(text)
+    if _MARKED.match(text) or _name(text) in names:
         return True
-    if group.text.endswith(_ENDS_SENTENCE):
+    if text.endswith(_ENDS_SENTENCE):
         return False
-    if len(set(group.next_line)) == 1 and _is_rule(group.next_line):
+    if len(set(next_line)) == 1 and _is_rule(next_line):
         return True
-    return bool(_BOLD.match(group.text)) or (is_one and _asks(group.text))
+    return bool(_BOLD.match(text)) or (is_one and _asks(text))
 
 
 def _is_cut_off(group: _Lines) -> bool:

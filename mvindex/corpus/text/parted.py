@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain, compress, count, islice, pairwise, takewhile
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,7 +18,7 @@ import numpy as np
 from mvindex.corpus.text.blocks import Kind, Stretch, is_definition, parse_directive, stretches
 from mvindex.corpus.text.headings import NO_PART, headed_parts, named_cells
 from mvindex.corpus.text.units import LONGEST_CHARS, split_units
-from mvindex.corpus.text.words import PHRASAL, terms_of
+from mvindex.corpus.text.words import PHRASAL, SHORT_CHARS, terms_of, terms_of_short
 
 if TYPE_CHECKING:
     from mvindex.records import Ints, Span
@@ -102,7 +102,7 @@ class PartedText:
                 self._words += words
                 self._all_terms += terms
                 start = cuts[place]
-            words, terms = terms_of(text[start:end])
+            words, terms = (terms_of_short if end - start <= SHORT_CHARS else terms_of)(text[start:end])
             self._words += words
             self._all_terms += terms
             self._starts.append(len(self._words))
@@ -184,6 +184,10 @@ class PartedText:
             for term in self._all_terms[begin:end]:
                 places.setdefault(term, []).append(place)
         return places
+
+    def has_word(self, is_one: Callable[[Sequence[str]], float]) -> bool:
+        """Return whether any word is one of those that a function looks for among words."""
+        return any(is_one((word,)) for word in frozenset(self._words))
 
     def new_words(self, asked: frozenset[str]) -> Iterator[list[str]]:
         """Yield of each part the words that the question does not have."""

@@ -19,6 +19,8 @@ _MARKS = re.compile(
 _SPECIAL = re.compile(f"[{_MARKS.pattern[1:-1]}{PAIRED.pattern[1:-1]}]")
 # The longest words whose stems are kept.
 _KEPT_WORD_CHARS = 64
+# A text of a megabyte that is made of such parts has the same ones again and again.
+SHORT_CHARS = 8
 # Of these no answer is made: articles, pronouns, auxiliary verbs, question words.
 COMMON = frozenset(
     "a an the of in on at to for by with from and or but as is are was were be been being do does did has have had it "
@@ -59,6 +61,12 @@ def terms_of(text: str) -> tuple[list[str], list[str]]:
         return words, list(map(_stem, forms))
     # Long ones are hardly met again, and would take the memory.
     return words, [(_stem if len(form) <= _KEPT_WORD_CHARS else _stem.__wrapped__)(form) for form in forms]
+
+
+@lru_cache(1 << 14)
+def terms_of_short(text: str) -> tuple[list[str], list[str]]:
+    """Return what terms_of() does, of a text of at most SHORT_CHARS; the lists are not to be changed."""
+    return terms_of(text)
 
 
 @lru_cache(1 << 16)

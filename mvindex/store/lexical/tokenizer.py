@@ -13,10 +13,11 @@ from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from contextvars import ContextVar
 from enum import Enum
 from functools import partial
 from itertools import chain, count, islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import xxhash
@@ -58,6 +59,8 @@ TERMS_VERSION = 2
 _MOST_CHARS = 1 << 24
 # Texts that are shorter together, such as queries, take no longer without compiled loops.
 _FEW_CHARS = 1 << 14
+# A longer text may take a tenth of a second or more, where so many of its bytes are those of no ASCII characters.
+_LONG_CHARS, _OTHER_BYTES = 1 << 15, 1 / 4
 # What FTS5 is given at a time: every other ASCII character separates terms, whatever stands beside it.
 _CHUNK = re.compile("[0-9A-Za-z\x80-\U0010ffff]+")
 # Chunks whose terms are remembered, of each kind: some 50 MB; and their longest.
@@ -76,6 +79,24 @@ class Tokens(NamedTuple):
     texts: Ints
     counts: Ints
     lengths: Ints
+
+
+# Returns the terms of texts; None where it cannot.
+TokenizeLong: TypeAlias = Callable[[Sequence[str], Lexical], Tokens | None]
+_TOKENIZE_LONG: ContextVar[TokenizeLong | None] = ContextVar("tokenize_long", default=None)
+
+
+@contextmanager
+def tokenizing_long_texts_by(tokenize: TokenizeLong) -> Iterator[None]:
+    """Have texts tokenized by this function inside the block, and here where it cannot, if one of them is long.
+
+    A megabyte may take seconds.
+    """
+    token = _TOKENIZE_LONG.set(tokenize)
+    try:
+        yield
+    finally:
+        _TOKENIZE_LONG.reset(token)
 
 
 def parse_lexical(value: object) -> Lexical | None:
@@ -141,10 +162,20 @@ def tokenize_in_parts(texts: Sequence[str], lexical: Lexical) -> Iterator[Tokens
 
 def tokenize(texts: Sequence[str], lexical: Lexical) -> Tokens:
     """Return the terms of the texts, a term by its 64-bit xxh3; Unsupported where SQLite was built without FTS5."""
+    tokenize_long = _TOKENIZE_LONG.get()
+    if tokenize_long is not None and any(map(_takes_long, texts)):
+        tokens = tokenize_long(texts, lexical)
+        if tokens is not None:
+            return tokens
     read = list(map(_indexed_form, texts)) if lexical is Lexical.BIGRAMS else texts
     num_chars = sum(map(len, read))
     is_compiled = num_chars >= _FEW_CHARS and pays_to_compile(num_chars, _load_loops)
     return tokenize_compiled(read, lexical) if is_compiled else tokenize_plainly(read, lexical)
+
+
+def _takes_long(text: str) -> bool:
+    """Return whether the terms of a text may take a tenth of a second: ASCII needs no normal form."""
+    return len(text) > _LONG_CHARS and len(text.encode()) > (1 + _OTHER_BYTES) * len(text)
 
 
 def _load_loops() -> None:

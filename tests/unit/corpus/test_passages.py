@@ -476,6 +476,18 @@ class TestOtherFormats:
         found = read(tmp_path, "a.py", text)
         assert "".join("".join(one.text for one in found).split()) == "".join(text.split())
 
+    @pytest.mark.parametrize("field", ["{a}", "{a:{b}}"])
+    def test_python_with_a_crowded_f_string_is_code(self, tmp_path, field):
+        # Python's own parser takes 4 and 17 seconds.
+        text = f"def f():\n    return f'{field * (250_000 // len(field))}'\n"
+        begun = time.process_time()
+        found = read(tmp_path, "a.py", text)
+        assert time.process_time() - begun < 2
+        assert "".join("".join(one.text for one in found).split()) == "".join(text.split())
+        data = "d = [\n" + '    {"a": {}},\n' * 15_000 + "]\n"
+        body = "".join(f"    line_{number} = 1\n" for number in range(9))
+        assert read(tmp_path, "b.py", f"{data}def f():\n{body}")[-1].title == "b.py > f"
+
     def test_code_keeps_its_lines(self, tmp_path):
         found = read(tmp_path, "a.py", "def f():\n    return 1\n\n\ndef g():\n    return 2\n", passage_words=4)
         assert [(one.text, one.metadata["line"]) for one in found] == [

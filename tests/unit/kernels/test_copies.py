@@ -77,6 +77,17 @@ def test_memory_is_looked_at_once_a_second():
     assert memory.is_short()
 
 
+@pytest.mark.parametrize(("needed", "room"), [(1, 375), (2, 75), (float("inf"), 75)])
+def test_a_little_is_taken_by_what_was_seen_within_a_second(needed, room):
+    now, available = 0.0, 1000
+    memory = Memory(lambda: 5000, lambda: available, lambda: now, lambda: 0)
+    assert memory.room_bytes(0, 9000, needed) == 375
+    available = 700
+    assert memory.room_bytes(0, 9000, needed) == room
+    now = 1.0
+    assert memory.room_bytes(0, 9000, needed) == 75
+
+
 @pytest.fixture
 def index(tmp_path):
     views = unit(np.random.default_rng(1).standard_normal((600, 3, 32)))

@@ -97,6 +97,13 @@ class Endless(Sequence):
         return [{}] * len(range(*place.indices(len(self)))) if isinstance(place, slice) else {}
 
 
+def test_a_name_has_at_most_1000_characters():
+    assert parse_filter({"a" * 1_000: 1})
+    for condition in ({"a" * 1_001: 1}, {"not": {"a." * 600: {"exists": True}}}):
+        with pytest.raises(QueryError, match="expected a name of at most 1,000 characters, got 'a.{78} of 1,"):
+            parse_filter(condition)
+
+
 @pytest.mark.parametrize(
     "condition", [{"or": [{"n": 1}] * 4_001}, {"or": Endless()}, {"not": {"and": [{"a": 1, "b": 2}] * 2_001}}]
 )
