@@ -26,7 +26,7 @@ from mvindex.store.snapshot import MAX_DIM
 
 # Shares of a machine's memory: engine and store, a running build, the copies of the exact scan, and these on a GPU.
 # The rest is for the page cache, queries and the system.
-RESIDENT_SHARE, BUILD_SHARE, COPIES_SHARE, GPU_SHARE = 0.75, 0.9, 0.25, 0.5
+RESIDENT_SHARE, BUILD_SHARE, COPIES_SHARE, GPU_SHARE = 0.75, 0.9, 0.25, 0.75
 _MAX_SHARDS, _MAX_VIEWS = 4096, 65_536
 _MIN_NLIST = 1024
 # The preferred kind of those that need equally many machines, as `mvindex build` prefers them.
@@ -167,8 +167,8 @@ def _layout(request: PlanRequest, kind: str, on_gpu: bool, shards: int) -> Layou
     nlist = _nlist(request, kind, shard, store)
     recall, share = expected_recall(kind, shard.num_views, request.target_recall, request.top_k)
     if kind == EXACT:
-        # On a GPU the scan multiplies in float32.
-        scan = "torch fp32 on cuda" if on_gpu else request.scan
+        # Views stay on a GPU as they are stored, where its torch multiplies fp16 into float32.
+        scan = f"torch {shard.view_type.value} on cuda" if on_gpu else request.scan
         copies = scan_bytes(scan, shard)
         engine = EngineBytes(disk=copies if has_copies_file(scan, shard) else 0, resident=copies, building=0)
     else:
