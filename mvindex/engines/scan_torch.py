@@ -118,7 +118,7 @@ class _Tile(NamedTuple):
     """Some queries on the device, scaled by powers of two (see scaled_queries).
 
     planes: (p q, d), the queries are their sum over p; sizes: (q,), their norms or more; offsets: (q,), see _Batch;
-    rates: (q,), one over DRPQ's temperature.
+    rates: (q,), one over DRPQ's temperature, unused without.
     """
 
     planes: torch.Tensor
@@ -232,16 +232,18 @@ class _Scan:
         offsets = (underflow_error(dim) + rounding_slack(exponents)) * 1.001
         if self._is_drpq:
             offsets *= lipschitz_constant(self._snapshot.views.max_views)
-        # Beyond 1e30 a gap of any size has weight zero, below 1e-30 none matters: float32 stays finite.
-        rates = np.clip(1 / scaled_temperatures(self._scoring, exponents), 1e-30, 1e30)
         # Norms of what is multiplied are larger by up to 2^-11 a plane; and -inf times zero is no number.
-        sizes = np.maximum(norms * 1.002, 1e-30)
+        sizes = rates = np.maximum(norms * 1.002, 1e-30)
+        if self._is_drpq:
+            # Beyond 1e30 a gap of any size has weight zero, below 1e-30 none matters: float32 stays finite.
+            rates = np.clip(1 / scaled_temperatures(self._scoring, exponents), 1e-30, 1e30)
+        columns = np.stack([sizes, offsets, rates]).astype(np.float32)
         step = self._queries_at_once(num_planes)
         tiles = []
         for begin in range(0, len(queries), step):
-            columns = [each[begin : begin + step].astype(np.float32) for each in (sizes, offsets, rates)]
             rows = np.concatenate([plane[begin : begin + step] for plane in planes])
-            tiles.append(_Tile(on_device(rows, self._device), *(on_device(each, self._device) for each in columns)))
+            mine = np.ascontiguousarray(columns[:, begin : begin + step])
+            tiles.append(_Tile(on_device(rows, self._device), *on_device(mine, self._device)))
         return _Batch(tiles, error, offsets)
 
     def _queries_at_once(self, num_planes: int) -> int:

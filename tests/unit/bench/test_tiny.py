@@ -41,7 +41,7 @@ LONG = [
 ]
 LONG_NEEDS = {"screenshots.py": "chromium", "milvus_bulk.py": "milvus-server"}
 # They encode texts: torch is imported, and the texts are encoded, once for all of a group.
-ENCODING = ["cold.py", "confidence.py", "quality.py", "shards.py"]
+ENCODING = ["cold.py", "confidence.py", "gpu_check.py", "quality.py", "shards.py"]
 LONG_ENCODING = [
     "citations.py",
     "codes.py",
