@@ -114,6 +114,15 @@ def test_a_gpu_holds_the_scan_in_three_quarters_of_its_memory():
     assert not of_kind(plan(collection(documents=1_250_000, dim=768)), EXACT, on_gpu=True)
 
 
+def test_a_gpu_holds_a_copy_of_lists_beside_the_one_in_memory_but_no_lists_in_groups():
+    few, many = (collection(documents=documents, dim=768) for documents in (1_000_000, 40_000_000))
+    (there,) = of_kind(plan(few, ram_gib=128, gpus=1), "ivf-flat", on_gpu=True)
+    (here,) = of_kind(plan(few, ram_gib=128, gpus=1), "ivf-flat")
+    assert (there.engine, there.resident, there.lacks) == (here.engine, here.resident, ())
+    assert "lists in groups" in of_kind(plan(many, ram_gib=4096, gpus=1), "ivf-sq8", on_gpu=True)[0].lacks[-1]
+    assert not of_kind(plan(few, gpus=1), "ivf-pq", on_gpu=True)
+
+
 def test_few_views_are_scanned_and_a_target_of_one_always_is():
     made = plan(collection(documents=60_000, dim=384))  # 184 MB a scan
     assert made.recommended.kind == EXACT and "certified" in made.why
