@@ -40,7 +40,7 @@ from mvindex.corpus import read_documents
 from mvindex.errors import MvindexError
 
 ROOT = Path(__file__).resolve().parent.parent
-SECONDS = {"devices": 30, "lists": 60, "scan": 150, "faiss": 90, "encoding": 70, "training": 70}
+SECONDS = {"devices": 20, "lists": 50, "scan": 140, "faiss": 90, "encoding": 70, "training": 100}
 TOP_K = 10
 
 
