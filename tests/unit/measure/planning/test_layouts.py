@@ -115,7 +115,7 @@ def test_a_gpu_holds_the_scan_in_three_quarters_of_its_memory():
 
 
 def test_a_gpu_holds_a_copy_of_lists_beside_the_one_in_memory_but_no_lists_in_groups():
-    few, many = (collection(documents=documents, dim=768) for documents in (1_000_000, 40_000_000))
+    few, many = (collection(documents=documents, dim=768) for documents in (200_000, 40_000_000))
     (there,) = of_kind(plan(few, ram_gib=128, gpus=1), "ivf-flat", on_gpu=True)
     (here,) = of_kind(plan(few, ram_gib=128, gpus=1), "ivf-flat")
     assert (there.engine, there.resident, there.lacks) == (here.engine, here.resident, ())
