@@ -20,7 +20,8 @@ import numpy as np
 import tiny
 from vectors import NUM_QUERIES, cached_index, index_folder
 
-from mvindex.engines.scan_torch import ScanConfig, TorchScan
+from mvindex.engines.device_views import DeviceConfig
+from mvindex.engines.scan_torch import TorchScan
 from mvindex.engines.scan_vnni import VnniScan
 from mvindex.kernels import has_int8_products
 from mvindex.kernels.score import Aggregate, Scoring
@@ -44,7 +45,7 @@ class Counted:
 
 def opened(name):
     """Return the scan of that name, and the wider one that the native scan falls back to, which keeps no copies."""
-    wider = Counted(TorchScan(ScanConfig(cache_bytes=0)))
+    wider = Counted(TorchScan(DeviceConfig(cache_bytes=0)))
     if name != "native":
         return Counted(TorchScan()), wider
     return Counted(VnniScan(lambda: wider)), wider

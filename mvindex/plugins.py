@@ -87,7 +87,7 @@ def _import_progress_bar() -> None:
 
 def require_faiss() -> ModuleType:
     """Import Faiss; raise ConfigError for more than one of its packages, which break each other silently."""
-    installed = [name for name in FAISS_PACKAGES if _is_installed(name)]
+    installed = [name for name in FAISS_PACKAGES if installed_version(name) is not None]
     if len(installed) > 1:
         raise ConfigError(
             f"{' and '.join(installed)} are installed together and overwrite each other's files; keep one: "
@@ -96,9 +96,9 @@ def require_faiss() -> ModuleType:
     return require("faiss", "faiss", "the Faiss engine")
 
 
-def _is_installed(package: str) -> bool:
+def installed_version(package: str) -> str | None:
+    """Return the version of an installed package; None for one that is missing."""
     try:
-        importlib.metadata.version(package)
+        return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
+        return None

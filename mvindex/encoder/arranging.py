@@ -48,7 +48,7 @@ class Arranging:
 def _requests(cut: Iterable[Sequence[Document]], sizes: list[int]) -> Iterator[list[tuple[str, str]]]:
     """Yield the parts of each slice; add how many there are of each to sizes, before its first."""
     for documents in cut:
-        begins = range(0, len(documents), _DOCUMENTS_AT_ONCE)
+        begins = range(0, max(len(documents), 1), _DOCUMENTS_AT_ONCE)
         sizes.append(len(begins))
         for begin in begins:
             yield [(each.text, each.title) for each in documents[begin : begin + _DOCUMENTS_AT_ONCE]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import re
 from functools import cache
 from pathlib import Path
@@ -12,6 +14,7 @@ import numpy.typing as npt
 from mvindex.encoder.batches import BatchShape
 from mvindex.errors import ConfigError
 from mvindex.kernels.threads import LibraryThreads
+from mvindex.plugins import FAISS_PACKAGES, install_command, installed_version
 
 if TYPE_CHECKING:
     import torch
@@ -25,6 +28,7 @@ CUDA_LEAST_SPARED = 8192
 # As the Linux kernel names them, on x86 and on ARM.
 _BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 _CPU_INFO = Path("/proc/cpuinfo")
+_DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def choose_device(name: str | None) -> torch.device:
@@ -40,11 +44,67 @@ def choose_device(name: str | None) -> torch.device:
         raise ConfigError(f"device is {name!r}; expected 'cpu', 'cuda' or 'cuda:N'")
     device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        why = why_no_gpu() or f"the last of them is cuda:{torch.cuda.device_count() - 1}"
         raise ConfigError(
-            f"device is {name!r}, but torch {torch.__version__} finds {torch.cuda.device_count()} CUDA devices; "
-            "leave the device out to run on the CPU, or install a torch build for your GPU"
+            f"device is {name!r}, but torch {torch.__version__} finds {torch.cuda.device_count()} CUDA devices: {why}; "
+            "leave the device out to run on the CPU"
         )
     return device
+
+
+def why_no_gpu() -> str | None:
+    """Return why torch finds no GPU, and the way out; None where it finds one."""
+    if importlib.util.find_spec("torch") is None:
+        return f"torch is not installed ({install_command('train')})"
+    import torch
+
+    if torch.cuda.is_available():
+        return None
+    if torch.version.cuda is None:
+        return f"torch {torch.__version__} is a build without CUDA; install one for the CUDA of your driver"
+    if not _DRIVER.exists():
+        return "this machine has no NVIDIA driver (no /proc/driver/nvidia/version)"
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return f"CUDA_VISIBLE_DEVICES is {os.environ['CUDA_VISIBLE_DEVICES']!r}, which hides them all; unset it"
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    except RuntimeError as err:
+        cause = str(err).splitlines()[0]
+        return (
+            f"the driver cannot run torch's CUDA {torch.version.cuda} ({cause}); install a newer driver, or a torch "
+            "build for an older CUDA"
+        )
+    return "the driver lists no device"
+
+
+def describe_devices() -> dict[str, Any]:
+    """Return what runs where: torch and Faiss, the driver, each GPU with its memory, and why where there is none."""
+    why = why_no_gpu()
+    found: list[dict[str, Any]] = []
+    if why is None:
+        import torch
+
+        for number in range(torch.cuda.device_count()):
+            free, total = torch.cuda.mem_get_info(number)
+            major, minor = torch.cuda.get_device_capability(number)
+            name = {"device": f"cuda:{number}", "name": torch.cuda.get_device_name(number)}
+            found.append(
+                {
+                    **name,
+                    "capability": f"{major}.{minor}",
+                    "memory_bytes": total,
+                    "free_bytes": free,
+                    "bf16": major >= 8,
+                }
+            )
+    lines = _DRIVER.read_text(encoding="utf-8", errors="replace").splitlines() if _DRIVER.exists() else []
+    packages = {name: installed_version(name) for name in ("torch", *FAISS_PACKAGES)}
+    return {
+        "packages": {name: version for name, version in packages.items() if version is not None},
+        "driver": lines[0] if lines else None,
+        "gpus": found,
+        "why_no_gpu": why,
+    }
 
 
 def on_device(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:

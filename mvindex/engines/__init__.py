@@ -83,19 +83,20 @@ def open_scan(device: str | None = None, share: int = 1) -> ScanEngine:
     """
     if _is_cuda(device):
         require("torch", "train", "a scan on a GPU")
-        from mvindex.engines.scan_torch import ScanConfig, TorchScan
+        from mvindex.engines.device_views import DeviceConfig
+        from mvindex.engines.scan_torch import TorchScan
 
-        return TorchScan(ScanConfig(device=device, share=share))
+        return TorchScan(DeviceConfig(device=device, share=share))
     from mvindex.engines.scan_plain_first import PlainFirstScan
 
     return PlainFirstScan(lambda snapshot: _open_fast_scan(share, snapshot))
 
 
 def scan_name(device: str | None = None) -> str:
-    """Return a description of open_scan(device): the type it multiplies in, by what, and where."""
+    """Return a description of open_scan(device): by what and where it multiplies, and in which type on a CPU."""
     if _is_cuda(device):
         require("torch", "train", "a scan on a GPU")
-        return f"torch fp32 on {device}"
+        return f"torch on {device}"
     if has_int8_products():
         return "native int8 (AVX-512 VNNI)"
     return "numpy fp32" if importlib.util.find_spec("torch") is None else "torch fp32"
@@ -125,6 +126,7 @@ def _open_plain_scan(share: int) -> ScanEngine:
         from mvindex.engines.scan_numpy import NumpyScan
 
         return NumpyScan()
-    from mvindex.engines.scan_torch import ScanConfig, TorchScan
+    from mvindex.engines.device_views import DeviceConfig
+    from mvindex.engines.scan_torch import TorchScan
 
-    return TorchScan(ScanConfig(share=share))
+    return TorchScan(DeviceConfig(share=share))

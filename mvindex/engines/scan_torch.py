@@ -1,23 +1,24 @@
-"""The torch scan: a blocked product in float32, on a CPU or a GPU, with the max over views fused in.
+"""The torch scan: a product in fp16 or float32 on a device, the max over views, and the best documents kept there.
 
 Its scores are only ever used to leave documents out, and only by a proven bound; what stays is rescored from the store.
+A batch waits for the device once, whatever the number of chunks: everything between is enqueued.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from threading import Lock
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from mvindex.encoder.device import torch_threads
+from mvindex.encoder.device import on_device, torch_threads
+from mvindex.engines.device_views import Chunk, DeviceConfig, DeviceViews, to_host
 from mvindex.engines.protocol import (
     Candidates,
     ScanRequest,
     aggregate_error,
-    cache_bytes,
     query_exponents,
     rounding_slack,
     scaled_queries,
@@ -25,78 +26,48 @@ from mvindex.engines.protocol import (
     sum_error,
     underflow_error,
 )
-from mvindex.engines.scan_numpy import allowed_blocks
-from mvindex.kernels.copies import MEMORY, watch
+from mvindex.errors import EngineUnavailable
 from mvindex.kernels.score import Aggregate, Scoring, lipschitz_constant
 from mvindex.records import Bools, Doubles, Floats, Ints
 from mvindex.store.snapshot import Snapshot
-from mvindex.store.views import row_norms
 
-# Products of more queries at once are no faster (measured).
-_QUERY_TILE = 256
-# Norms computed in float32 are rounded up by this factor.
-_ROUND_UP = 1 + 1e-3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScanConfig:
-    """Where to scan.
-
-    cache_bytes: how much of its copies of the views may stay in memory; None for the default, divided by share.
-    """
-
-    device: str = "cpu"
-    cache_bytes: int | None = None
-    share: int = 1
-
-
-class _Block(NamedTuple):
-    """Views of a block, documents grouped by their number of views so that a max runs over a reshaped array.
-
-    views: (r, d) float32; rows: (n,) document rows in that order; groups: (view offset, documents, views each);
-    norm: the largest |v|.
-    """
-
-    views: torch.Tensor
-    rows: Ints
-    groups: tuple[tuple[int, int, int], ...]
-    norm: float
-
-
-# Generation, first and last document row of a block.
-_Key: TypeAlias = tuple[int, int, int]
+# Documents kept for each query beyond top_k: half as many, or so many. Where they are too few, see _all_reaching().
+_SPARE = 54
+# Documents kept of all queries together, which bounds what a pass holds.
+_MAX_ENTRIES = 1 << 22
+# Of a product of all views of a chunk and some queries; less where memory falls short.
+_PRODUCT_BYTES = {"cuda": 1 << 31, "cpu": 1 << 23}
+_LEAST_PRODUCT_BYTES = 1 << 22
+# Bounds are computed in float32: they are widened by this part of the largest score there can be.
+_ROUNDING = 2.0**-20
 
 
 class TorchScan:
-    """The exact scan for CPU and CUDA. Thread-safe; keeps copies of sealed blocks up to cache_bytes."""
+    """The exact scan for CPU and CUDA. Thread-safe; keeps views on the device as far as its memory goes."""
 
-    def __init__(self, config: ScanConfig | None = None) -> None:
-        self._config = config or ScanConfig()
-        self._device = torch.device(self._config.device)
-        given = self._config.cache_bytes
-        self._free_bytes = _room_bytes(self._device) // self._config.share if given is None else given
-        self._blocks: dict[_Key, _Block] = {}
-        # The last block grows with the next batch of documents: only the latest is kept.
-        self._tail: tuple[_Key, _Block] | None = None
-        self._generation = 0
-        self._lock = Lock()
+    def __init__(self, config: DeviceConfig | None = None) -> None:
+        self._views = DeviceViews(config or DeviceConfig())
+        self._device = self._views.device
+        self._product_bytes = _PRODUCT_BYTES["cuda" if self._device.type == "cuda" else "cpu"]
 
     def candidates(
         self, snapshot: Snapshot, queries: Floats, top_k: int, allowed: Bools, scoring: Scoring
     ) -> Candidates:
-        """See ScanEngine. What is left out provably scores below the top_k-th: see _Survivors."""
+        """See ScanEngine. What is left out provably scores below the top_k-th: see _Tile."""
+        num_allowed = int(np.count_nonzero(allowed))
+        room = min(top_k + max(top_k // 2, _SPARE), num_allowed)
+        at_once = max(1, _MAX_ENTRIES // room)
+        request = ScanRequest(top_k, allowed, scoring)
         with torch.inference_mode(), torch_threads().limited():
             parts = [
-                self._scan(snapshot, queries[begin : begin + _QUERY_TILE], ScanRequest(top_k, allowed, scoring))
-                for begin in range(0, len(queries), _QUERY_TILE)
+                self._within_memory(snapshot, queries[begin : begin + at_once], request, room)
+                for begin in range(0, len(queries), at_once)
             ]
         return Candidates.joined(parts)
 
     def copy_bytes(self) -> int:
         """See ScanEngine. On a GPU they are in its memory."""
-        with self._lock:
-            tail = [] if self._tail is None else [self._tail[1]]
-            return sum(_size_bytes(block) for block in [*self._blocks.values(), *tail])
+        return self._views.copy_bytes()
 
     def mapped_bytes(self) -> int:
         """See ScanEngine. The file has no copies in torch's layouts."""
@@ -104,116 +75,311 @@ class TorchScan:
 
     def give_back(self) -> None:
         """Drop the copies; scans that use them finish with them."""
-        with self._lock:
-            self._forget()
+        self._views.give_back()
 
-    def _scan(self, snapshot: Snapshot, queries: Floats, request: ScanRequest) -> Candidates:
-        top_k, allowed, scoring = request
+    def _within_memory(self, snapshot: Snapshot, queries: Floats, request: ScanRequest, room: int) -> Candidates:
+        """Return the candidates; where the device's memory is full, in smaller steps."""
+        while True:
+            try:
+                return self._scan(snapshot, queries, request, room)
+            except torch.cuda.OutOfMemoryError as err:
+                if self._product_bytes > _LEAST_PRODUCT_BYTES:
+                    self._product_bytes //= 8
+                elif not self._views.shrink():
+                    raise EngineUnavailable(
+                        f"{self._device}: not enough memory left to scan a few views at a time; end what else uses it, "
+                        "or open the index with device='cpu'"
+                    ) from err
+
+    def _scan(self, snapshot: Snapshot, queries: Floats, request: ScanRequest, room: int) -> Candidates:
+        scan = _Scan(self._views, snapshot, request, self._product_bytes)
         exponents = query_exponents(queries)
-        tile = _QueryTile(queries, exponents, self._device)
-        soft_means = None
-        if scoring.aggregate is Aggregate.DRPQ:
-            soft_means = _SoftMeans(scaled_temperatures(scoring, exponents), self._device)
-        survivors = _Survivors(len(queries), top_k)
-        output = torch.empty(0, len(queries), dtype=torch.float32, device=self._device)
-        for begin, end in allowed_blocks(snapshot, allowed):
-            block = self._block(snapshot, begin, end)
-            if len(output) < len(block.views):
-                output = torch.empty(len(block.views), len(queries), dtype=torch.float32, device=self._device)
-            scores = torch.mm(block.views, tile.columns, out=output[: len(block.views)])
-            refused = torch.from_numpy(~allowed[block.rows]).to(self._device)
-            if soft_means is None:
-                best = _best_products(block, scores)
-                best[refused] = -torch.inf
-                survivors.add(best, tile.errors(block), block.rows)
-            else:
-                lower, upper = soft_means.bounds(block, scores, tile)
-                lower[refused], upper[refused] = -torch.inf, -torch.inf
-                survivors.add_bounds(lower, upper, block.rows)
-        return survivors.candidates(exponents)
-
-    def _block(self, snapshot: Snapshot, begin: int, end: int) -> _Block:
-        key = (snapshot.generation, begin, end)
-        cached = self._blocks.get(key)
-        if cached is not None:
-            return cached
-        tail = self._tail
-        if tail is not None and tail[0] == key:
-            return tail[1]
-        block = _make_block(snapshot, begin, end, self._device)
-        size_bytes = _size_bytes(block)
-        with self._lock:
-            self._forget_before(snapshot.generation)
-            if not self._has_room(size_bytes):
-                return block
-            if end == snapshot.num_rows:
-                self._tail = (key, block)
-            elif size_bytes <= self._free_bytes and key not in self._blocks:
-                self._blocks[key] = block
-                self._free_bytes -= size_bytes
-        if self._device.type == "cpu":
-            watch(self)
-        return block
-
-    def _has_room(self, size_bytes: int) -> bool:
-        """Return whether the machine has memory for so many bytes of copies more; a GPU's is its own."""
-        return self._device.type != "cpu" or MEMORY.room_bytes(0, size_bytes) >= size_bytes
-
-    def _forget_before(self, generation: int) -> None:
-        """Drop blocks of an older generation: a compaction has renumbered their rows."""
-        if generation <= self._generation:
-            return
-        self._forget()
-        self._generation = generation
-
-    def _forget(self) -> None:
-        self._free_bytes += sum(map(_size_bytes, self._blocks.values()))
-        self._blocks.clear()
-        self._tail = None
+        best = scan.best(queries, exponents, room)
+        # All that was left out is at most the last that was kept.
+        has_more = best.upper.shape[1] < np.count_nonzero(request.allowed)
+        is_kept = (best.upper >= best.thresholds[:, None]) & (best.upper > -np.inf)
+        again = np.flatnonzero(is_kept[:, -1]) if has_more else np.empty(0, dtype=np.int64)
+        counts = is_kept.sum(axis=1)
+        found = _candidates(counts, best.rows[is_kept], best.upper[is_kept], exponents)
+        if not len(again):
+            return found
+        parts = list(found.each())
+        others = scan.all_reaching(queries[again], exponents[again], best.thresholds[again])
+        for query, part in zip(again.tolist(), others.each(), strict=True):
+            parts[query] = part
+        return Candidates.joined(parts)
 
 
-def _make_block(snapshot: Snapshot, begin: int, end: int, device: torch.device) -> _Block:
-    """Return the block of document rows [begin, end)."""
-    packed, starts = snapshot.views.read_block(begin, end)
-    counts = np.diff(starts)
-    order = np.argsort(counts, kind="stable")
-    stored = torch.from_numpy(packed.copy())
-    if not np.array_equal(order, np.arange(len(order))):
-        within = np.arange(len(packed)) - np.repeat(np.cumsum(counts[order]) - counts[order], counts[order])
-        stored = stored[torch.from_numpy(np.repeat(starts[:-1][order], counts[order]) + within)]
-    views = stored.float()
-    return _Block(views.to(device), begin + order, _groups(counts[order]), float(row_norms(views.numpy()).max()))
+def _candidates(counts: Ints, rows: Ints, upper: Doubles, exponents: Ints) -> Candidates:
+    return Candidates(np.append(0, np.cumsum(counts)), rows, np.ldexp(upper, -np.repeat(exponents, counts)))
 
 
-def _groups(counts: Ints) -> tuple[tuple[int, int, int], ...]:
-    """Return runs of equal view counts as (view offset, documents, views each); counts is rising."""
-    sizes, lengths = np.unique(counts, return_counts=True)
-    offsets = np.append(0, np.cumsum(sizes * lengths))[:-1]
-    return tuple(zip(offsets.tolist(), lengths.tolist(), sizes.tolist(), strict=True))
+class _Tile(NamedTuple):
+    """Some queries on the device, scaled by powers of two (see scaled_queries).
+
+    planes: (p q, d), the queries are their sum over p; sizes: (q,), their norms or more; offsets: (q,), see _Batch;
+    rates: (q,), one over DRPQ's temperature, unused without.
+    """
+
+    planes: torch.Tensor
+    sizes: torch.Tensor
+    offsets: torch.Tensor
+    rates: torch.Tensor
 
 
-class _QueryTile:
-    """A tile of queries, scaled by powers of two (see scaled_queries). columns: (d, q)."""
+class _Batch(NamedTuple):
+    """Queries in tiles, and what bounds their scores: a score is off by at most size * norm * error + offset.
 
-    def __init__(self, queries: Floats, exponents: Ints, device: torch.device) -> None:
+    With q' for the query q as it is multiplied, and v for the view of the largest norm, the relative error of a product
+    is |q - q'| / |q| (Cauchy-Schwarz), and that of the sum, 2^-23 as scores that round to one float32 tie, and that of
+    the bounds themselves, which are computed in float32. Offsets, (q,) float64, stand for numbers below float32's
+    normal range. DRPQ's aggregate is off by more, see _Scan._widths().
+    """
+
+    tiles: list[_Tile]
+    error: float
+    offsets: Doubles
+
+
+class _Kept(NamedTuple):
+    """The documents of the highest upper bounds of each query, descending, (q, m) each.
+
+    upper: bounds without offsets; widths: see _Scan._widths(); rows: int64.
+    """
+
+    upper: torch.Tensor
+    widths: torch.Tensor
+    rows: torch.Tensor
+
+
+class _Best(NamedTuple):
+    """The same on the host: upper bounds, (q, m) float64, rows, (q, m), and thresholds, (q,) float32.
+
+    A document is out when its upper bound lies below the threshold, the top_k-th largest lower bound of those kept:
+    then top_k documents truly score higher.
+    """
+
+    upper: Doubles
+    rows: Ints
+    thresholds: Floats
+
+
+class _Scan:
+    """The scan of one snapshot for one batch of queries."""
+
+    def __init__(self, views: DeviceViews, snapshot: Snapshot, request: ScanRequest, product_bytes: int) -> None:
+        self._views, self._snapshot, self._device = views, snapshot, views.device
+        self._top_k, self._allowed, self._scoring = request
+        self._spans = views.spans(snapshot)
+        self._type = views.type_of(snapshot)
+        self._mask = views.mask(self._allowed, self._spans[-1][1])
+        self._product_bytes = product_bytes
+        self._is_drpq = self._scoring.aggregate is Aggregate.DRPQ
+        # Products are written to the same memory each time: a CPU's caches hold it.
+        self._output = torch.empty(0, dtype=torch.float32, device=self._device)
+
+    def best(self, queries: Floats, exponents: Ints, room: int) -> _Best:
+        """Return the `room` documents of the highest upper bounds; waits for the device once."""
+        batch = self._batch(queries, exponents, num_planes=1)
+        parts = []
+        for tile, kept in zip(batch.tiles, self._kept(batch, room), strict=True):
+            columns = (kept.upper, self._thresholds(tile, kept)[:, None])
+            parts.append(torch.cat([*(each.view(torch.int32) for each in columns), kept.rows.int()], dim=1))
+        found = to_host(torch.cat(parts))
+        upper = found[:, :room].copy().view(np.float32).astype(np.float64) + batch.offsets[:, None]
+        return _Best(upper, found[:, room + 1 :].astype(np.int64), found[:, room].copy().view(np.float32))
+
+    def all_reaching(self, queries: Floats, exponents: Ints, thresholds: Floats) -> Candidates:
+        """Return all documents whose upper bound reaches the threshold, however many there are; waits twice.
+
+        Bounds are those of float32: fp16 views are multiplied by two fp16 parts of the query.
+        """
+        num_planes = 2 if self._type == torch.float16 else 1
+        batch = self._batch(queries, exponents, num_planes)
+        at = np.cumsum([0, *(len(tile.sizes) for tile in batch.tiles)])
+        lowest = [on_device(thresholds[begin:end], self._device) for begin, end in pairwise(at.tolist())]
+        if num_planes == 2:
+            finer = [
+                self._thresholds(tile, kept)
+                for tile, kept in zip(batch.tiles, self._kept(batch, self._top_k), strict=True)
+            ]
+            lowest = [torch.maximum(*both) for both in zip(lowest, finer, strict=True)]
+        counts = np.zeros(len(queries), dtype=np.int64)
+        while True:
+            # The first time only to count. A product that comes out otherwise the next time is as good.
+            seen, rows, upper = self._reaching(batch, lowest, counts)
+            if (seen <= counts).all():
+                break
+            counts = seen
+        owners = np.repeat(np.arange(len(queries)), counts)[rows >= 0]
+        upper = upper[rows >= 0] + batch.offsets[owners]
+        return _candidates(np.bincount(owners, minlength=len(queries)), rows[rows >= 0], upper, exponents)
+
+    def _batch(self, queries: Floats, exponents: Ints, num_planes: int) -> _Batch:
         scaled, norms = scaled_queries(queries, exponents)
-        self.columns = torch.from_numpy(scaled).T.contiguous().to(device)
-        self._norms = norms * _ROUND_UP
-        self._slack = rounding_slack(exponents)
+        dim, is_half = scaled.shape[1], self._type == torch.float16
+        planes, left = [], scaled
+        for _ in range(num_planes):
+            planes.append(left.astype(np.float16) if is_half else left)
+            left = left - planes[-1].astype(np.float32)
+        lost = np.sqrt(np.einsum("ij,ij->i", left, left, dtype=np.float64)) / np.maximum(norms, 1e-300)
+        # A GPU adds up products of fp16 in float32, but cuts off where it should round (Fasi et al. 2021).
+        error = (2 if is_half else 1) * sum_error(dim)
+        if not (is_half or _has_plain_float32()):
+            # The user has let torch round the factors of float32 products, down to bf16.
+            error += 2.0**-6
+        error += float(lost.max()) * (1 + 1e-6) + 2.0**-23 + _ROUNDING
+        offsets = (underflow_error(dim) + rounding_slack(exponents)) * 1.001
+        if self._is_drpq:
+            offsets *= lipschitz_constant(self._snapshot.views.max_views)
+        # Norms of what is multiplied are larger by up to 2^-11 a plane; and -inf times zero is no number.
+        sizes = rates = np.maximum(norms * 1.002, 1e-30)
+        if self._is_drpq:
+            # Beyond 1e30 a gap of any size has weight zero, below 1e-30 none matters: float32 stays finite.
+            rates = np.clip(1 / scaled_temperatures(self._scoring, exponents), 1e-30, 1e30)
+        columns = np.stack([sizes, offsets, rates]).astype(np.float32)
+        step = self._queries_at_once(num_planes)
+        tiles = []
+        for begin in range(0, len(queries), step):
+            rows = np.concatenate([plane[begin : begin + step] for plane in planes])
+            mine = np.ascontiguousarray(columns[:, begin : begin + step])
+            tiles.append(_Tile(on_device(rows, self._device), *on_device(mine, self._device)))
+        return _Batch(tiles, error, offsets)
 
-    def sizes(self, block: _Block) -> Doubles:
-        """Return the largest size of a product in the block, (q,)."""
-        return self._norms * block.norm
+    def _queries_at_once(self, num_planes: int) -> int:
+        """Return how many queries are multiplied at once; DRPQ holds several arrays of the product's size."""
+        starts = self._snapshot.views.starts
+        ends = np.minimum(np.array(self._spans), self._snapshot.num_rows)
+        most = int((starts[ends[:, 1]] - starts[ends[:, 0]]).max())
+        return max(1, self._product_bytes // (4 * most * num_planes * (4 if self._is_drpq else 1)))
 
-    def errors(self, block: _Block) -> Doubles:
-        """Return how far a score of the block may be from the truth, (q,)."""
-        dim, sizes = len(self.columns), self.sizes(block)
-        # Scores that round to the same float32 tie: 2^-23 of the largest score there can be, or the smallest step.
-        ties = sizes * 2.0**-23 + self._slack
-        # The user may have let torch round the factors of float32 products, down to bf16.
-        relative = sum_error(dim) if _has_plain_float32() else sum_error(dim) + 2.0**-6
-        error: Doubles = ties + sizes * relative + underflow_error(dim)
-        return error
+    def _kept(self, batch: _Batch, room: int) -> list[_Kept]:
+        """Return what is kept of each tile, on the device; nothing waits."""
+        found: list[_Kept | None] = [None] * len(batch.tiles)
+        for chunk, widths, open_widths in self._chunks(batch):
+            for number, tile in enumerate(batch.tiles):
+                upper = self._upper(chunk, tile, open_widths)
+                before = found[number]
+                values, at = self._best_new(upper, room, before)
+                found[number] = _joined(before, _Kept(values, widths[at], chunk.rows[at]), room)
+        return [kept for kept in found if kept is not None]
+
+    def _thresholds(self, tile: _Tile, kept: _Kept) -> torch.Tensor:
+        """Return the top_k-th largest lower bound of each query, (q,)."""
+        lower = kept.upper - 2 * tile.sizes[:, None] * kept.widths - tile.offsets[:, None]
+        return lower.topk(self._top_k, dim=1).values[:, -1].contiguous()
+
+    def _reaching(self, batch: _Batch, lowest: list[torch.Tensor], counts: Ints) -> tuple[Ints, Ints, Doubles]:
+        """Return how many documents reach each query's threshold, (q,), and up to counts of them, -1 where fewer.
+
+        The rows and upper bounds without offsets, (sum of counts,), of one query after the other.
+        """
+        total, ends = int(counts.sum()), np.cumsum(counts)
+        firsts, at = on_device(ends - counts, self._device), 0
+        upper_out = torch.zeros(total + 1, dtype=torch.float32, device=self._device)
+        rows_out = torch.full((total + 1,), -1, dtype=torch.int64, device=self._device)
+        limits, nexts = on_device(ends, self._device), firsts.clone()
+        for chunk, _, open_widths in self._chunks(batch):
+            at = 0
+            for tile, threshold in zip(batch.tiles, lowest, strict=True):
+                mine = slice(at, at + len(tile.sizes))
+                at += len(tile.sizes)
+                upper = self._upper(chunk, tile, open_widths)
+                reaches = (upper + tile.offsets[:, None] >= threshold[:, None]) & (upper > -torch.inf)
+                if total:
+                    places = nexts[mine, None] + reaches.cumsum(1) - 1
+                    places = torch.where(reaches & (places < limits[mine, None]), places, total).flatten()
+                    upper_out.scatter_(0, places, upper.flatten())
+                    rows_out.scatter_(0, places, chunk.rows.expand(len(upper), -1).flatten())
+                nexts[mine] += reaches.sum(1)
+        bits = upper_out[:total].view(torch.int32).long()
+        found = to_host(torch.cat([nexts - firsts, rows_out[:total], bits]))
+        seen, rows, values = np.split(found, [len(counts), len(counts) + total])
+        return seen, rows, values.astype(np.int32).view(np.float32).astype(np.float64)
+
+    def _chunks(self, batch: _Batch) -> Iterator[tuple[Chunk, torch.Tensor, torch.Tensor]]:
+        """Yield chunks with the widths of their documents, (n,), and those with -inf for what is not allowed."""
+        for chunk in self._views.chunks(self._snapshot, self._spans, self._allowed):
+            widths = self._widths(chunk, batch.error)
+            yield chunk, widths, widths if self._mask is None else widths.where(self._mask[chunk.rows], -torch.inf)
+
+    def _widths(self, chunk: Chunk, error: float) -> torch.Tensor:
+        """Return by how much of a query's size a document's score may be off, (n,)."""
+        if not self._is_drpq:
+            return chunk.norms * error
+        factors = [
+            error * lipschitz_constant(group.num_views) + aggregate_error(group.num_views, 1.0)
+            for group in chunk.groups
+        ]
+        return torch.cat(
+            [
+                chunk.norms[group.first : group.first + group.documents] * factor
+                for group, factor in zip(chunk.groups, factors, strict=True)
+            ]
+        )
+
+    def _upper(self, chunk: Chunk, tile: _Tile, widths: torch.Tensor) -> torch.Tensor:
+        """Return the upper bounds of a chunk's documents without offsets, (q, n) float32."""
+        products = self._products(chunk.views, tile)
+        upper = torch.empty(len(tile.sizes), len(widths), dtype=torch.float32, device=self._device)
+        for first_view, first, count, num_views in chunk.groups:
+            scores = products[:, first_view : first_view + count * num_views].view(len(products), num_views, count)
+            at = slice(first, first + count)
+            scores = _soft_means(scores, tile.rates) if self._is_drpq else scores.amax(1)
+            torch.addr(scores, tile.sizes, widths[at], out=upper[:, at])
+        return upper
+
+    def _products(self, views: torch.Tensor, tile: _Tile) -> torch.Tensor:
+        """Return the inner products, (q, r) float32, of views (r, d) and the tile's queries; good until the next."""
+        size = len(tile.planes) * len(views)
+        if self._output.numel() < size:
+            self._output = self._output.new_empty(size)
+        products = multiplied(tile.planes, views, self._output[:size].view(len(tile.planes), -1))
+        num_queries = len(tile.sizes)
+        return products if len(products) == num_queries else products.view(-1, num_queries, len(views)).sum(0)
+
+    def _best_new(self, upper: torch.Tensor, room: int, before: _Kept | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the highest bounds and their columns, (q, m) each, of (q, n); -inf where fewer pass the last one kept.
+
+        On a CPU, where to look costs no wait, few pass, and finding these is cheaper than sorting.
+        """
+        if before is not None and not self._views.as_gpu and before.upper.shape[1] == room:
+            queries, at = (upper > before.upper[:, -1:]).nonzero(as_tuple=True)
+            counts = queries.bincount(minlength=len(upper))
+            most = int(counts.max())
+            if most <= room:
+                places = torch.arange(len(at)) - (counts.cumsum(0) - counts)[queries]
+                values, columns = upper.new_full((len(upper), most), -torch.inf), at.new_zeros(len(upper), most)
+                values[queries, places], columns[queries, places] = upper[queries, at], at
+                return values, columns
+        values, at = upper.topk(min(room, upper.shape[1]), dim=1)
+        return values, at
+
+
+def multiplied(planes: torch.Tensor, views: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """Return the inner products of planes (p, d) and views (r, d) of one type in out, (p, r) float32."""
+    if views.dtype != torch.float32 and not views.is_cuda:
+        # A CPU multiplies the same numbers in float32.
+        planes, views = planes.float(), views.float()
+    if views.dtype == torch.float32:
+        return torch.mm(planes, views.T, out=out)
+    return torch.mm(planes, views.T, out_dtype=torch.float32, out=out)
+
+
+def _joined(before: _Kept | None, found: _Kept, room: int) -> _Kept:
+    if before is None:
+        return found
+    both = _Kept._make(torch.cat(columns, dim=1) for columns in zip(before, found, strict=True))
+    upper, at = both.upper.topk(min(room, both.upper.shape[1]), dim=1)
+    return _Kept(upper, both.widths.gather(1, at), both.rows.gather(1, at))
+
+
+def _soft_means(scores: torch.Tensor, rates: torch.Tensor) -> torch.Tensor:
+    """Return DRPQ's aggregate (eq. 4-6) of view scores, (q, k, n) to (q, n)."""
+    best = scores.amax(1)
+    gaps = best[:, None] - scores
+    weights = torch.exp(gaps * -rates[:, None, None])
+    return best - (weights * gaps).sum(1) / weights.sum(1)
 
 
 def _has_plain_float32() -> bool:
@@ -222,130 +388,3 @@ def _has_plain_float32() -> bool:
         return torch.get_float32_matmul_precision() == "highest"
     except RuntimeError:  # torch has an older and a newer way to set it, and refuses to say when both were used
         return False
-
-
-def _best_products(block: _Block, products: torch.Tensor) -> torch.Tensor:
-    """Return the best view's product of each document, (n, q); products: (r, q)."""
-    best = [
-        products[view : view + count * k].view(count, k, -1).amax(dim=1) if k > 1 else products[view : view + count]
-        for view, count, k in block.groups
-    ]
-    return best[0] if len(best) == 1 else torch.cat(best)
-
-
-class _SoftMeans:
-    """DRPQ's aggregate (eq. 4-6) of a block's products, reduced before it leaves the device.
-
-    temperatures: (q,) in the units of the scaled queries.
-    """
-
-    def __init__(self, temperatures: Doubles, device: torch.device) -> None:
-        # Beyond 1e30 a gap of any size has weight zero, below 1e-30 none matters: float32 stays finite.
-        self._rates = self._on(device, np.clip(1 / temperatures, 1e-30, 1e30))
-
-    def bounds(self, block: _Block, products: torch.Tensor, tile: _QueryTile) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return bounds, (n, q) float32, of each document's aggregate. products: (r, q)."""
-        device, sizes, errors = products.device, tile.sizes(block), tile.errors(block)
-        lower, upper = [], []
-        for view, count, k in block.groups:
-            scores = products[view : view + count * k].view(count, k, -1)
-            best = scores.amax(dim=1)
-            gaps = best[:, None] - scores
-            weights = torch.exp(-gaps * self._rates)
-            values = best - (weights * gaps).sum(dim=1) / weights.sum(dim=1)
-            slack = self._on(device, errors * lipschitz_constant(k) + aggregate_error(k, sizes))
-            lower.append(values - slack)
-            upper.append(torch.minimum(values + slack, best + self._on(device, errors + aggregate_error(1, sizes))))
-        return torch.cat(lower), torch.cat(upper)
-
-    @staticmethod
-    def _on(device: torch.device, values: Doubles) -> torch.Tensor:
-        return torch.from_numpy(values.astype(np.float32)).to(device)
-
-
-class _Survivors:
-    """The documents of each query that can still be among its top_k.
-
-    A document is out when even its upper bound lies below the top_k-th largest lower bound seen: then top_k
-    documents truly score higher. The threshold is renewed when the buffer has filled (a "compaction").
-    """
-
-    def __init__(self, num_queries: int, top_k: int) -> None:
-        self._num_queries = num_queries
-        self._top_k = top_k
-        self._thresholds = np.full(num_queries, -np.inf)
-        self._parts: list[tuple[Ints, Ints, Doubles, Doubles]] = []
-        self._size = 0
-        self._limit = 2 * num_queries * top_k + 4096
-
-    def candidates(self, exponents: Ints) -> Candidates:
-        """Return the remaining candidates of each query; bounds are divided by 2^exponents, (q,)."""
-        self.compact()
-        queries, rows, _, upper = self._parts[0]
-        counts = np.bincount(queries, minlength=self._num_queries)
-        return Candidates(np.append(0, np.cumsum(counts)), rows, np.ldexp(upper, -exponents[queries]))
-
-    def add(self, scores: torch.Tensor, errors: Doubles, rows: Ints) -> None:
-        """Add the documents of a block by scores (n, q), off by at most errors (q,); -inf for what is not allowed."""
-        self._start(scores, errors)
-        lowest = rounded_down(self._thresholds - errors).to(scores.device)
-        documents, queries = (scores >= lowest).nonzero(as_tuple=True)
-        if not len(documents):
-            return
-        found = scores[documents, queries].double().cpu().numpy()
-        at, queries_at = documents.cpu().numpy(), queries.cpu().numpy()
-        is_allowed = found > -np.inf
-        found, at, queries_at = found[is_allowed], at[is_allowed], queries_at[is_allowed]
-        self._append(queries_at, rows[at], found - errors[queries_at], found + errors[queries_at])
-
-    def add_bounds(self, lower: torch.Tensor, upper: torch.Tensor, rows: Ints) -> None:
-        """Add documents with bounds (n, q) float32, except those whose upper bound is -inf."""
-        self._start(lower, np.zeros(self._num_queries))
-        lowest = rounded_down(self._thresholds).to(upper.device)
-        documents, queries = ((upper >= lowest) & (upper > -torch.inf)).nonzero(as_tuple=True)
-        bounds = (side[documents, queries].double().cpu().numpy() for side in (lower, upper))
-        self._append(queries.cpu().numpy(), rows[documents.cpu().numpy()], *bounds)
-
-    def compact(self) -> None:
-        """Raise thresholds as far as possible, and drop what lies below them."""
-        queries, rows, lower, upper = (np.concatenate(column) for column in zip(*self._parts, strict=True))
-        order = np.lexsort((-lower, queries))
-        starts = np.searchsorted(queries[order], np.arange(self._num_queries))
-        counts = np.bincount(queries, minlength=self._num_queries)
-        is_full = counts >= self._top_k
-        kth = order[starts[is_full] + self._top_k - 1]
-        self._thresholds[is_full] = np.maximum(self._thresholds[is_full], lower[kth])
-        kept = order[upper[order] >= self._thresholds[queries[order]]]
-        self._parts = [(queries[kept], rows[kept], lower[kept], upper[kept])]
-        self._size = len(kept)
-        self._limit = max(self._limit, 2 * len(kept))
-
-    def _start(self, scores: torch.Tensor, errors: Doubles) -> None:
-        """Start thresholds at the top_k-th lower bound of the first block, if it has that many."""
-        if self._parts:
-            return
-        self._parts.append((np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0), np.empty(0)))
-        if len(scores) >= self._top_k:
-            kth = scores.topk(self._top_k, dim=0, sorted=True).values[-1].double().cpu().numpy()
-            self._thresholds = kth - errors
-
-    def _append(self, queries: Ints, rows: Ints, lower: Doubles, upper: Doubles) -> None:
-        self._parts.append((queries, rows, lower, upper))
-        self._size += len(queries)
-        if self._size > self._limit:
-            self.compact()
-
-
-def rounded_down(values: Doubles) -> torch.Tensor:
-    """Return thresholds as float32: scores of that type reach the value only if they reach the threshold."""
-    narrow = values.astype(np.float32)
-    return torch.from_numpy(np.where(narrow > values, np.nextafter(narrow, np.float32(-np.inf)), narrow))
-
-
-def _size_bytes(block: _Block) -> int:
-    return block.views.numel() * block.views.element_size()
-
-
-def _room_bytes(device: torch.device) -> int:
-    """Return half of a GPU's memory, a quarter of a CPU's."""
-    return torch.cuda.mem_get_info(device)[1] // 2 if device.type == "cuda" else cache_bytes()

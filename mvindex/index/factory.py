@@ -11,7 +11,6 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from mvindex.encoder import Encoder, EncoderLike
-from mvindex.encoder.devices import first_device
 from mvindex.encoder.registry import as_encoder, leave_form
 from mvindex.errors import ConfigError, QueryError
 from mvindex.index.admin import LocalAdmin
@@ -183,7 +182,7 @@ def open_local(
 
 def local_index(store: LocalStore, encoder: Encoder | None = None, device: str | None = None) -> Index:
     """Compose an index of embedded stores."""
-    search = LocalSearch(store, first_device(device))
+    search = LocalSearch(store, device)
     return Index(store, search, LocalAdmin(store, search), encoder, device)
 
 

@@ -45,6 +45,7 @@ class _PartEngines:
     """The engines of one store: its active one, loaded when needed, and its exact scan, opened at the first search."""
 
     active: EngineCache
+    device: str | None
     scan: ScanEngine | None = None
 
 
@@ -52,8 +53,11 @@ class LocalSearch:
     """Dense, lexical and hybrid search over embedded stores. Thread-safe."""
 
     def __init__(self, store: LocalStore, device: str | None = None) -> None:
-        """Take the stores to search; device: where engines run that can run elsewhere than on the CPU."""
-        self._store, self._device = store, device
+        """Take the stores to search; device: where engines run that can run elsewhere than on the CPU.
+
+        Several, such as "cuda:0,cuda:1", take the shards in turn.
+        """
+        self._store, self._devices = store, [None] if device is None else device.split(",")
         self._lock = Lock()
         self._engines: dict[EmbeddedStore, _PartEngines] = {}
         self._open_scan: Callable[[], ScanEngine] | None = None
@@ -147,10 +151,12 @@ class LocalSearch:
         with self._lock:
             kept = self._engines.get(store)
             if kept is None:
-                kept = self._engines[store] = _PartEngines(EngineCache(self._device))
+                device = self._devices[len(self._engines) % len(self._devices)]
+                kept = self._engines[store] = _PartEngines(EngineCache(device), device)
             if kept.scan is None:
-                # Each of so many scans of this process takes its share of the memory.
-                kept.scan = engines.open_scan(self._device, share) if self._open_scan is None else self._open_scan()
+                # Each of so many scans of a device takes its share of the memory.
+                each = -(-share // len(self._devices))
+                kept.scan = engines.open_scan(kept.device, each) if self._open_scan is None else self._open_scan()
             scan, ranking = kept.scan, None
         if not plan.exact:
             try:

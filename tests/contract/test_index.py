@@ -5,9 +5,10 @@ import pytest
 
 import mvindex
 from mvindex.engines import find_kind
+from mvindex.engines.device_views import DeviceConfig
 from mvindex.engines.protocol import EXACT, BuildOptions
 from mvindex.engines.scan_numpy import NumpyScan
-from mvindex.engines.scan_torch import ScanConfig, TorchScan
+from mvindex.engines.scan_torch import TorchScan
 from mvindex.engines.scan_vnni import VnniConfig, VnniScan
 from mvindex.index import search_engine_of
 from mvindex.records import Document
@@ -53,13 +54,13 @@ class TestTorchScan(EmbeddedContract):
 
 class TestTorchScanWithoutCache(EmbeddedContract):
     def scan(self):
-        return TorchScan(ScanConfig(cache_bytes=0))
+        return TorchScan(DeviceConfig(cache_bytes=0))
 
 
 @pytest.mark.needs("cuda")
 class TestTorchScanCuda(EmbeddedContract):
     def scan(self):
-        return TorchScan(ScanConfig(device="cuda"))
+        return TorchScan(DeviceConfig(device="cuda"))
 
 
 class TestFaissFlat(EmbeddedContract):

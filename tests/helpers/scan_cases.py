@@ -10,6 +10,7 @@ import pytest
 from hypothesis import strategies as st
 
 import mvindex
+from mvindex.engines.device_views import DeviceConfig
 from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.engines.scan_torch import TorchScan
 from mvindex.engines.scan_vnni import VnniConfig, VnniScan
@@ -30,6 +31,12 @@ SCANS = {
     "native, 2 threads": lambda: VnniScan(NumpyScan, VnniConfig(threads=2)),
     "native, 3 threads": lambda: VnniScan(NumpyScan, VnniConfig(threads=3)),
     "torch": TorchScan,
+    "torch, small chunks": lambda: TorchScan(DeviceConfig(chunk_bytes=1 << 12)),
+    "torch, half a cache": lambda: TorchScan(DeviceConfig(chunk_bytes=1 << 14, cache_bytes=1 << 17)),
+    "torch as on a GPU": lambda: TorchScan(DeviceConfig(as_gpu=True)),
+    "torch as on a GPU, in small chunks": lambda: TorchScan(
+        DeviceConfig(as_gpu=True, chunk_bytes=1 << 12, cache_bytes=0)
+    ),
 }
 
 
@@ -41,7 +48,7 @@ def each_of(names):
 
 EACH_SCAN = each_of(SCANS)
 # One of each that has arithmetic of its own.
-EACH_ARITHMETIC = each_of(["numpy", "native", "torch"])
+EACH_ARITHMETIC = each_of(["numpy", "native", "torch", "torch as on a GPU"])
 
 
 class Wanted(NamedTuple):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from mvindex.encoder.arranged import Arranged
 from mvindex.errors import ConfigError
 from mvindex.records import Bools, Document, Floats, Ints, Span
 from mvindex_train.data.records import Example, content_key, unique_documents
@@ -52,7 +53,8 @@ class TrainBatch:
 
     documents: positives, then hard negatives, unique by title and text. positives: (q,) column of each question's
     positive. excluded: (q, n) True where a document is another positive of the question, and thus no negative.
-    answer_spans: of the positive's text. teacher: (q, n), NaN where unknown; None where all are unknown.
+    answer_spans: of the positive's text. teacher: (q, n), NaN where unknown; None where all are unknown. arranged: the
+    windows of the documents that this process encodes, where they were arranged ahead.
     """
 
     questions: list[str]
@@ -61,6 +63,7 @@ class TrainBatch:
     excluded: Bools
     answer_spans: list[Span | None]
     teacher: Floats | None
+    arranged: Arranged | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from mvindex.encoder.arranged import Arranged
 from mvindex.records import Document, Ints
 
 if TYPE_CHECKING:
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
 
     from mvindex_train.module import TrainableEncoder, ViewRows
 
-T = TypeVar("T")
+SlicedT = TypeVar("SlicedT", Sequence[str], Sequence[Document] | Arranged)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Encoded:
     """The vectors of q questions and n documents.
 
-    queries: (q, d); rows: (r, d); starts: (n + 1,) int64 on the rows' device; spans: (r, 2) characters, -1 for none.
+    queries: (q, d); rows: (r, d); starts: (n + 1,) int64 on the CPU; spans: (r, 2) characters, -1 for none.
     """
 
     queries: torch.Tensor
@@ -47,7 +48,7 @@ class Chunks:
 
     encoder: TrainableEncoder
     questions: Sequence[str]
-    documents: Sequence[Document]
+    documents: Sequence[Document] | Arranged
     size: int | None
     chunk_context: Callable[[int], AbstractContextManager[None]]
 
@@ -59,8 +60,8 @@ class Chunks:
         views = [self._encode_documents(number, documents) for number, documents in self._document_chunks()]
         rows = torch.cat([view.rows for view in views]) if views else torch.zeros((0, 0))
         none = torch.zeros(0, dtype=torch.int64)
-        counts = torch.cat([none, *(view.starts.diff().cpu() for view in views)])
-        starts = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)]).to(rows.device)
+        counts = torch.cat([none, *(view.starts.diff() for view in views)])
+        starts = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
         spans = np.concatenate([np.zeros((0, 2), dtype=np.int64), *(view.spans for view in views)])
         return Encoded(torch.cat(queries) if queries else torch.zeros((0, 0)), rows, starts, spans)
 
@@ -90,18 +91,18 @@ class Chunks:
         with self.chunk_context(number):
             return self.encoder.encode_queries(texts).float()
 
-    def _encode_documents(self, number: int, documents: Sequence[Document]) -> ViewRows:
+    def _encode_documents(self, number: int, documents: Sequence[Document] | Arranged) -> ViewRows:
         with self.chunk_context(number):
             return self.encoder.encode_documents(documents)
 
     def _question_chunks(self) -> list[tuple[int, Sequence[str]]]:
         return list(enumerate(_cut(self.questions, self.size)))
 
-    def _document_chunks(self) -> list[tuple[int, Sequence[Document]]]:
+    def _document_chunks(self) -> list[tuple[int, Sequence[Document] | Arranged]]:
         return list(enumerate(_cut(self.documents, self.size), len(self._question_chunks())))
 
 
-def _cut(items: Sequence[T], size: int | None) -> list[Sequence[T]]:
+def _cut(items: SlicedT, size: int | None) -> list[SlicedT]:
     step = size or max(len(items), 1)
     return [items[begin : begin + step] for begin in range(0, len(items), step)]
 

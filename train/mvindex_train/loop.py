@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mvindex.encoder.arranging import Arranging
 from mvindex.errors import ConfigError, MvindexError
+from mvindex.records import Document
 from mvindex_train.callbacks import CallbackList
 from mvindex_train.config import LossConfig, OptimiserConfig
 from mvindex_train.history import History
 from mvindex_train.resume import Position, RunFolder
 from mvindex_train.schedule import learning_rate_share
-from mvindex_train.step import StepContext, Stepper
+from mvindex_train.step import StepContext, StepFigures, Stepper, read_figures
 
 if TYPE_CHECKING:
     from mvindex_train.batches import TrainBatch
     from mvindex_train.module import TrainableEncoder
     from mvindex_train.processes import Processes
+
+
+# Steps whose figures are read from a GPU at once: each time it is waited for.
+_CUDA_STEPS_READ = 16
 
 
 class Interrupted(MvindexError):
@@ -68,7 +75,8 @@ class Stage:
 class Run:
     """The state that all stages share. history: None except in the main process, which alone calls the callbacks.
 
-    save_every: steps between saved states; None saves at the end of epochs only. should_stop: called after each step.
+    save_every: steps between saved states; None saves at the end of epochs only. should_stop: called when figures are
+    read: after each step, or on a GPU after 16. steps_read: after how many; None for these.
     """
 
     encoder: TrainableEncoder
@@ -78,6 +86,7 @@ class Run:
     callbacks: CallbackList = field(default_factory=CallbackList)
     save_every: int | None = None
     should_stop: Callable[[], bool] = lambda: False
+    steps_read: int | None = None
 
     def log(self, record: dict[str, Any]) -> None:
         """Add the record to the history, and pass it to the callbacks."""
@@ -112,15 +121,29 @@ class _StageRun:
         self._stepper = Stepper(run.encoder, stage.optimiser, run.processes)
         if position.stage_step:
             run.folder.load_optimiser(run.encoder, self._stepper.optimiser)
+        is_cuda = run.processes.device.type == "cuda"
+        self._arranging = Arranging(run.encoder.inputs) if is_cuda else None
+        self._steps_read = run.steps_read or (_CUDA_STEPS_READ if is_cuda else 1)
+        # Steps whose figures are not read yet, since when, and their places in the log.
+        self._unread: list[tuple[dict[str, Any], StepFigures]] = []
+        self._since = 0.0
 
     def train(self, position: Position) -> Position:
         """Train all epochs of the stage; return the position after the last one, saved."""
+        try:
+            return self._train(position)
+        finally:
+            if self._arranging is not None:
+                self._arranging.close()
+
+    def _train(self, position: Position) -> Position:
         stage = self._stage
         while position.epoch < stage.epochs and position.stage_step < self._num_steps and not position.is_stopped:
-            for batch in stage.source.batches(position.epoch, position.step):
+            for batch in self._batches(position):
                 position = self._step(batch, position)
                 if position.stage_step == self._num_steps:
                     break
+            self._read(position)
             is_last = position.epoch + 1 == stage.epochs or position.stage_step == self._num_steps
             if stage.at_end is not None:
                 position = stage.at_end(position, is_last)
@@ -128,18 +151,55 @@ class _StageRun:
             self._run.save(position, self._stepper)
         return position
 
+    def _batches(self, position: Position) -> Iterator[TrainBatch]:
+        """Yield the rest of an epoch's batches; for a GPU other processes arrange the documents of the next ones."""
+        batches = self._stage.source.batches(position.epoch, position.step)
+        if self._arranging is None:
+            return batches
+        return arranged_ahead(batches, self._arranging, self._run.processes.share)
+
     def _step(self, batch: TrainBatch, position: Position) -> Position:
-        started = time.monotonic()
+        if not self._unread:
+            self._since = time.monotonic()
         rate = learning_rate_share(position.stage_step, self._num_steps, self._stage.optimiser)
         at = StepContext(number=position.total_step, epoch=position.epoch, rate=rate)
         figures = self._stepper.step(batch, self._stage.loss, at)
         position = position.after_step()
         place = {"kind": "step", "stage": self._stage.name, "epoch": position.epoch + 1, "step": position.total_step}
         progress = {"stage_step": position.stage_step, "stage_steps": self._num_steps}
-        self._run.log(place | figures | {"seconds": round(time.monotonic() - started, 3)} | progress)
+        self._unread.append((place | progress, figures))
+        is_saved = bool(self._run.save_every and position.stage_step % self._run.save_every == 0)
+        if is_saved or len(self._unread) == self._steps_read:
+            self._read(position, is_saved)
+        return position
+
+    def _read(self, position: Position, is_saved: bool = False) -> None:
+        """Log the steps since the last time; save the state if wanted; save and raise Interrupted on request."""
+        places, figures = [place for place, _ in self._unread], [each for _, each in self._unread]
+        self._unread = []
+        if not places:
+            return
+        read = read_figures(figures)
+        seconds = {"seconds": round((time.monotonic() - self._since) / len(places), 3)}
+        for place, each in zip(places, read, strict=True):
+            self._run.log(place | each | seconds)
         is_stop_requested = self._run.processes.any(self._run.should_stop())
-        if is_stop_requested or (self._run.save_every and position.stage_step % self._run.save_every == 0):
+        if is_stop_requested or is_saved:
             self._run.save(position, self._stepper)
         if is_stop_requested:
             raise Interrupted(f"stopped after step {position.total_step}, saved in {self._run.folder.path}")
-        return position
+
+
+def arranged_ahead(
+    batches: Iterator[TrainBatch], arranging: Arranging, share: Callable[[int], slice]
+) -> Iterator[TrainBatch]:
+    """Yield the batches with the windows of the documents that this process encodes, arranged by other processes."""
+    taken: deque[TrainBatch] = deque()
+
+    def documents() -> Iterator[list[Document]]:
+        for batch in batches:
+            taken.append(batch)
+            yield batch.documents[share(len(batch.documents))]
+
+    for arranged in arranging.arrange(documents()):
+        yield replace(taken.popleft(), arranged=arranged)

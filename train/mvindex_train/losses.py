@@ -2,7 +2,8 @@
 
 Shapes: q questions, n documents, r views, ragged: document i has the views starts[i] to starts[i + 1], at least one.
 Scores are higher-is-better; half precision is widened to fp32. Each loss is a mean over the questions. Tied best views
-of a document share the gradient of the maximum equally.
+of a document share the gradient of the maximum equally. Nothing here waits for the device: starts are known on the CPU,
+and what does not count is masked, not left out.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from dataclasses import dataclass, replace
 import torch
 from torch.nn.functional import cross_entropy, log_softmax
 
+from mvindex.encoder.device import on_device
 from mvindex.kernels.score import Aggregate, parse_aggregate
 from mvindex_train.config import LossConfig
 
-_PARTS = ("total", "contrastive", "local", "in_sequence", "distillation", "answer_share")
+PARTS = ("total", "contrastive", "local", "in_sequence", "distillation", "answer_share")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LossInputs:
-    """The vectors of a batch and their labels, all on one device.
+    """The vectors of a batch and their labels, all on one device but starts, which are on the CPU.
 
     queries: (q, d); rows: (r, d); starts: (n + 1,) int64; positives: (q,) int64, each question's document; excluded:
     (q, n) bool, True for another positive of the question, which is no negative; answer_rows: (q,) int64, the view of
@@ -52,11 +54,9 @@ class LossParts:
     distillation: torch.Tensor
     answer_share: torch.Tensor
 
-    def as_floats(self, **others: torch.Tensor) -> dict[str, float]:
-        """Return the values by name, and others beside them, for logs; synchronises with the device once."""
-        named = {name: getattr(self, name) for name in _PARTS} | others
-        values = torch.stack([value.detach().double() for value in named.values()])
-        return dict(zip(named, values.tolist(), strict=True))
+    def as_row(self) -> torch.Tensor:
+        """Return the values in the order of PARTS, (6,) float64, on the device."""
+        return torch.stack([getattr(self, name).detach().double() for name in PARTS])
 
 
 def total_loss(inputs: LossInputs, config: LossConfig, epoch: int) -> LossParts:
@@ -73,7 +73,7 @@ def total_loss(inputs: LossInputs, config: LossConfig, epoch: int) -> LossParts:
     if not config.nested:
         return _loss(inputs, config, tau)
     found = [_loss(first_views(inputs, size), config, tau) for size in nested_sizes(int(inputs.starts.diff().max()))]
-    means = {name: torch.stack([getattr(each, name) for each in found]).mean() for name in _PARTS}
+    means = {name: torch.stack([getattr(each, name) for each in found]).mean() for name in PARTS}
     return LossParts(**means)
 
 
@@ -84,18 +84,17 @@ def nested_sizes(most: int) -> list[int]:
 
 def first_views(inputs: LossInputs, size: int) -> LossInputs:
     """Return the inputs with the first views of each document only; an answer view beyond them is unknown."""
-    owners = _owners(inputs.starts)
-    places = torch.arange(len(owners), device=owners.device) - inputs.starts[owners]
-    kept = places < size
+    device = inputs.rows.device
+    owners = torch.repeat_interleave(inputs.starts.diff())
+    kept = torch.arange(len(owners)) - inputs.starts[owners] < size
     counts = inputs.starts.diff().clamp(max=size)
     answers = inputs.answer_rows
     if answers is not None:
-        known = (answers >= 0) & kept[answers.clamp(min=0)]
-        numbers = kept.cumsum(0) - 1
-        answers = torch.where(known, numbers[answers.clamp(min=0)], -1)
+        numbers = on_device(torch.where(kept, kept.cumsum(0) - 1, -1).numpy(), device)
+        answers = torch.where(answers >= 0, numbers[answers.clamp(min=0)], -1)
     return replace(
         inputs,
-        rows=inputs.rows[kept],
+        rows=inputs.rows.index_select(0, on_device(kept.nonzero()[:, 0].numpy(), device)),
         starts=torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
         answer_rows=answers,
     )
@@ -150,7 +149,7 @@ def document_scores(
     MAX: f = max_j s_j (MVR eq. 4). DRPQ: y = sum_j softmax_j(s_j / T) s_j (DRPQ eq. 4-6, where the temperature T is 1);
     its gradient for s_j is DRPQ eq. 11, which may be negative.
     """
-    scores, owners = _widen(scores), _owners(starts)
+    scores, owners = _widen(scores), _owners(starts, scores.device)
     num_documents = len(starts) - 1
     best = _segment_max(scores, owners, num_documents)
     if aggregate is Aggregate.MAX:
@@ -197,12 +196,9 @@ def local_uniformity(scores: torch.Tensor, starts: torch.Tensor, positives: torc
 
     f(q,d+) is the best view's score for every aggregate.
     """
-    counts = starts.diff()[positives]
-    questions = _owners(torch.cat([counts.new_zeros(1), counts.cumsum(0)]))
-    slots = torch.arange(len(questions), device=starts.device) - (counts.cumsum(0) - counts)[questions]
-    logits = _widen(scores)[questions, starts[positives][questions] + slots] / tau
-    best = _segment_max(logits, questions, len(positives))
-    sums = _segment_sum(torch.exp(logits - best.detach()[questions]), questions, len(positives))
+    logits = _of_positives(scores, starts, positives, tau)
+    best = logits.amax(1)
+    sums = torch.exp(logits - best.detach()[:, None]).sum(1)
     # log-sum-exp minus the best score: its value cancels, which avoids a loss of precision, but not its gradient.
     return (torch.log(sums) - (best - best.detach())).mean()
 
@@ -216,11 +212,9 @@ def in_sequence(
     mean is over the questions with a known answer view; 0 when there is none.
     """
     known = answer_rows >= 0
-    if not bool(known.any()):
-        return _widen(scores).new_zeros(())
-    scores, positives, answer_rows = _widen(scores)[known] / tau, positives[known], answer_rows[known]
-    is_own = _owners(starts)[None] == positives[:, None]
-    return cross_entropy(scores.masked_fill(~is_own, -math.inf), answer_rows)
+    firsts = on_device(starts.numpy(), scores.device)[positives]
+    logits = _of_positives(scores, starts, positives, tau)
+    return _mean_of(known, cross_entropy(logits, torch.where(known, answer_rows, firsts), reduction="none"))
 
 
 def distillation(doc_scores: torch.Tensor, teacher: torch.Tensor, tau: float) -> torch.Tensor:
@@ -230,15 +224,13 @@ def distillation(doc_scores: torch.Tensor, teacher: torch.Tensor, tau: float) ->
     With the same tau on both sides the minimum has the teacher's score differences at any tau.
     """
     taught = (~teacher.isnan()).sum(1) >= 2
-    if not bool(taught.any()):
-        return _widen(doc_scores).new_zeros(())
-    student, goal = _widen(doc_scores)[taught], teacher[taught]
-    known = ~goal.isnan()
+    # A question that does not count has all columns: without any, its softmax would have no value.
+    student, goal, known = _widen(doc_scores), teacher.nan_to_num(), ~teacher.isnan() | ~taught[:, None]
     log_student = log_softmax((student / tau).masked_fill(~known, -math.inf), 1)
     log_goal = log_softmax((goal.to(student.dtype) / tau).masked_fill(~known, -math.inf), 1)
     # -inf minus -inf is NaN, as is 0 times NaN: unknown columns are zeroed before the difference.
     difference = log_goal.masked_fill(~known, 0.0) - log_student.masked_fill(~known, 0.0)
-    return (log_goal.exp() * difference).sum(1).mean()
+    return _mean_of(taught, (log_goal.exp() * difference).sum(1))
 
 
 def _contrastive(
@@ -255,9 +247,20 @@ def _answer_share(inputs: LossInputs) -> torch.Tensor:
     return (inputs.answer_rows >= 0).float().mean()
 
 
-def _owners(starts: torch.Tensor) -> torch.Tensor:
-    """Return the segment of each element, (r,)."""
-    return torch.repeat_interleave(starts.diff())
+def _owners(starts: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return the segment of each element, (r,), on the device."""
+    return on_device(torch.repeat_interleave(starts.diff()).numpy(), device)
+
+
+def _of_positives(scores: torch.Tensor, starts: torch.Tensor, positives: torch.Tensor, tau: float) -> torch.Tensor:
+    """Return the scores over tau, (q, r), -inf for the views of other documents than each question's positive."""
+    is_own = _owners(starts, scores.device)[None] == positives[:, None]
+    return (_widen(scores) / tau).masked_fill(~is_own, -math.inf)
+
+
+def _mean_of(counted: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Return the mean of the values, (q,), that are counted; 0 when there is none."""
+    return torch.where(counted, values, 0.0).sum() / counted.sum().clamp(min=1)
 
 
 def _segment_max(values: torch.Tensor, owners: torch.Tensor, num_segments: int) -> torch.Tensor:

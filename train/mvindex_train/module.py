@@ -16,7 +16,7 @@ from mvindex.encoder.batches import BatchShape, batches
 from mvindex.encoder.checkpoint import Checkpoint, Parts, Settings, viewer_ids
 from mvindex.encoder.checkpoint.load import set_embeddings
 from mvindex.encoder.clusters import pad_tokens, token_views, unpad_views
-from mvindex.encoder.device import CUDA_LEAST_SPARED
+from mvindex.encoder.device import CUDA_LEAST_SPARED, on_device
 from mvindex.encoder.forward import last_states
 from mvindex.encoder.inputs import Inputs
 from mvindex.encoder.pooling import row_means
@@ -33,7 +33,7 @@ _CUDA_PASSES = BatchShape(max_tokens=1 << 17, least_spared=CUDA_LEAST_SPARED)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ViewRows:
-    """The views of n documents. rows: (r, d) fp32 with gradients; starts: (n + 1,) int64; spans: (r, 2) int64.
+    """The views of n documents. rows: (r, d) fp32 with gradients; starts: (n + 1,) on the CPU, spans: (r, 2), int64.
 
     Document i has the views rows[starts[i]:starts[i + 1]], at least one, of unit length if the settings normalise.
     """
@@ -48,6 +48,7 @@ class TrainableEncoder(torch.nn.Module):
 
     documents, queries: the transformers, the same object unless the settings are `separate`. adapters: peft's models
     around them, by name; empty when all weights are trained. codes: of the Poly-encoder. scale: see set_scale().
+    inputs: arranges what is encoded in windows.
     """
 
     def __init__(self, base: Checkpoint, settings: Settings, tokenizer: Any, models: Parts) -> None:
@@ -57,7 +58,7 @@ class TrainableEncoder(torch.nn.Module):
         self.adapters: dict[str, Any] = {}
         self.codes: torch.nn.Parameter | None = None
         self.scale = 1.0
-        self._inputs = Inputs(settings, tokenizer.backend_tokenizer, str(base.folder))
+        self.inputs = Inputs(settings, tokenizer.backend_tokenizer, str(base.folder))
 
     @property
     def device(self) -> torch.device:
@@ -70,19 +71,19 @@ class TrainableEncoder(torch.nn.Module):
         """The dimension of the vectors."""
         return int(self.documents.config.hidden_size)
 
-    def encode_documents(self, documents: Sequence[Document]) -> ViewRows:
+    def encode_documents(self, documents: Sequence[Document] | Arranged) -> ViewRows:
         """Return the views of the documents, as an index would store them except for their precision."""
-        arranged = self._inputs.arrange_documents(documents)
+        arranged = documents if isinstance(documents, Arranged) else self.inputs.arrange_documents(documents)
         rows = self._rows(arranged, self.documents)
         if self.settings.family.pools_tokens:
             rows = self._views_of_tokens(rows, arranged)
         starts = arranged.view_starts
         views = self._with_share(self._normalise(rows), starts)
-        return ViewRows(views, torch.from_numpy(starts).to(rows.device), arranged.spans)
+        return ViewRows(views, torch.from_numpy(starts), arranged.spans)
 
     def encode_queries(self, texts: Sequence[str]) -> torch.Tensor:
         """Return one vector per text, (q, d) fp32."""
-        return self._normalise(self._rows(self._inputs.arrange_queries(texts), self.queries))
+        return self._normalise(self._rows(self.inputs.arrange_queries(texts), self.queries))
 
     def parameter_groups(self, config: OptimiserConfig) -> list[dict[str, Any]]:
         """Return the trained parameters for an optimiser: viewers and codes at their own rate; no decay of vectors."""
@@ -156,9 +157,8 @@ class TrainableEncoder(torch.nn.Module):
         share = self.settings.document_share
         if not share:
             return rows
-        counts = torch.from_numpy(np.diff(starts)).to(rows.device)
-        owners = torch.repeat_interleave(counts)
-        means = torch.zeros(len(counts), rows.shape[1], device=rows.device).index_add(0, owners, rows)
+        owners = on_device(np.repeat(np.arange(len(starts) - 1), np.diff(starts)), rows.device)
+        means = torch.zeros(len(starts) - 1, rows.shape[1], device=rows.device).index_add(0, owners, rows)
         return self._normalise(rows + share * self._normalise(means)[owners])
 
     def _as_checkpoint(self) -> Checkpoint:

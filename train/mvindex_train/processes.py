@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mvindex.encoder.device import choose_device
 from mvindex.plugins import require
+from mvindex.records import Ints
 
 if TYPE_CHECKING:
     import torch
@@ -66,6 +67,15 @@ class Processes:
         parts = self._utils.gather(padded).split(max(sizes))
         rows_of_rank = [part[:size] for part, size in zip(parts, sizes, strict=True)]
         return torch.cat([*rows_of_rank[: self.rank], own, *rows_of_rank[self.rank + 1 :]])
+
+    def join_known(self, rows: Ints) -> Ints:
+        """Concatenate rows (m_i, ...) of numbers that each process knows for itself; a single one waits for nothing."""
+        import torch
+
+        if self.count == 1:
+            return rows
+        joined: Ints = self.join(torch.from_numpy(rows).to(self.device)).cpu().numpy()
+        return joined
 
     def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         """Replace every gradient by the sum over all processes; one that no process has stays None."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from mvindex.encoder.device import document_dtype
+import numpy as np
+
+from mvindex.encoder.arranged import Arranged
+from mvindex.encoder.device import document_dtype, on_device
 from mvindex.errors import EncoderError
+from mvindex.records import Document
 from mvindex_train.answer_views import find_answer_rows
 from mvindex_train.config import LossConfig, OptimiserConfig
 from mvindex_train.grad_cache import Chunks, Encoded
@@ -36,6 +40,43 @@ class StepContext:
     rate: float
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class StepFigures:
+    """The figures of a step. values: (7,) float64 on the device, those of LossParts and the gradient's norm.
+
+    rates: those that are known here. number: of the step; first_question: of its batch.
+    """
+
+    values: torch.Tensor
+    rates: dict[str, float]
+    number: int
+    first_question: str
+
+
+def read_figures(steps: Sequence[StepFigures]) -> list[dict[str, float]]:
+    """Return the figures of the steps for the log; waits for the device once, until all of them are done.
+
+    Raises EncoderError for the first loss or gradient that is not finite.
+    """
+    import torch
+
+    from mvindex_train.losses import PARTS
+
+    found = []
+    for step, values in zip(steps, torch.stack([each.values for each in steps]).tolist(), strict=True):
+        figures = dict(zip((*PARTS, "gradient_norm"), values, strict=True))
+        norm = figures["gradient_norm"]
+        if not (math.isfinite(figures["total"]) and math.isfinite(norm)):
+            raise EncoderError(
+                f"step {step.number + 1}: expected a finite loss and gradient, got loss {figures['total']} and "
+                f"gradient norm {norm} in the batch that begins with {step.first_question!r:.200}. A lower learning "
+                'rate, a higher tau or precision "fp32" may help; the last saved state is from before this step'
+            )
+        figures["loss"] = figures.pop("total")
+        found.append(figures | step.rates)
+    return found
+
+
 class Stepper:
     """An encoder in training with its optimiser (AdamW). Every process gets the same batch and encodes its share."""
 
@@ -52,8 +93,11 @@ class Stepper:
         if config.gradient_checkpointing:
             enable_gradient_checkpointing(encoder)
 
-    def step(self, batch: TrainBatch, loss: LossConfig, at: StepContext) -> dict[str, Any]:
-        """Update the weights and return the figures for the log; raise EncoderError for a loss that is not finite."""
+    def step(self, batch: TrainBatch, loss: LossConfig, at: StepContext) -> StepFigures:
+        """Update the weights and return the figures, to be read later: a GPU is not waited for.
+
+        Raises EncoderError where the memory of a GPU is too small for the batch.
+        """
         import torch
 
         from mvindex_train.losses import epoch_tau
@@ -62,22 +106,19 @@ class Stepper:
             group["lr"] = rate * at.rate
         self.encoder.train()
         self.optimiser.zero_grad(set_to_none=True)
-        parts = self.add_gradients(batch, loss, at)
-        clipped = torch.nn.utils.clip_grad_norm_(self._trained, self._config.max_gradient_norm)
-        figures = parts.as_floats(gradient_norm=clipped)
-        norm = figures["gradient_norm"]
-        if not (math.isfinite(figures["total"]) and math.isfinite(norm)):
+        try:
+            parts = self.add_gradients(batch, loss, at)
+        except torch.OutOfMemoryError as err:
             raise EncoderError(
-                f"step {at.number + 1}: expected a finite loss and gradient, got loss {figures['total']} and "
-                f"gradient norm "
-                f"{norm} in the batch that begins with {batch.questions[0]!r:.200}. A lower learning rate, a "
-                f"higher tau "
-                'or precision "fp32" may help; the last saved state is from before this step'
-            )
+                f"step {at.number + 1}: {self._processes.device} has too little memory for {len(batch.questions)} "
+                f"questions and {len(batch.documents)} documents at once. Give -s optimiser.chunk_documents=N with a "
+                "smaller N, which has the same gradients, or end other programs that use this GPU"
+            ) from err
+        clipped = torch.nn.utils.clip_grad_norm_(self._trained, self._config.max_gradient_norm)
         self.optimiser.step()
-        figures["loss"] = figures.pop("total")
         rates = {"tau": epoch_tau(loss, at.epoch), "learning_rate": self._rates[0] * at.rate}
-        return figures | rates
+        values = torch.cat([parts.as_row(), clipped.double()[None]])
+        return StepFigures(values, rates, at.number, batch.questions[0])
 
     def add_gradients(self, batch: TrainBatch, loss: LossConfig, at: StepContext) -> LossParts:
         """Add the gradient of the batch's loss to the weights' gradients, equally in every process; return the loss."""
@@ -96,7 +137,9 @@ class Stepper:
 
     def _chunks(self, batch: TrainBatch, at: StepContext) -> Chunks:
         questions = batch.questions[self._processes.share(len(batch.questions))]
-        documents = batch.documents[self._processes.share(len(batch.documents))]
+        documents: Sequence[Document] | Arranged = batch.documents[self._processes.share(len(batch.documents))]
+        if batch.arranged is not None:
+            documents = batch.arranged
         return Chunks(
             self.encoder,
             questions,
@@ -121,20 +164,17 @@ class Stepper:
 
         from mvindex_train.losses import LossInputs
 
-        device, join = self._processes.device, self._processes.join
-        counts = join(own.starts.diff().to(device))
-        starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        spans = join(torch.from_numpy(own.spans).to(device)).cpu().numpy()
-        answers = find_answer_rows(spans, starts.cpu().numpy(), batch.positives, batch.answer_spans)
-        teacher = None if batch.teacher is None else torch.from_numpy(batch.teacher).to(device)
+        device, join, join_known = self._processes.device, self._processes.join, self._processes.join_known
+        starts = np.append(0, np.cumsum(join_known(own.starts.diff().numpy())))
+        answers = find_answer_rows(join_known(own.spans), starts, batch.positives, batch.answer_spans)
         return LossInputs(
             queries=join(own.queries.to(device)),
             rows=join(own.rows.to(device)),
-            starts=starts,
-            positives=torch.from_numpy(batch.positives).to(device),
-            excluded=torch.from_numpy(batch.excluded).to(device),
-            answer_rows=torch.from_numpy(answers).to(device),
-            teacher=teacher,
+            starts=torch.from_numpy(starts),
+            positives=on_device(batch.positives, device),
+            excluded=on_device(batch.excluded, device),
+            answer_rows=on_device(answers, device),
+            teacher=None if batch.teacher is None else on_device(batch.teacher, device),
         )
 
 

@@ -7,14 +7,13 @@ from threading import Lock
 from types import ModuleType
 from typing import Any
 
+from mvindex.engines.params import CLONED_KINDS
 from mvindex.records import Floats, Ints
 from mvindex_connectors.engines.faiss_files import translated
 from mvindex_connectors.engines.faiss_ivf import has_groups, ivf_of
 
 logger = logging.getLogger(__name__)
 
-# Faiss clones these; it has no lists of packed 4-bit codes for GPUs.
-_CLONED = frozenset({"ivf-flat", "ivf-sq8"})
 # Faiss' kernels take no more lists and no more rows a query than these.
 _MOST = 2048
 
@@ -44,7 +43,7 @@ class GpuCopy:
 def gpu_copy(faiss: ModuleType, kind: str, index: Any, device: str | None) -> GpuCopy | None:
     """Return the copy for device "cuda" or "cuda:N"; None for other devices and kinds, and without a GPU build."""
     name, _, number = (device or "").partition(":")
-    if name != "cuda" or kind not in _CLONED:
+    if name != "cuda" or kind not in CLONED_KINDS:
         return None
     if not hasattr(faiss, "StandardGpuResources") or not faiss.get_num_gpus():
         logger.info("this Faiss has no GPU: kind %s is searched on the CPU (the extra gpu has one)", kind)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mvindex.engines.auto import LINKED_VIEWS, SCANNED_BYTES
-from mvindex.engines.params import IVF_KINDS, default_nlist
+from mvindex.engines.params import CLONED_KINDS, GROUPED_NLIST, IVF_KINDS, default_nlist
 from mvindex.engines.protocol import EXACT
 from mvindex.errors import ConfigError
 from mvindex.measure.planning.rates import REFERENCE_CORES, Workload, build_seconds, query_seconds
@@ -26,7 +26,7 @@ from mvindex.store.snapshot import MAX_DIM
 
 # Shares of a machine's memory: engine and store, a running build, the copies of the exact scan, and these on a GPU.
 # The rest is for the page cache, queries and the system.
-RESIDENT_SHARE, BUILD_SHARE, COPIES_SHARE, GPU_SHARE = 0.75, 0.9, 0.25, 0.5
+RESIDENT_SHARE, BUILD_SHARE, COPIES_SHARE, GPU_SHARE = 0.75, 0.9, 0.25, 0.75
 _MAX_SHARDS, _MAX_VIEWS = 4096, 65_536
 _MIN_NLIST = 1024
 # The preferred kind of those that need equally many machines, as `mvindex build` prefers them.
@@ -78,7 +78,8 @@ class PlanRequest:
 class Layout:
     """One way to lay out the collection, with one machine per shard; bytes and seconds are those of the largest shard.
 
-    on_gpu: the exact scan runs there, and its copies are `engine`. lacks: what does not fit, empty when all does.
+    on_gpu: the copies of the exact scan are there, or one of the engine, which stays in memory too.
+    lacks: what does not fit, empty when all does.
     build_s, query_s: of a build and of a single query on the reference machine, None on a GPU.
     """
 
@@ -104,7 +105,7 @@ class Layout:
     @property
     def resident(self) -> int:
         """Return the bytes of engine and store that always stay in a machine's memory."""
-        return self.store.resident + (0 if self.on_gpu else self.engine.resident)
+        return self.store.resident + (0 if self.on_gpu and self.kind == EXACT else self.engine.resident)
 
     @property
     def building(self) -> int:
@@ -141,7 +142,7 @@ def _kinds(request: PlanRequest) -> Iterator[tuple[str, bool]]:
     for kind in KINDS:
         if kind != "graph" or request.collection.num_views <= LINKED_VIEWS:
             yield kind, False
-        if kind == EXACT and request.machine.gpus:
+        if request.machine.gpus and (kind == EXACT or kind in CLONED_KINDS):
             yield kind, True
 
 
@@ -167,8 +168,8 @@ def _layout(request: PlanRequest, kind: str, on_gpu: bool, shards: int) -> Layou
     nlist = _nlist(request, kind, shard, store)
     recall, share = expected_recall(kind, shard.num_views, request.target_recall, request.top_k)
     if kind == EXACT:
-        # On a GPU the scan multiplies in float32.
-        scan = "torch fp32 on cuda" if on_gpu else request.scan
+        # Views stay on a GPU as they are stored, where its torch multiplies fp16 into float32.
+        scan = f"torch {shard.view_type.value} on cuda" if on_gpu else request.scan
         copies = scan_bytes(scan, shard)
         engine = EngineBytes(disk=copies if has_copies_file(scan, shard) else 0, resident=copies, building=0)
     else:
@@ -220,6 +221,8 @@ def _lacks(machine: Machine, layout: Layout) -> Iterator[str]:
     ram = machine.ram_bytes
     if layout.on_gpu:
         yield from _excess("copies on the GPU", layout.engine.resident, GPU_SHARE * machine.gpu_bytes)
+        if layout.nlist >= GROUPED_NLIST:
+            yield f"lists in groups, from {GROUPED_NLIST:,} on, are searched on the CPU"
     elif layout.kind == EXACT:
         yield from _excess("copies of the scan", layout.engine.resident, COPIES_SHARE * ram)
     yield from _excess("engine and store", layout.resident, RESIDENT_SHARE * ram)

@@ -43,6 +43,8 @@ _SAMPLE_ROW = 3 * 8
 _GROUPED_BYTES = 16
 # Of the int8 scan: spare rows of a block, bounds of a document, dimensions from which rows are padded to 64 bytes.
 _SPARE_ROWS, _BOUNDS, _PADDED_DIM, _VECTOR = 16, 8, 192, 64
+# Of a document in the torch scan: its row, and its largest norm.
+_DEVICE_DOCUMENT = 8 + 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +134,9 @@ def scan_bytes(scan: str, collection: Collection) -> int:
         blocks = max(1, rows // min(max((1 << 22) // dim, 256), 8192))
         pitch = -(-dim // unit) * unit
         return (rows + _SPARE_ROWS * blocks) * pitch + collection.documents * _BOUNDS + blocks * dim * 4
-    return rows * dim * 4 if scan.startswith("torch") else 0
+    if not scan.startswith("torch"):
+        return 0
+    return rows * dim * (2 if scan.startswith("torch fp16") else 4) + collection.documents * _DEVICE_DOCUMENT
 
 
 def has_copies_file(scan: str, collection: Collection) -> bool:

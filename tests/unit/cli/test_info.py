@@ -1,11 +1,13 @@
 """The sentences of mvindex info."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from mvindex import engines
 from mvindex.cli.documents import _summary
+from tests.helpers.cli import mvindex, ok
 
 
 @pytest.mark.parametrize(
@@ -18,3 +20,14 @@ def test_new_documents_are_added_by_the_command_that_suits_the_kind(monkeypatch,
     row = {"documents": 1200, "views": 1200, "dim": 2, "server": "grpc://a", "encoder": None, "lexical": None}
     row |= {"kind": kind, "missing_shards": (), "fresh_documents": 1000, "num_deleted": 0}
     assert _summary(row)[-1] == f"1,000 documents are newer than the engine: mvindex {command} adds them to it."
+
+
+def test_devices_are_shown_without_an_index_or_the_reason_that_there_are_none(tmp_path):
+    torch = pytest.importorskip("torch")
+    found = json.loads(ok(mvindex("info", "--devices", "--json", cwd=tmp_path)).stdout)
+    assert found["packages"]["torch"] == torch.__version__
+    assert [gpu["device"] for gpu in found["gpus"]] == [f"cuda:{n}" for n in range(torch.cuda.device_count())]
+    assert (found["why_no_gpu"] is None) is torch.cuda.is_available()
+    shown = ok(mvindex("info", "--devices", cwd=tmp_path)).stdout
+    assert shown.startswith("cuda:0: " if torch.cuda.is_available() else "No GPU: ")
+    assert "expected one of --index and --devices" in mvindex("info", "--devices", "--index", "a", cwd=tmp_path).stderr

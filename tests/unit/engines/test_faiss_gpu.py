@@ -2,11 +2,13 @@
 
 import gc
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import mvindex
+from mvindex.engines.build import EngineCache
 from mvindex.index import embedded_store_of
 
 DIM, COUNT = 32, 4000
@@ -61,8 +63,6 @@ def test_a_faiss_without_a_gpu_says_so_and_answers_on_the_cpu(path, caplog, monk
     import faiss
 
     monkeypatch.delattr(faiss, "StandardGpuResources", raising=False)
-    from mvindex.engines.build import EngineCache
-
     caplog.set_level("INFO")
     queries = np.random.default_rng(6).standard_normal((20, DIM)).astype(np.float32)
     with mvindex.open(path) as index:
@@ -70,6 +70,35 @@ def test_a_faiss_without_a_gpu_says_so_and_answers_on_the_cpu(path, caplog, monk
     rankings = [engine.search(queries, 40, None) for engine in (asked, plain)]
     assert all((one == other).all() for one, other in zip(*rankings, strict=True))
     assert "has no GPU" in caplog.text
+
+
+def test_a_search_that_a_gpu_cannot_do_is_done_on_the_cpu(path):
+    """A copy on the CPU stands for the one on a GPU: only where it is made differs."""
+    import faiss
+
+    from mvindex_connectors.engines.faiss import FaissRanking, Held
+    from mvindex_connectors.engines.faiss_gpu import GpuCopy
+
+    with mvindex.open(path) as index:
+        snapshot = embedded_store_of(index).snapshot
+        plain = EngineCache().open(snapshot)
+    made = SimpleNamespace(
+        StandardGpuResources=object,
+        index_cpu_to_gpu=lambda resources, number, index: faiss.clone_index(index),
+        SearchParametersIVF=faiss.SearchParametersIVF,
+    )
+    copy, taken = GpuCopy(made, plain._index, 0), []
+    search = copy.search
+    copy.search = lambda queries, limit, nprobe: taken.append((limit, nprobe)) or search(queries, limit, nprobe)
+    lent = FaissRanking(faiss, plain._kind, Held(plain._index, copy), plain._settings)
+    queries = np.random.default_rng(6).standard_normal((20, DIM)).astype(np.float32)
+    even = np.arange(snapshot.views.num_views) % 2 == 0
+    for limit, allowed in ((40, None), (2048, None), (2049, None), (40, even)):
+        found, expected = (each.search(queries, limit, allowed) for each in (lent, plain))
+        assert all((one == other).all() for one, other in zip(found, expected, strict=True))
+    assert [limit for limit, _ in taken] == [40, 2048]
+    assert {nprobe for _, nprobe in taken} <= set(range(1, 65))
+    assert not copy.takes(10, 2049, has_mask=False) and copy.takes(10, 2048, has_mask=False)
 
 
 @pytest.mark.parametrize("kind", ["ivf-flat", "ivf-sq8", "ivf-pq", "ivf-rabitq"])

@@ -199,7 +199,7 @@ def test_kinds_are_listed_without_importing_an_engine():
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:1"])
 def test_a_scan_on_a_gpu_is_named_with_its_device(device):
-    assert engines.scan_name(device) == f"torch fp32 on {device}"
+    assert engines.scan_name(device) == f"torch on {device}"
 
 
 def test_the_scan_of_the_cpu_is_named_by_what_multiplies(tmp_path):

@@ -3,10 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from mvindex.engines.scan_torch import rounded_down
 from mvindex.index import search_engine_of
 from mvindex.search import rescore
 from mvindex.testing import true_scores, unit
@@ -53,11 +50,3 @@ def test_scores_are_the_same_where_the_process_flushes_denormals(name, compiled,
             best = np.argsort(-true.scores, kind="stable")[:10]
             assert [hit.id for hit in result.hits] == [f"d{row}" for row in best]
             assert [hit.score for hit in result.hits] == true.scores[best].tolist()
-
-
-@given(st.lists(st.floats(allow_nan=False, width=64, min_value=-1e30, max_value=1e30), min_size=1, max_size=20))
-def test_rounding_down_never_rounds_up(values):
-    wide = np.array(values)
-    low = rounded_down(wide).double().numpy()
-    assert (low <= wide).all()
-    assert (wide - low <= np.abs(wide) * 2.0**-23 + 1e-37).all()

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import mvindex
-from mvindex.engines.scan_torch import ScanConfig, TorchScan
+from mvindex.engines.device_views import DeviceConfig
+from mvindex.engines.scan_torch import TorchScan
 from mvindex.errors import ConfigError, DamagedIndex, IndexLocked
 from mvindex.index import embedded_store_of, search_engine_of
 from mvindex.store.files import Current, write_current
@@ -88,12 +89,13 @@ def test_a_closed_reader_gives_its_generation_up(worn):
 
 
 def test_a_torch_scan_gives_the_room_of_an_old_generation_back(worn):
-    scan = TorchScan(ScanConfig(cache_bytes=1 << 20))
+    scan = TorchScan(DeviceConfig(cache_bytes=1 << 20))
     search_engine_of(worn).use_scan(lambda: scan)
     worn.search(vectors(1)[0], top_k=3)
     worn.admin.compact()
     worn.search(vectors(1)[0], top_k=3)
-    assert {generation for generation, _, _ in [*scan._blocks, scan._tail[0]]} == {2}
+    assert [*scan._views._kept] == scan._views.spans(embedded_store_of(worn).snapshot)
+    assert scan._views._generation == 2
 
 
 def test_compacting_refuses_beside_another_writer(worn):

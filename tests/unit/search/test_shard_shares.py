@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import mvindex
+from mvindex import engines
 from mvindex.engines.build import EngineChoice, build_engine, save_search_params
+from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.index import embedded_store_of, search_engine_of, store_of
 from mvindex.kernels.score import Aggregate, Scoring
 from mvindex.search.plan import make_plan
@@ -178,6 +180,16 @@ def test_tuned_settings_find_what_tune_has_measured(both, queries, tmp_path):
 def test_exact_results_are_those_of_one_index(both, queries):
     one, shards = (index.search(queries, top_k=20, exact=True) for index in both)
     assert shards == one
+
+
+def test_several_devices_take_the_shards_in_turn_and_share_their_memory(both, queries, monkeypatch):
+    opened = []
+    monkeypatch.setattr(engines, "open_scan", lambda device, share: opened.append((device, share)) or NumpyScan())
+    _, shards = both
+    with mvindex.open(shards.where, device="cuda:0,cuda:1,cpu") as index:
+        assert index.search(queries, exact=True) == shards.search(queries, exact=True)
+    mine = opened[:SHARDS]
+    assert mine == [(("cuda:0", "cuda:1", "cpu")[number % 3], 3) for number in range(SHARDS)]
 
 
 def test_a_share_is_the_mean_and_three_standard_deviations():

@@ -83,6 +83,17 @@ def test_training_lowers_the_loss_and_logs_every_step(tmp_path, run_of):
     )
 
 
+def test_figures_that_are_read_some_steps_at_once_are_those_of_each_step(tmp_path, run_of):
+    found = []
+    for steps_read in (1, 3):
+        folder = tmp_path / str(steps_read)
+        run = run_of(RunFolder(folder, {}), TinyEncoder(), steps_read=steps_read, save_every=5)
+        run_stages(run, [Stage(name="train", source=TinyBatches(), loss=LOSS, optimiser=CONFIG, epochs=2)], Position())
+        run.history.flush()
+        found.append([{**step, "seconds": None} for step in steps_of(folder)])
+    assert len(found[0]) == 8 and found[0] == found[1]
+
+
 def test_max_steps_end_a_stage_within_an_epoch_and_its_end_is_called_once_as_the_last(tmp_path, run_of):
     calls = []
     stage = Stage(

@@ -20,7 +20,7 @@ from tests.helpers.tiny_training import TinyBatches, TinyEncoder
 from dataclasses import replace
 from mvindex_train.config import LossConfig, OptimiserConfig
 from mvindex_train.processes import Processes
-from mvindex_train.step import StepContext, Stepper
+from mvindex_train.step import StepContext, Stepper, read_figures
 
 processes = Processes("cpu")
 found = []
@@ -29,7 +29,8 @@ for own, others, chunk in (([0, 1, 2, 3, 4], [8, 11], None), ([0, 1, 2, 3, 4], [
     config = OptimiserConfig(learning_rate=1e-2, chunk_documents=chunk, precision="fp32")
     loss = LossConfig(scale=10.0, local_weight=0.1, answer_view=True)
     stepper = Stepper(encoder, config, processes)
-    figures = stepper.step(TinyBatches().batch(own, others), loss, StepContext(number=0, epoch=0, rate=1.0))
+    at = StepContext(number=0, epoch=0, rate=1.0)
+    (figures,) = read_figures([stepper.step(TinyBatches().batch(own, others), loss, at)])
     found.append([figures["loss"], figures["gradient_norm"], encoder.words.detach().tolist()])
 assert processes.any(processes.rank == processes.count - 1) and not processes.any(False)
 joined = processes.join(torch.arange(2 * processes.rank + 1)).tolist()

@@ -115,9 +115,9 @@ def test_the_copies_of_the_native_scan_are_as_large_as_planned(tmp_path, dim, mo
     assert planned == pytest.approx(size, rel=0.01)
 
 
-@pytest.mark.parametrize("scan", ["torch fp32", "torch fp32 on cuda"])
-def test_torch_keeps_copies_in_fp32(scan):
-    assert scan_bytes(scan, collection(documents=10, views=2, dim=16)) == 10 * 2 * 16 * 4
+@pytest.mark.parametrize(("scan", "width"), [("torch fp32", 4), ("torch fp32 on cuda", 4), ("torch fp16 on cuda", 2)])
+def test_torch_keeps_copies_and_the_row_and_norm_of_a_document(scan, width):
+    assert scan_bytes(scan, collection(documents=10, views=2, dim=16)) == 10 * 2 * 16 * width + 10 * (8 + 4)
 
 
 def test_numpy_keeps_no_copies():

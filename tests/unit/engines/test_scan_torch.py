@@ -1,0 +1,180 @@
+"""The torch scan on a device: how often it waits for it, how it lives with little memory, and what it keeps there."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import mvindex
+from mvindex.engines import device_views, scan_torch
+from mvindex.engines.device_views import DeviceConfig
+from mvindex.engines.scan_torch import TorchScan
+from mvindex.errors import EngineUnavailable
+from mvindex.index import embedded_store_of
+from mvindex.kernels.score import Aggregate, Scoring
+from mvindex.testing import true_scores
+from tests.helpers.scan_cases import Wanted, assert_holds_and_ranks, assert_holds_the_best, build
+from tests.helpers.scan_vectors import Case, a_crowd, duplicates, make_queries, near_ties, random_rows
+
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
+# Those whose result has a shape or a value that the host must know, so that it waits for the device.
+WAITING = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "unique_dim", "_unique2", "item"}
+
+
+class Waits(TorchDispatchMode):
+    """Counts the operations that wait for a device, as all of them would on a GPU."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = Counter()
+
+    def __torch_dispatch__(self, call, types, args=(), kwargs=None):
+        name = call.overloadpacket.__name__
+        has_mask = name in ("index", "index_put_") and any(
+            each is not None and each.dtype == torch.bool for each in args[1]
+        )
+        has_no_size = name == "repeat_interleave" and (kwargs or {}).get("output_size") is None
+        if name in WAITING or has_mask or has_no_size:
+            self.found[name] += 1
+        return call(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def copies(monkeypatch):
+    """The shapes of all tensors that were copied to the host."""
+    found = []
+    to_host = device_views.to_host
+    monkeypatch.setattr(scan_torch, "to_host", lambda tensor: found.append(tensor.shape) or to_host(tensor))
+    return found
+
+
+@pytest.mark.parametrize("scoring", [Scoring(), Scoring(Aggregate.DRPQ, 0.3)])
+@pytest.mark.parametrize(("kind", "most"), [(random_rows, 1), (duplicates, 3)])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_a_batch_waits_once_and_where_masses_tie_three_times(kind, most, scoring, dtype, copies, tmp_path):
+    """However many chunks there are; a hundred equal documents tie for ten places."""
+    rng = np.random.default_rng(1)
+    starts = np.cumsum([0, *rng.integers(1, 9, 900)])
+    stored = kind(rng, starts, 16).astype(dtype)
+    queries = rng.standard_normal((20, 16)).astype(np.float32)
+    allowed = rng.random(900) < 0.9
+    with build(Case(stored, starts, queries, 1), tmp_path / "x.mvx") as index:
+        snapshot = embedded_store_of(index).snapshot
+        for chunk_bytes in (1 << 20, 1 << 11):
+            scan = TorchScan(DeviceConfig(as_gpu=True, chunk_bytes=chunk_bytes))
+            for _ in range(2):
+                copies.clear()
+                with Waits() as waits:
+                    scan.candidates(snapshot, queries, 10, allowed, scoring)
+                assert (len(copies), dict(waits.found)) == (most, {})
+        assert len(scan._views.spans(snapshot)) > 30
+
+
+def test_the_counter_sees_what_waits():
+    values = torch.arange(5.0)
+    with Waits() as waits:
+        values[values > 2], values.nonzero(), values[0].item(), values.repeat_interleave(torch.ones(5).long())
+    assert waits.found == {"index": 1, "nonzero": 1, "_local_scalar_dense": 1, "repeat_interleave": 1}
+
+
+class Limited:
+    """The products of a device that has memory for so many bytes of them; all else is real."""
+
+    def __init__(self, most_bytes):
+        self.multiplied, self.most_bytes, self.refused = scan_torch.multiplied, most_bytes, 0
+
+    def __call__(self, planes, views, out):
+        if out.numel() * 4 > self.most_bytes:
+            self.refused += 1
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        return self.multiplied(planes, views, out)
+
+
+@pytest.mark.parametrize("as_gpu", [False, True])
+@pytest.mark.parametrize("kind", [random_rows, a_crowd])
+def test_a_scan_without_memory_goes_on_in_smaller_steps(kind, as_gpu, monkeypatch, tmp_path):
+    rng = np.random.default_rng(2)
+    starts = np.cumsum([0, *rng.integers(1, 9, 20_000)])
+    stored = kind(rng, starts, 8).astype(np.float16)
+    limited = Limited(1 << 17)
+    monkeypatch.setattr(scan_torch, "multiplied", limited)
+    case = Case(stored, starts, make_queries(rng, stored, 5), 1 << 22)
+    scan = TorchScan(DeviceConfig(as_gpu=as_gpu))
+    assert_holds_and_ranks(scan, case, tmp_path / "x.mvx", top_ks=(10,), temperatures=(None,))
+    assert 0 < limited.refused < 12
+
+
+def test_a_device_without_any_memory_is_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(scan_torch, "multiplied", Limited(0))
+    rows, queries = np.ones((9, 4), dtype=np.float16), np.ones((1, 4), dtype=np.float32)
+    with build(Case(rows, np.arange(10), queries, 1), tmp_path / "x.mvx") as index:
+        with pytest.raises(EngineUnavailable, match="not enough memory left to scan"):
+            snapshot = embedded_store_of(index).snapshot
+            TorchScan().candidates(snapshot, queries, 1, snapshot.alive, Scoring())
+
+
+def test_what_is_on_the_device_stays_there_and_few_chunks_grow(tmp_path):
+    """A hundred small additions: what was added is joined, and few bytes are copied again."""
+    rng = np.random.default_rng(3)
+    config = DeviceConfig(chunk_bytes=1 << 15)  # 1,024 views
+    scan, number, made, seen = TorchScan(config), 0, 0, set()
+    with mvindex.create(tmp_path / "x.mvx", dim=8, lexical="none") as index:
+        for count in rng.choice([1, 2, 40], 100):
+            documents = [mvindex.Document(str(number + n), "t") for n in range(count)]
+            index.add_views(documents, rng.standard_normal((count, 2, 8)))
+            number += int(count)
+            snapshot = embedded_store_of(index).snapshot
+            scan.candidates(snapshot, np.ones((1, 8), dtype=np.float32), 1, snapshot.alive, Scoring())
+            kept = set(scan._views._kept)
+            made += sum(end - begin for begin, end in kept - seen)
+            seen |= kept
+            spans = scan._views.spans(snapshot)
+            assert sorted(kept) == spans
+            assert len(spans) <= 2 * number / 512 + 6
+        assert made < 6 * number
+        assert scan.copy_bytes() == number * 2 * 8 * 4 + number * (8 + 4)
+
+
+def test_an_older_snapshot_is_scanned_beside_a_newer_one(tmp_path):
+    rng = np.random.default_rng(4)
+    starts, queries = np.arange(0, 303, 3), rng.standard_normal((3, 8)).astype(np.float32)
+    stored = near_ties(rng, starts, 8).astype(np.float16)
+    scan = TorchScan()
+    with build(Case(stored, starts, queries, 1), tmp_path / "x.mvx") as index:
+        old = embedded_store_of(index).snapshot
+        more = [mvindex.Document(f"more {n}", "t") for n in range(50)]
+        index.add_views(more, np.tile(stored[:3].astype(np.float32) * 2, (50, 1, 1)))
+        index.delete(ids=["d7"])
+        new = embedded_store_of(index).snapshot
+        truth = true_scores(stored, starts, queries)
+        for snapshot in (new, old, new, old):
+            wanted = Wanted(queries, 20, snapshot.alive, Scoring())
+            found = scan.candidates(snapshot, *wanted)
+            if snapshot is old:
+                assert_holds_the_best(found, truth, wanted)
+            else:
+                assert all(7 not in part.rows and part.rows.max() < 150 for part in found.each())
+        index.admin.compact()
+        for snapshot in (embedded_store_of(index).snapshot, old):
+            assert len(scan.candidates(snapshot, queries[:1], 5, snapshot.alive, Scoring()).rows) >= 5
+
+
+@pytest.mark.needs("cuda")
+def test_a_gpu_is_waited_for_once_a_batch(tmp_path):
+    rng = np.random.default_rng(5)
+    starts = np.arange(0, 8 * 4000 + 1, 8)
+    stored, queries = random_rows(rng, starts, 64).astype(np.float16), rng.standard_normal((64, 64)).astype(np.float32)
+    scan = TorchScan(DeviceConfig(device="cuda", chunk_bytes=1 << 18))
+    with build(Case(stored, starts, queries, 1), tmp_path / "x.mvx") as index:
+        snapshot = embedded_store_of(index).snapshot
+        scan.candidates(snapshot, queries, 10, snapshot.alive, Scoring())
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            with pytest.warns(UserWarning, match="synchroniz") as warned:
+                scan.candidates(snapshot, queries, 10, snapshot.alive, Scoring())
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        assert 1 <= len(warned) <= 3
