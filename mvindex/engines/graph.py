@@ -106,7 +106,8 @@ class GraphEngine:
         if self._graph.codes.shape[1] != width:
             raise EngineError(f"kind graph: expected codes of {width} bytes, got {self._graph.codes.shape[1]}")
         # Arrays that cannot be written are another type to the compiler.
-        queries = np.require(queries, requirements=["C", "W"])
+        if not (queries.flags.c_contiguous and queries.flags.writeable):
+            queries = np.require(queries, requirements=["C", "W"])
         beam = min(beam_of(self._search, _DEFAULT, top_k), self.num_rows)
         share = 1.0 if allowed is None else np.count_nonzero(allowed) / max(len(allowed), 1)
         mask = np.empty(0, dtype=bool) if allowed is None else allowed
