@@ -8,11 +8,11 @@
 All are asked the same questions in one process, in turns question by question, on one thread; times are medians of
 the process's CPU milliseconds. mvindex answers `index.search(question, top_k)` with ids, texts and scores, once a
 beam; the peers hold the views in float32 (Faiss in 8 bits: HNSW SQ8), are built with M 16 and ef_construction 200
-(hnswlib's documented defaults) and fetch 8 k views, of which the first k distinct documents count, without texts. Recall
-is of documents against the exact answer in float64. `build` is CPU seconds on one thread, peak_MB the private memory of
-the process when a graph is built, at most. A peer that is not installed is named as not run. Corpus `seeded` needs no
-data (bench/vectors.py). A build that was killed goes on. --keep: the graphs of the peers are saved in that folder, and
-not built again.
+(hnswlib's documented defaults) and fetch 8 k views, of which the first k distinct documents count, without texts.
+Recall is of documents against the exact answer in float64. `build` is CPU seconds on one thread, peak_MB the private
+memory of the process when a graph is built, at most. A peer that is not installed is named as not run. Corpus `seeded`
+needs no data (bench/vectors.py). A build that was killed goes on. --keep: the graphs of the peers are saved in that
+folder, and not built again.
 """
 
 import argparse

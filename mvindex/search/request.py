@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, cast
 
@@ -400,7 +401,10 @@ def parse_request(  # noqa: PLR0913 - one parameter for each option that a calle
     """
     if unknown := options.keys() - OptionKeywords.__optional_keys__:
         raise TypeError(f"search() got an unexpected keyword argument {min(unknown)!r}")
-    request = parse_options(top_k, filter, **options)
+    if options or filter is not None or type(top_k) is not int:
+        request = parse_options(top_k, filter, **options)
+    else:
+        request = _plain_options(top_k)
     if (rerank, rerank_on, rerank_depth) != (None, None, None):
         from mvindex.search.rerank import parse_rerank
 
@@ -412,6 +416,12 @@ def parse_request(  # noqa: PLR0913 - one parameter for each option that a calle
     if query is not None or text is not None:
         raise QueryError("like= and positives= stand for the query; give no query and no text= beside them")
     return request.of_documents(parse_like(like, positives, negatives))
+
+
+@lru_cache(maxsize=64)
+def _plain_options(top_k: int) -> SearchRequest:
+    """Return the request without queries that has no options, as most have none."""
+    return parse_options(top_k)
 
 
 def parse_options(  # noqa: PLR0913 - one parameter for each option that a caller may give

@@ -171,8 +171,10 @@ def _compiled_sums(views: MappedViews, queries: Floats, ranges: _Ranges) -> Doub
     from mvindex.kernels.sums import sums_of_documents
 
     (doc_rows, which), begins, ends, starts = ranges
-    wide = np.zeros((len(queries), -(-views.dim // SUM_LANES) * SUM_LANES))
-    wide[:, : views.dim] = queries
+    wide = queries.astype(np.float64, order="C")
+    if views.dim % SUM_LANES:
+        wide = np.zeros((len(queries), -(-views.dim // SUM_LANES) * SUM_LANES))
+        wide[:, : views.dim] = queries
     stored = views.words
     call_for_documents(stored, begins, ends)
     views.check_documents(doc_rows)

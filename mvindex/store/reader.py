@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -94,6 +94,10 @@ class StoredDocument(NamedTuple):
             self.metadata_json if Field.METADATA in fields else "{}",
             self.packed_spans if Field.TEXT in fields else None,
         )
+
+
+# What StoredDocument._make() calls, which takes twice as long.
+_AS_TUPLE: Callable[[type[StoredDocument], Iterable[Any]], StoredDocument] = tuple.__new__
 
 
 class SnapshotReader:
@@ -240,7 +244,7 @@ class SnapshotReader:
         if not ALL_FIELDS.issubset(fields):
             return self.documents(doc_rows, fields)
         recent = self._snapshot.source.recent_documents(self._version)
-        found = {row: StoredDocument._make(each) for row, each in recent.find(doc_rows).items()}
+        found = {row: _AS_TUPLE(StoredDocument, each) for row, each in recent.find(doc_rows).items()}
         if len(found) < len(doc_rows):
             read = self.documents([row for row in doc_rows if row not in found])
             recent.add({row: tuple(each) for row, each in read.items()})
