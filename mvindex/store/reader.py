@@ -278,21 +278,23 @@ class SnapshotReader:
     def _verified(self, doc_rows: set[int], fields: Collection[Field]) -> dict[int, StoredDocument]:
         """Read the documents of these rows whole, check them, and remember that they are sound; return the fields."""
         rows: list[int] = []
+        are_all = ALL_FIELDS.issubset(fields)
 
         def documents() -> Iterator[StoredDocument]:
             for row in self._rows(sorted(doc_rows)):
                 rows.append(row[0])
-                yield self._verified_one(row, fields)
+                whole = self._verified_one(row)
+                yield whole if are_all else whole.only(fields)
 
         found = list(limited(documents()))
         return dict(zip(rows, found, strict=True))
 
-    def _verified_one(self, row: tuple[Any, ...], fields: Collection[Field]) -> StoredDocument:
+    def _verified_one(self, row: tuple[Any, ...]) -> StoredDocument:
         stored = self._stored(row, is_shown=True)
         whole = StoredDocument(stored.id, stored.title, stored.text, stored.metadata, stored.spans)
         _check_metadata(whole)
         self._snapshot.source.verified.add(row[0], metadata_checksum=row[-1])
-        return whole.only(fields)
+        return whole
 
     def stored(self, doc_rows: Sequence[int]) -> dict[int, StoredRow]:
         """Return the documents of these rows as they are written, by row, each checked."""
