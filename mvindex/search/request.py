@@ -268,7 +268,7 @@ class SearchRequest:
         return replace(self, like=like, mode=Mode.DENSE, is_single=True)
 
     def _with(self, queries: Queries, is_single: bool) -> SearchRequest:
-        """Return what replace() would, in a third of its time: every search comes by here."""
+        """Return what replace() would, faster: every search comes by here."""
         made = object.__new__(SearchRequest)
         for get, put in _SLOTS.values():
             put(made, get(self))
