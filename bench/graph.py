@@ -1,15 +1,18 @@
-"""Compare single queries of kind graph, public call with texts, with hnswlib and usearch alone.
+"""Compare single queries of kind graph, public call with texts, with hnswlib, usearch and Faiss alone.
 
     python bench/graph.py --corpus gauss transplants --documents 100000 --data DIR [--keep FOLDER]
     python bench/graph.py --documents 100000 1000000 --dim 96 --peers --data DIR
+    python bench/graph.py --corpus seeded --documents 1000000 --dim 128 --peers faiss --keep FOLDER
     python bench/graph.py --tiny
 
 All are asked the same questions in one process, in turns question by question, on one thread; times are medians of
 the process's CPU milliseconds. mvindex answers `index.search(question, top_k)` with ids, texts and scores, once a
-beam; the peers hold the views in float32, are built with M 16 and ef_construction 200 (hnswlib's documented defaults)
-and fetch 8 k views, of which the first k distinct documents count, without texts. Recall is of documents against the
-exact answer in float64. `build` is CPU seconds on one thread. A peer that is not
-installed is named as not run. --keep: the graphs of the peers are saved in that folder, and not built again.
+beam; the peers hold the views in float32 (Faiss in 8 bits: HNSW SQ8), are built with M 16 and ef_construction 200
+(hnswlib's documented defaults) and fetch 8 k views, of which the first k distinct documents count, without texts.
+Recall is of documents against the exact answer in float64. `build` is CPU seconds on one thread, peak_MB the private
+memory of the process when a graph is built, at most. A peer that is not installed is named as not run. Corpus `seeded`
+needs no data (bench/vectors.py). A build that was killed goes on. --keep: the graphs of the peers are saved in that
+folder, and not built again.
 """
 
 import argparse
@@ -33,6 +36,8 @@ from mvindex.engines.build import save_search_params
 from mvindex.index import embedded_store_of
 
 TIMES = 8
+# Views that Faiss learns its levels from, and takes at a time.
+TRAINED, ADDED = 65_536, 65_536
 BEAMS = {10: (30, 60, 100, 200, 400, 800), 100: (400, 800, 1200, 2000)}
 # What hnswlib and usearch look at.
 EFFORTS = {10: (80, 120, 200, 400, 800, 1600), 100: (800, 1600, 3200)}
@@ -42,6 +47,17 @@ def timed(call):
     begin = time.process_time()
     value = call()
     return time.process_time() - begin, value
+
+
+class Memory:
+    """The most private memory of this process, whenever a step of a build reports."""
+
+    def __init__(self):
+        self.most = 0
+
+    def look(self, *_):
+        lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines())
+        self.most = max(self.most, int(lines["RssAnon"].split()[0]) << 10)
 
 
 def graphs(path, top_k):
@@ -106,7 +122,31 @@ def usearch_graph(views, file):
     return finding
 
 
-PEERS = {"hnswlib": hnswlib_graph, "usearch": usearch_graph}
+def faiss_graph(views, file):
+    import faiss
+
+    faiss.omp_set_num_threads(1)
+    if file.exists():
+        graph = faiss.read_index(str(file))
+    else:
+        graph = faiss.IndexHNSWSQ(views.shape[1], faiss.ScalarQuantizer.QT_8bit, 16, faiss.METRIC_INNER_PRODUCT)
+        graph.hnsw.efConstruction = 200
+        graph.train(views[:: max(1, len(views) // TRAINED)])
+        for begin in range(0, len(views), ADDED):
+            graph.add(views[begin : begin + ADDED])
+        faiss.write_index(graph, str(file))
+
+    def finding(effort):
+        def find(question, count):
+            graph.hnsw.efSearch = max(effort, count)
+            return graph.search(question, count)[1][0]
+
+        return find
+
+    return finding
+
+
+PEERS = {"hnswlib": hnswlib_graph, "usearch": usearch_graph, "faiss": faiss_graph}
 
 
 def measured(calls, questions, truth):
@@ -129,20 +169,22 @@ def measured(calls, questions, truth):
 def rows_of(corpus, documents, kept, options):
     path, _ = cached(corpus, documents, options.views, options.data, dim=options.dim)
     folder = exported(corpus, documents, options.views, options.data, options.dim)
-    views, document, questions, truth = (
-        np.load(folder / f"{name}.npy") for name in ("views", "document", "questions", "truth")
-    )
+    views = np.load(folder / "views.npy", mmap_mode="r")
+    document, questions, truth = (np.load(folder / f"{name}.npy") for name in ("document", "questions", "truth"))
     common = {"corpus": corpus, "documents": documents}
     place = path.with_name("index-graph.mvx")
     if not place.exists():
-        building = place.with_name(f"building-{place.name}")
-        shutil.rmtree(building, ignore_errors=True)
-        shutil.copytree(path, building)
+        building, copying = (place.with_name(f"{step}-{place.name}") for step in ("building", "copying"))
+        if not building.exists():
+            shutil.rmtree(copying, ignore_errors=True)
+            shutil.copytree(path, copying)
+            copying.rename(building)
+        memory = Memory()
         with mvindex.open(building) as index:
-            seconds, report = timed(lambda: index.admin.build("graph"))
+            seconds, report = timed(lambda: index.admin.build("graph", on_progress=memory.look))
         building.rename(place)
-        size = round(report.engine_bytes / documents)
-        yield common | {"side": "graph", "build_s": round(seconds, 1), "B_doc": size}
+        sizes = {"B_doc": round(report.engine_bytes / documents), "peak_MB": memory.most >> 20}
+        yield common | {"side": "graph", "build_s": round(seconds, 1)} | sizes
     found = {}
     for name in options.peers:
         try:
@@ -164,7 +206,7 @@ def rows_of(corpus, documents, kept, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--corpus", nargs="+", choices=["gauss", "transplants", "real"], default=["gauss", "transplants"]
+        "--corpus", nargs="+", choices=["gauss", "transplants", "real", "seeded"], default=["gauss", "transplants"]
     )
     parser.add_argument("--documents", type=int, nargs="+", default=[100_000])
     parser.add_argument("--views", type=int, default=8)

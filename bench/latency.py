@@ -210,7 +210,7 @@ def sources_of(options, stack):
         from scale_parts.indexes import cached
 
         for corpus in options.corpus:
-            path, vectors = cached(corpus, options.documents, 8, options.data)
+            path, vectors = cached(corpus, options.documents, 8, options.data, dim=options.dim)
             yield Vectors(f"{corpus} {options.kind}", opened(stack, path, options.kind), vectors)
     else:
         path, questions = cached_squad(options.data)
@@ -244,6 +244,7 @@ def main():
         "--corpus", nargs="+", choices=["gauss", "transplants"], help="given vectors of these stand-ins"
     )
     parser.add_argument("--documents", type=int, default=100_000, help="of a stand-in")
+    parser.add_argument("--dim", type=int, help="dimensions of a stand-in, fewer than it has")
     parser.add_argument("--kind", default="exact", help="the engine kind")
     parser.add_argument("--queries", type=int, default=64, help="number of single queries, and of batches")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 64])

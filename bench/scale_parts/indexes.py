@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from vectors import CACHE, cached_squad
+from vectors import CACHE, cached_index, cached_squad
 
 import mvindex
 from mvindex.corpus import CorpusOptions, read_documents
@@ -56,7 +56,12 @@ def _encode(data, kept):
 
 
 def cached(corpus_name, num_documents, num_views, data, seed=0, dim=None):
-    """Return the path of an index of a stand-in, and its questions, (NUM_QUESTIONS, d); dim: see real_vectors()."""
+    """Return the path of an index of a stand-in, and its questions, (NUM_QUESTIONS, d); dim: see real_vectors().
+
+    Corpus `seeded` is made without real vectors, see vectors.py.
+    """
+    if corpus_name == "seeded":
+        return cached_index(num_documents, num_views, dim or 384, seed)
     shape = f"{num_documents}x{num_views}" if dim is None else f"{num_documents}x{num_views}x{dim}"
     folder = CACHE / f"{corpus_name}-{shape}-seed{seed}"
     if not folder.exists():

@@ -56,7 +56,9 @@ class GraphEngine:
     def __init__(
         self, graph: Graph, files: Sequence[MappedFile], settings: Mapping[str, Any], loading: Loading | None = None
     ) -> None:
-        self._files = files
+        from mvindex.kernels import walk
+
+        self._files, self._loops = files, walk
         self._max_views = int(np.diff(graph.starts).max(initial=1))
         self._graph, self._settings = graph, settings
         self._loading = loading or Loading()
@@ -92,21 +94,21 @@ class GraphEngine:
 
     def _load_loops(self) -> None:
         """Walk for no query, which loads or compiles the loops."""
-        from mvindex.kernels.walk import walk_for_queries
-
         steps, found = self._taken(_LEAST_PLACES), np.empty((0, 1), dtype=np.int32)
-        walk_for_queries(self._graph, np.empty((0, 1), np.float32), 0.0, np.empty(0, dtype=bool), steps, found)
+        self._loops.walk_for_queries(
+            self._graph, np.empty((0, 1), np.float32), 0.0, np.empty(0, dtype=bool), steps, found
+        )
 
     def documents(self, queries: Floats, top_k: int, allowed: Bools | None, scoring: Scoring) -> list[Ints]:
         """See DocumentEngine."""
-        from mvindex.kernels.walk import walk_for_queries
-
         check_mapped(self._files)
+        walk_for_queries = self._loops.walk_for_queries
         width = code_bytes_of(queries.shape[1])
         if self._graph.codes.shape[1] != width:
             raise EngineError(f"kind graph: expected codes of {width} bytes, got {self._graph.codes.shape[1]}")
         # Arrays that cannot be written are another type to the compiler.
-        queries = np.require(queries, requirements=["C", "W"])
+        if not (queries.flags.c_contiguous and queries.flags.writeable):
+            queries = np.require(queries, requirements=["C", "W"])
         beam = min(beam_of(self._search, _DEFAULT, top_k), self.num_rows)
         share = 1.0 if allowed is None else np.count_nonzero(allowed) / max(len(allowed), 1)
         mask = np.empty(0, dtype=bool) if allowed is None else allowed
@@ -137,13 +139,11 @@ class GraphEngine:
 
     def _taken(self, places: int) -> Steps:
         """Return working memory that no other thread uses, with a table of so many places."""
-        from mvindex.kernels.walk import MAX_EPOCH, new_steps
-
         try:
             steps = self._free[places].pop()
         except (KeyError, IndexError):
-            return new_steps(self._graph, places, self._max_views)
-        if steps.epoch[0] >= MAX_EPOCH:
+            return self._loops.new_steps(self._graph, places, self._max_views)
+        if steps.epoch[0] >= self._loops.MAX_EPOCH:
             steps.reached[:] = 0
             steps.epoch[0] = 0
         return steps

@@ -83,3 +83,22 @@ def sums_of_documents(
             for i in range(dim):
                 row[i] = decoded(view[i])
             sums[at] = _product(row_at, query_at, padded // SUM_LANES)
+
+
+@compiled_strict
+def best_of_documents(sums: Any, starts: Any, scores: Any, slots: Any) -> bool:
+    """Write each document's best view, bit for bit as score.best_views() finds it; return whether all sums are finite.
+
+    sums: (starts[-1],) float64; starts: (m + 1,) int64; scores: (m,) float32; slots: (m,) int64.
+    """
+    for row in range(len(scores)):
+        best, slot = np.float32(-np.inf), 0
+        for at in range(starts[row], starts[row + 1]):
+            if not np.isfinite(sums[at]):
+                return False
+            score = np.float32(sums[at])
+            if score > best:
+                best, slot = score, at - starts[row]
+        # Adding zero turns -0.0 into 0.0.
+        scores[row], slots[row] = best + np.float32(0), slot
+    return True

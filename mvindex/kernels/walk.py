@@ -181,6 +181,7 @@ def walk(  # noqa: C901 - one loop over what stays in registers
     todo, of_views, rest, rate, allowed = steps.todo, steps.of_views, query.rest, query.rate, query.allowed
     pitch, degree, num_views = codes.shape[1], links.shape[1], np.int64(len(owners))
     codes_at, factors_at = codes.ctypes.data, factors.ctypes.data
+    owners_at, links_at, links_bytes = owners.ctypes.data, links.ctypes.data, np.int64(degree * links.itemsize)
     steps.epoch[0] += 1
     mark, offset = steps.epoch[0] << _EPOCH_SHIFT, offset_of(integers)
     count = _start(graph, query, steps, offset, mark, beam_scores, beam_views)
@@ -193,8 +194,10 @@ def walk(  # noqa: C901 - one loop over what stays in registers
         for i in range(count):
             view = todo[i]
             score = np.float32(product(graph, view, integers) - offset) * factors[view, 0] + rest * factors[view, 1]
+            if score <= worst:
+                continue
             row = owners[view]
-            if score > worst and reach(reached, mark, num_views + np.int64(row)):
+            if reach(reached, mark, num_views + np.int64(row)):
                 todo[entering] = row
                 entering += 1
                 room -= 1 + starts[row + 1] - starts[row]
@@ -217,6 +220,10 @@ def walk(  # noqa: C901 - one loop over what stays in registers
                     push(heap_scores, heap_views, waiting, score, view, HIGHEST_FIRST)
                     waiting += 1
             if not goes_on_from_all and best > worst:
+                if waiting == 0 or best > heap_scores[0]:
+                    # From here the walk goes on, unless a better one comes.
+                    for at in range(0, links_bytes, 64):
+                        prefetch(links_at + np.int64(best_view) * links_bytes + at)
                 push(heap_scores, heap_views, waiting, best, best_view, HIGHEST_FIRST)
                 waiting += 1
             if not goes_on_from_all and query.goes_on_from_two and second > worst:
@@ -238,6 +245,9 @@ def walk(  # noqa: C901 - one loop over what stays in registers
         view = heap_views[0]
         waiting -= 1
         replace_first(heap_scores, heap_views, waiting, heap_scores[waiting], heap_views[waiting], HIGHEST_FIRST)
+        if waiting > 0:
+            for at in range(0, links_bytes, 64):
+                prefetch(links_at + np.int64(heap_views[0]) * links_bytes + at)
         count = 0
         for i in range(degree):
             other = links[view, i]
@@ -250,6 +260,7 @@ def walk(  # noqa: C901 - one loop over what stays in registers
                 for at in range(begin & _LINE, begin + pitch, 64):
                     prefetch(at)
                 prefetch(factors_at + np.int64(other) * 8)
+                prefetch(owners_at + np.int64(other) * 4)
         room -= count
     sort_falling(beam_scores, beam_views, held)
     return held

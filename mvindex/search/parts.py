@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -66,7 +67,8 @@ class Parts:
         self.all = parts
         # An empty store has a row, which no document is in: no two stores begin with the same row.
         sizes = [max(part.snapshot.num_rows, 1) for part in parts]
-        self.firsts: Ints = np.cumsum([0, *sizes[:-1]])
+        self.firsts: Ints = np.zeros(len(parts), dtype=np.int64)
+        self.firsts[1:] = list(accumulate(sizes[:-1]))
         self.num_rows = sum(sizes)
         self.num_allowed = sum([part.request.num_allowed for part in parts])
 

@@ -6,8 +6,9 @@ After the door nothing asks what the query was: texts, vectors and groups are Qu
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, cast
 
@@ -242,7 +243,7 @@ class SearchRequest:
         groups = as_groups(query)
         if groups is None:
             queries, is_single = self._parsed(query, text)
-            return replace(self, queries=(queries,), is_single=is_single)
+            return self._with(queries, is_single)
         is_single = isinstance(query, QueryGroup)
         texts: Any = [text] * len(groups) if text is None or is_single else text
         if isinstance(texts, str) or len(texts) != len(groups):
@@ -265,6 +266,15 @@ class SearchRequest:
         if self.diversity is not None and like.negatives:
             raise QueryError("diversity= does not go with negatives=; give one of them")
         return replace(self, like=like, mode=Mode.DENSE, is_single=True)
+
+    def _with(self, queries: Queries, is_single: bool) -> SearchRequest:
+        """Return what replace() would, faster: every search comes by here."""
+        made = object.__new__(SearchRequest)
+        for get, put in _SLOTS.values():
+            put(made, get(self))
+        _PUT_QUERIES(made, (queries,))
+        _PUT_IS_SINGLE(made, is_single)
+        return made
 
     def with_queries(self, queries: Queries) -> SearchRequest:
         """Return the request for these queries, which are checked."""
@@ -314,7 +324,8 @@ class SearchRequest:
             if self.rerank is not None:
                 raise QueryError("rerank= reads the question; give it beside the vector: search(vector, text=..., ...)")
             vectors = as_vectors(query, None)
-            return Queries(np.atleast_2d(vectors)), vectors.ndim == 1
+            is_single = vectors.ndim == 1
+            return Queries(vectors[None] if is_single else vectors), is_single
         texts, is_single = _texts_of(source), isinstance(source, str)
         if self.mode is Mode.LEXICAL:
             return Queries(texts, texts), is_single
@@ -357,6 +368,14 @@ class SearchRequest:
         return Queries(rows, texts, Combine(group.combine))
 
 
+# What reads and writes each attribute by its slot.
+_SLOTS: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], None]]] = {
+    name: (slot.__get__, slot.__set__)
+    for name, slot in ((name, getattr(SearchRequest, name)) for name in SearchRequest.__dataclass_fields__)
+}
+_PUT_QUERIES, _PUT_IS_SINGLE = (_SLOTS[name][1] for name in ("queries", "is_single"))
+
+
 def parse_request(  # noqa: PLR0913 - one parameter for each option that a caller may give
     query: QueryLike | None,
     top_k: int = 10,
@@ -382,7 +401,10 @@ def parse_request(  # noqa: PLR0913 - one parameter for each option that a calle
     """
     if unknown := options.keys() - OptionKeywords.__optional_keys__:
         raise TypeError(f"search() got an unexpected keyword argument {min(unknown)!r}")
-    request = parse_options(top_k, filter, **options)
+    if options or filter is not None or type(top_k) is not int:
+        request = parse_options(top_k, filter, **options)
+    else:
+        request = _plain_options(top_k)
     if (rerank, rerank_on, rerank_depth) != (None, None, None):
         from mvindex.search.rerank import parse_rerank
 
@@ -394,6 +416,12 @@ def parse_request(  # noqa: PLR0913 - one parameter for each option that a calle
     if query is not None or text is not None:
         raise QueryError("like= and positives= stand for the query; give no query and no text= beside them")
     return request.of_documents(parse_like(like, positives, negatives))
+
+
+@lru_cache(maxsize=64)
+def _plain_options(top_k: int) -> SearchRequest:
+    """Return the request without queries that has no options, as most have none."""
+    return parse_options(top_k)
 
 
 def parse_options(  # noqa: PLR0913 - one parameter for each option that a caller may give

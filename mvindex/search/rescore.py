@@ -14,7 +14,7 @@ import numpy as np
 
 from mvindex.kernels import SUM_LANES, has_numba, pays_to_load, pays_to_wait
 from mvindex.kernels.loading import Loading
-from mvindex.kernels.score import DocumentScores, Scoring, document_scores, view_sums
+from mvindex.kernels.score import Aggregate, DocumentScores, Scoring, document_scores, view_sums
 from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
 from mvindex.records import Doubles, Floats, Ints
 from mvindex.store.views import MappedViews
@@ -46,37 +46,30 @@ def watched_stages(seconds: dict[str, float]) -> Iterator[None]:
         _WATCHED.reset(before)
 
 
-@contextmanager
-def stage(name: str) -> Iterator[None]:
-    """Count the time inside the context for this stage, if it is watched."""
-    seconds = _WATCHED.get()
-    if seconds is None:
-        yield
-        return
-    begun = time.perf_counter()
-    try:
-        yield
-    finally:
-        seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - begun
-
-
-@stage("rescore")
 def score_pairs(views: MappedViews, queries: Floats, pairs: Pairs, scoring: Scoring) -> DocumentScores:
     """Return the score and winning slot of each pair, (m,) each. queries: (q, d) float32.
 
     DamagedIndex when a document's views do not match their checksum.
     """
+    begun = time.perf_counter()
+    try:
+        return _scored(views, queries, pairs, scoring)
+    finally:
+        seconds = _WATCHED.get()
+        if seconds is not None:
+            seconds["rescore"] = seconds.get("rescore", 0.0) + time.perf_counter() - begun
+
+
+def _scored(views: MappedViews, queries: Floats, pairs: Pairs, scoring: Scoring) -> DocumentScores:
     if not len(pairs.doc_rows):
         return DocumentScores(np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int64))
     ranges = _ranges_of(views, pairs)
     num_views = int(ranges.starts[-1])
     if num_views <= _CHUNK_VIEWS:
-        return document_scores(_view_sums(views, queries, ranges), ranges.starts, scoring)
+        return _scored_ranges(views, queries, ranges, scoring)
     cuts = np.searchsorted(ranges.starts[1:], np.arange(_CHUNK_VIEWS, num_views, _CHUNK_VIEWS))
-    parts = []
-    for begin, end in pairwise(sorted({0, *cuts.tolist(), len(pairs.doc_rows)})):
-        chunk = ranges.part(begin, end)
-        parts.append(document_scores(_view_sums(views, queries, chunk), chunk.starts, scoring))
+    ends = pairwise(sorted({0, *cuts.tolist(), len(pairs.doc_rows)}))
+    parts = [_scored_ranges(views, queries, ranges.part(begin, end), scoring) for begin, end in ends]
     return DocumentScores(
         np.concatenate([part.scores for part in parts]), np.concatenate([part.slots for part in parts])
     )
@@ -144,6 +137,19 @@ def _view_sums(views: MappedViews, queries: Floats, ranges: _Ranges) -> Doubles:
     return sums
 
 
+def _scored_ranges(views: MappedViews, queries: Floats, ranges: _Ranges, scoring: Scoring) -> DocumentScores:
+    """Return what document_scores() does, by a compiled loop where one is loaded."""
+    sums, starts = _view_sums(views, queries, ranges), ranges.starts
+    if scoring.aggregate is Aggregate.MAX and _SUMS[views.words.dtype.itemsize].has_loaded:
+        from mvindex.kernels.sums import best_of_documents
+
+        scores, slots = np.empty(len(starts) - 1, dtype=np.float32), np.empty(len(starts) - 1, dtype=np.int64)
+        if best_of_documents(sums, starts, scores, slots):
+            return DocumentScores(scores, slots)
+    # Which also says what is wrong with sums that are not finite.
+    return document_scores(sums, starts, scoring)
+
+
 # By the bytes of a stored number: other types are other compiled code.
 _SUMS = defaultdict[int, Loading](Loading)
 
@@ -151,11 +157,12 @@ _SUMS = defaultdict[int, Loading](Loading)
 def _load_sums(stored: Any) -> None:
     """Call the loops for no document, which loads or compiles them."""
     from mvindex.kernels.prefetch import call_for_documents
-    from mvindex.kernels.sums import sums_of_documents
+    from mvindex.kernels.sums import best_of_documents, sums_of_documents
 
     none, starts = np.empty(0, dtype=np.int64), np.zeros(1, dtype=np.int64)
     call_for_documents(stored, none, none)
     sums_of_documents(stored, none, starts, np.zeros((1, SUM_LANES)), none, np.empty(0))
+    best_of_documents(np.empty(0), starts, np.empty(0, dtype=np.float32), none)
 
 
 def _compiled_sums(views: MappedViews, queries: Floats, ranges: _Ranges) -> Doubles:
@@ -164,8 +171,10 @@ def _compiled_sums(views: MappedViews, queries: Floats, ranges: _Ranges) -> Doub
     from mvindex.kernels.sums import sums_of_documents
 
     (doc_rows, which), begins, ends, starts = ranges
-    wide = np.zeros((len(queries), -(-views.dim // SUM_LANES) * SUM_LANES))
-    wide[:, : views.dim] = queries
+    wide = queries.astype(np.float64, order="C")
+    if views.dim % SUM_LANES:
+        wide = np.zeros((len(queries), -(-views.dim // SUM_LANES) * SUM_LANES))
+        wide[:, : views.dim] = queries
     stored = views.words
     call_for_documents(stored, begins, ends)
     views.check_documents(doc_rows)

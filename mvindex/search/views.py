@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from mvindex.engines.protocol import DocumentEngine, Engine, ranks_documents
-from mvindex.records import Combine, Floats
+from mvindex.records import Combine, Floats, Ints
 from mvindex.search.ann import HITS_AT_ONCE, RankedSearch
 from mvindex.search.costs import is_scan_faster
 from mvindex.search.exact import Best, StoredViews, add_tail, rankings_of, scanned, scanned_to_depth
@@ -30,6 +30,7 @@ from mvindex.store.snapshot import Snapshot
 # lose rows under tight filters, and a scan of few documents is the faster of the two.
 _SCAN_DOCUMENTS = 10_000
 _SCAN_SHARE = 0.05
+_NO_ROWS: Ints = np.empty(0, dtype=np.int64)
 # Documents of a group that are scored together: bounds memory.
 _DOCUMENTS_AT_ONCE = 1 << 14
 
@@ -184,15 +185,20 @@ def _walked(
 
     One round of scoring, and a scan for what stays short. request.top_k is at most what is allowed.
     """
-    tail = np.flatnonzero(request.allowed[engine.num_rows :]) + engine.num_rows
+    tail = _NO_ROWS
+    if len(request.allowed) > engine.num_rows:
+        tail = np.flatnonzero(request.allowed[engine.num_rows :]) + engine.num_rows
     num_inside = request.num_allowed - len(tail)
     best = Best(StoredViews(snapshot.views), queries, request.top_k, request.scoring)
     add_tail(best, snapshot, engines.scan, queries, request, tail)
     if num_inside:
         allowed = None if num_inside == engine.num_rows else request.allowed[: engine.num_rows]
         proposed = engine.documents(queries, min(request.top_k, num_inside), allowed, request.scoring)
-        which = np.repeat(np.arange(len(queries)), [len(rows) for rows in proposed])
-        best.add(Pairs(proposed[0] if len(proposed) == 1 else np.concatenate(proposed), which))
+        if len(proposed) == 1:
+            best.add(Pairs(proposed[0], np.zeros(len(proposed[0]), dtype=np.int64)))
+        else:
+            which = np.repeat(np.arange(len(queries)), [len(rows) for rows in proposed])
+            best.add(Pairs(np.concatenate(proposed), which))
     rankings = list(rankings_of(best, range(len(queries)), request.top_k, exact=not num_inside, rounds=1))
     short = [query for query, ranking in enumerate(rankings) if ranking.short_by]
     if short:

@@ -47,16 +47,20 @@ class Catalog:
     @contextmanager
     def reading(self) -> Iterator[ReadConnection]:
         """Yield a connection inside one read transaction: all its queries see the same state."""
-        with self._connections.used(self.path):
+        # Every search comes by here: contexts within would take a tenth of its time.
+        self._connections.begin(self.path)
+        try:
             connection, state = self._take()
             try:
-                with map_sqlite_errors(self.path):
+                try:
                     connection.execute("BEGIN")
                     try:
                         yield connection
                     finally:
                         if connection.in_transaction:
                             connection.execute("ROLLBACK")
+                except (sqlite3.Error, UnicodeDecodeError) as err:
+                    raise _store_error(self.path, err) from err
                 if state is not None:
                     self._check_unchanged(state)
             except BaseException:
@@ -68,6 +72,8 @@ class Catalog:
                 self._idle.put(connection)
             else:
                 connection.close()
+        finally:
+            self._connections.end()
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -229,7 +235,15 @@ class FileConnections:
 
     @contextmanager
     def used(self, path: Path) -> Iterator[None]:
-        """Count a user of a connection inside the block; StoreError in a process that was forked while there was one.
+        """Count a user of a connection inside the block; see begin()."""
+        self.begin(path)
+        try:
+            yield
+        finally:
+            self.end()
+
+    def begin(self, path: Path) -> None:
+        """Count a user of a connection; StoreError in a process that was forked while there was one.
 
         There SQLite believes that it has locks, which belong to the parent.
         """
@@ -240,12 +254,12 @@ class FileConnections:
                     "during a read. Start it by spawn, or before the read"
                 )
             self._num_used += 1
-        try:
-            yield
-        finally:
-            with self.lock:
-                self._num_used -= 1
-                self._settle()
+
+    def end(self) -> None:
+        """Count a user less; after the last one close what is due."""
+        with self.lock:
+            self._num_used -= 1
+            self._settle()
 
     def _settle(self) -> None:
         if self._has_closed and not self._num_used:
@@ -302,13 +316,18 @@ def map_sqlite_errors(path: Path) -> Iterator[None]:
     """Turn sqlite3's exceptions into StoreError or DamagedIndex that name the catalog."""
     try:
         yield
-    except sqlite3.Error as err:
-        # The bare class is how sqlite3 reports a malformed file; its subclasses are full disks, locks and the like.
-        if type(err) is sqlite3.DatabaseError or "Could not decode" in str(err):
-            raise DamagedIndex(f"{path}: {err}; the catalog cannot be read") from err
-        raise StoreError(f"{path}: {err}{_room_hint(path)}") from err
-    except UnicodeDecodeError as err:  # sqlite3, of a message about a schema that is damaged
-        raise DamagedIndex(f"{path}: text in it is not valid UTF-8 ({err}); the catalog cannot be read") from err
+    except (sqlite3.Error, UnicodeDecodeError) as err:
+        raise _store_error(path, err) from err
+
+
+def _store_error(path: Path, err: sqlite3.Error | UnicodeDecodeError) -> StoreError:
+    """Return the error that names the catalog."""
+    if isinstance(err, UnicodeDecodeError):  # sqlite3, of a message about a schema that is damaged
+        return DamagedIndex(f"{path}: text in it is not valid UTF-8 ({err}); the catalog cannot be read")
+    # The bare class is how sqlite3 reports a malformed file; its subclasses are full disks, locks and the like.
+    if type(err) is sqlite3.DatabaseError or "Could not decode" in str(err):
+        return DamagedIndex(f"{path}: {err}; the catalog cannot be read")
+    return StoreError(f"{path}: {err}{_room_hint(path)}")
 
 
 def _refuse_other_names(path: Path) -> None:

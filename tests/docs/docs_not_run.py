@@ -13,7 +13,7 @@ class NotRun:
 
 
 INSTALLS = "installs from a package registry"
-_PEERS = "OMP_NUM_THREADS=1 python bench/peers.py"
+_PEERS, _GRAPH = "OMP_NUM_THREADS=1 python bench/peers.py", "OMP_NUM_THREADS=1 python bench/graph.py --corpus"
 BENCH = "measures for minutes or hours, on collections that are no part of the project"
 CLUSTER = "needs a Milvus server"
 NOT_RUN = [
@@ -30,7 +30,8 @@ NOT_RUN = [
     NotRun("docs/how-to/files.md", "python bench/sync.py", BENCH),
     NotRun("docs/how-to/files.md", "python bench/folder.py", BENCH),
     NotRun("docs/how-to/grep.md", "python bench/grep.py", "measures for minutes"),
-    NotRun("docs/decisions/010-graphs-by-document.md", "OMP_NUM_THREADS=1 python bench/graph.py", BENCH),
+    NotRun("docs/decisions/010-graphs-by-document.md", f"{_GRAPH} gauss", BENCH),
+    NotRun("docs/decisions/010-graphs-by-document.md", f"{_GRAPH} seeded", BENCH),
     NotRun("docs/decisions/010-graphs-by-document.md", "OMP_NUM_THREADS=1 python bench/graph_growth.py", BENCH),
     NotRun("docs/explanation/benchmarks.md", "python bench/views.py", BENCH),
     NotRun("docs/explanation/benchmarks.md", "python bench/ingest.py", BENCH),
@@ -91,6 +92,7 @@ NOT_RUN = [
     NotRun("docs/explanation/peers.md", f"{_PEERS} --documents 12500 --peers", BENCH),
     NotRun("docs/explanation/peers.md", f"{_PEERS} --corpus gauss --documents 12500", BENCH),
     NotRun("docs/explanation/peers.md", f"{_PEERS} --documents 20000", BENCH),
+    NotRun("docs/explanation/peers.md", "OMP_NUM_THREADS=1 python bench/latency.py", BENCH),
     NotRun("docs/how-to/scale.md", "python bench/peers.py", BENCH),
     NotRun("docs/how-to/pruning.md", "python bench/pruning.py", BENCH),
     NotRun("docs/tutorials/an-agent-over-mcp.md", "pip install", INSTALLS),

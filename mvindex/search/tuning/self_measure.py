@@ -26,6 +26,9 @@ _QUESTIONS, _NOISE, _OTHERS = 256, 1.0, 4
 _MISSED = 0.75
 # Questions that are timed one by one, in turns with the exact scan.
 _TIMED = 24
+# Beams are tried so many steps apart until one is enough: a great one takes as long as all smaller ones together. Where
+# a walk takes so many times as long as the exact scan, that answers, and will until documents are twice as many.
+_STRIDE, _TOO_SLOW = 4, 4.0
 _SEED = 11
 
 
@@ -81,7 +84,8 @@ def measure_itself(
     for top_k in (FEW, MANY):
         on_progress("measuring the engine", next(steps), 3)
         found[top_k] = _least_beam(_Measure(parts, questions, own, top_k), beams, goal)
-    search = {"beam": found[FEW][0], "top_k": FEW, f"beam_{MANY}": max(found[MANY][0], found[FEW][0])}
+        beams = [beam for beam in beams if beam >= found[top_k][0]]
+    search = {"beam": found[FEW][0], "top_k": FEW, f"beam_{MANY}": found[MANY][0]}
     on_progress("measuring the engine", next(steps), 3)
     ms = {
         top_k: _timed(questions, [_with_search(parts, search, top_k), _with_search(parts, None, top_k)])
@@ -117,21 +121,25 @@ class _Measure:
         # One more, since the own document does not count.
         exact = rank_views(_with_search(parts, None, top_k + 1), questions)
         self._true = [self._others(ranking, row) for ranking, row in zip(exact, own.tolist(), strict=True)]
+        [self._exact_ms] = _timed(questions, [_with_search(parts, None, top_k)])
 
-    def recall(self, beam: int) -> float:
+    def recall(self, beam: int) -> tuple[float, bool]:
         """Return the share of the exact documents that are found, of the half of the questions that finds less.
 
-        One that ties with the last counts as found.
+        One that ties with the last counts as found. And whether it takes far longer than the exact scan.
         """
         search = {"beam": beam, "top_k": self._top_k + 1}
+        begun = time.process_time()
         found = rank_views(_with_search(self._parts, search, self._top_k + 1), self._questions)
+        ms = 1000 * (time.process_time() - begun) / len(self._questions)
         shares = []
         for ranking, row, (rows, scores) in zip(found, self._own.tolist(), self._true, strict=True):
             own_rows, own_scores = self._others(ranking, row)
             is_right = np.isin(own_rows, rows) | (own_scores >= scores.min(initial=np.inf))
             shares.append(min(int(np.count_nonzero(is_right)), len(rows)) / len(rows) if len(rows) else 1.0)
         is_noisy = self._own < 0
-        return float(min(np.mean(np.array(shares)[half]) for half in (is_noisy, ~is_noisy) if half.any()))
+        share = min(np.mean(np.array(shares)[half]) for half in (is_noisy, ~is_noisy) if half.any())
+        return float(share), ms > _TOO_SLOW * self._exact_ms
 
     def _others(self, ranking: Ranking, own: int) -> tuple[Ints, Floats]:
         kept = np.flatnonzero(ranking.rows != own)[: self._top_k]
@@ -139,19 +147,23 @@ class _Measure:
 
 
 def _least_beam(measure: _Measure, beams: Sequence[int], target: float) -> tuple[int, float]:
-    """Return the least beam whose recall reaches the target, and its recall; the greatest where none does."""
-    low, high = 0, len(beams) - 1
-    known: dict[int, float] = {}
-    while low < high:
+    """Return the least beam whose recall reaches the target, and its recall.
+
+    The greatest that pays where none does.
+    """
+    low, high, last = 0, 0, len(beams) - 1
+    recall, is_slow = measure.recall(beams[high])
+    while recall < target and high < last and not is_slow:
+        low, high = high + 1, min(high + _STRIDE, last)
+        recall, is_slow = measure.recall(beams[high])
+    while low < high and recall >= target:
         middle = (low + high) // 2
-        known[middle] = measure.recall(beams[middle])
-        if known[middle] >= target:
-            high = middle
+        found, _ = measure.recall(beams[middle])
+        if found >= target:
+            high, recall = middle, found
         else:
             low = middle + 1
-    if low not in known:
-        known[low] = measure.recall(beams[low])
-    return beams[low], known[low]
+    return beams[high], recall
 
 
 def _questions(parts: Parts) -> tuple[Floats, Ints]:

@@ -241,3 +241,22 @@ def test_the_lipschitz_constant_is_reached_by_one_view_above_equal_others(num_vi
         moved = scores + step * np.array([1.0, *[-1.0] * (num_views - 1)])
         change = abs(mean_of(moved, temperature) - mean_of(scores, temperature)) / abs(step)
         assert 0.999 * lipschitz_constant(num_views) <= change <= lipschitz_constant(num_views) + 1e-6
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_compiled_loop_finds_the_best_views_bit_for_bit(seed):
+    pytest.importorskip("numba")
+    from mvindex.kernels.sums import best_of_documents
+
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(1, 6, 200)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    # Ties, zeros of both signs, and sums that differ only beyond float32.
+    sums = rng.choice([-0.0, 0.0, -1.5, 1.5, 1.5 + 1e-12, 3e30, -3e30], starts[-1])
+    expected = document_scores(sums, starts, Scoring())
+    scores, slots = np.empty(200, dtype=np.float32), np.empty(200, dtype=np.int64)
+    assert best_of_documents(sums, starts, scores, slots)
+    assert scores.tobytes() == expected.scores.tobytes()
+    assert slots.tolist() == expected.slots.tolist()
+    sums[17] = np.nan
+    assert not best_of_documents(sums, starts, scores, slots)
