@@ -1,4 +1,4 @@
-"""What a server says of a job: one record for Python, JSON and gRPC."""
+"""A job as a server tells of it: one record for Python, JSON and gRPC."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What types of JSON bodies are made of."""
+"""Parts that types of JSON bodies share."""
 
 from __future__ import annotations
 
