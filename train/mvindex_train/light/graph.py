@@ -73,12 +73,6 @@ def linear_names(layer: int) -> tuple[str, ...]:
     return (*attention, f"{place}attention.output.dense", f"{place}intermediate.dense", f"{place}output.dense")
 
 
-def split_names(layer: int) -> tuple[str, ...]:
-    """Return the names where the wider map and the one behind it are two: for large outputs of GELU, and for small."""
-    *others, wide, narrow = linear_names(layer)
-    return (*others, *(f"{name}.{part}" for name in (wide, narrow) for part in ("large", "small")))
-
-
 def write_graph(
     path: Path,
     weights: Mapping[str, Floats],
@@ -94,8 +88,7 @@ def write_graph(
         path: The file; weights_file, if given, lies beside it and takes all constants of 1,024 bytes or more.
         weights: The embeddings and norms by their name in the checkpoint.
         shape: The model's.
-        linears: The linear maps by name, of each layer those of linear_names() or of split_names(). Where they are
-            Linear, their inputs are outputs of the graph too, by name.
+        linears: The linear maps by name. Where they are Linear, their inputs are outputs of the graph too, by name.
         weights_file: The name of the file of weights.
 
     """
@@ -191,10 +184,7 @@ class _Graph:
         self.nodes.constant("gelu_offset", np.float32(GELU_OFFSET))
 
     def _layer(self, layer: int, state: str) -> str:
-        query, key, value, mixed, *wider = split_names(layer)
-        if wider[0] not in self._linears:
-            wider = list(linear_names(layer)[4:])
-        wide, narrow = wider[: len(wider) // 2], wider[len(wider) // 2 :]
+        query, key, value, mixed, wide, narrow = linear_names(layer)
         place = f"encoder.layer.{layer}."
         found = [self._linear(name, state) for name in (query, key, value)]
         found = [self.nodes.add("Reshape", [name, "whole"], f"{name}.whole") for name in found]
@@ -204,41 +194,30 @@ class _Graph:
             "MultiHeadAttention", [*found, "read"], f"{place}read", contrib=True, num_heads=self._shape.heads
         )
         read = self.nodes.add("Reshape", [read, "flat"], f"{place}read.flat")
-        centre_in, centre_out = self._centre(query), self._centre(wide[0])
-        state = self._joined([mixed], [read], state, f"{place}attention.output.LayerNorm", (centre_in, centre_out))
-        gelus = [self._gelu(name, state) for name in wide]
+        centre_in, centre_out = self._centre(query), self._centre(wide)
+        state = self._joined(mixed, read, state, f"{place}attention.output.LayerNorm", centre_in, centre_out)
+        wider = self._linear(wide, state)
+        wide_bias = self.nodes.constant(f"{wide}.bias", self._linears[wide].bias)
+        wider = self.nodes.add("BiasGelu", [wider, wide_bias], f"{place}gelu", contrib=True)
         following = self._centre(linear_names(layer + 1)[0])
-        return self._joined(narrow, gelus, state, f"{place}output.LayerNorm", (centre_out, following))
-
-    def _gelu(self, wide: str, state: str) -> str:
-        bias = self.nodes.constant(f"{wide}.bias", self._linears[wide].bias)
-        return self.nodes.add("BiasGelu", [self._linear(wide, state), bias], f"{wide}.gelu", contrib=True)
+        return self._joined(narrow, wider, state, f"{place}output.LayerNorm", centre_out, following)
 
     def _centre(self, name: str) -> Floats | float:
         """Return what the named map wants to be taken from its inputs."""
         linear = self._linears.get(name)
         return linear.centre if isinstance(linear, QuantisedLinear) and linear.centre is not None else 0.0
 
-    def _joined(
-        self,
-        linears: Sequence[str],
-        inputs: Sequence[str],
-        state: str,
-        norm: str,
-        centres: tuple[Floats | float, Floats | float],
+    def _joined(  # noqa: PLR0913 - two centres, of the state and of the output
+        self, linear: str, inputs: str, state: str, norm: str, centre_in: Floats | float, centre_out: Floats | float
     ) -> str:
-        """Add linear maps, their sum with the state before, and the norm.
+        """Add a linear map, its sum with the state before, and the norm; centre_in: what was taken from the state.
 
-        centres: what was taken from the state, and what is taken from the norm's output. ONNX Runtime's one operation
-        for sum and norm is slower than the two, so that optimisers must leave them.
+        ONNX Runtime's one operation for sum and norm is slower than the two, so that optimisers must leave them.
         """
-        found, *more = (self._linear(*each) for each in zip(linears, inputs, strict=True))
-        for other in more:
-            found = self.nodes.add("Add", [found, other], f"{linears[0]}.both")
-        bias = sum((self._linears[name].bias for name in linears), np.float32(centres[0]))
-        found = self.nodes.add("Add", [found, self.nodes.constant(f"{linears[0]}.bias", bias)], f"{linears[0]}.biased")
-        found = self.nodes.add("Add", [found, state], f"{linears[0]}.sum")
-        return self._norm(found, norm, f"{norm}.out", centres[1])
+        found, bias = self._linear(linear, inputs), self._linears[linear].bias + np.float32(centre_in)
+        found = self.nodes.add("Add", [found, self.nodes.constant(f"{linear}.bias", bias)], f"{linear}.biased")
+        found = self.nodes.add("Add", [found, state], f"{linear}.sum")
+        return self._norm(found, norm, f"{norm}.out", centre_out)
 
     def _norm(self, inputs: str, name: str, output: str, centre_out: Floats | float) -> str:
         """Add a norm; centre_out: what is taken from its output."""
