@@ -134,6 +134,7 @@ class PageFlags:
     citations: Annotated[int | None, search_option("citations")] = None
     context: Annotated[int, search_option("context")] = 0
     max_chars: Annotated[int | None, search_option("max_chars")] = None
+    max_tokens: Annotated[int | None, search_option("max_tokens")] = None
     diversity: Annotated[float | None, search_option("diversity")] = None
     min_confidence: Annotated[float | None, search_option("min_confidence")] = None
 

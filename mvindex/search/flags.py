@@ -115,6 +115,12 @@ SEARCH_FLAGS: dict[str, SearchFlag] = {
             "max_chars", "whole number", "Quote up to so many characters of a hit, cut between sentences.", _SEARCH
         ),
         SearchFlag(
+            "max_tokens",
+            "whole number",
+            "Quote up to about so many tokens of a language model, counted rather too high than too low.",
+            _SEARCH,
+        ),
+        SearchFlag(
             "diversity",
             "number from 0 to 1",
             "Order by relevance less likeness to the hits before (MMR), near-duplicates last; 1 is likeness alone.",

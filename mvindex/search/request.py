@@ -63,6 +63,7 @@ class OptionKeywords(TypedDict, total=False):
     citations: int | None
     context: int
     max_chars: int | None
+    max_tokens: int | None
     diversity: float | None
     min_confidence: float | None
 
@@ -442,6 +443,7 @@ def parse_options(  # noqa: PLR0913 - one parameter for each option that a calle
     citations: int | None = None,
     context: int = 0,
     max_chars: int | None = None,
+    max_tokens: int | None = None,
     diversity: float | None = None,
     min_confidence: float | None = None,
 ) -> SearchRequest:
@@ -484,8 +486,8 @@ def parse_options(  # noqa: PLR0913 - one parameter for each option that a calle
         operators=bool(operators),
         min_confidence=None if min_confidence is None else check_min_confidence(min_confidence),
         quoting=None
-        if (citations, context, max_chars) == (None, 0, None)
-        else _parse_quoting(citations, context, max_chars, fields),
+        if (citations, context, max_chars, max_tokens) == (None, 0, None, None)
+        else _checked_quoting(Quoting(1 if citations is None else citations, context, max_chars, max_tokens), fields),
     )
     if diversity is None:
         return request
@@ -584,20 +586,23 @@ def _texts_of(source: Any) -> list[str]:
     return texts
 
 
-def _parse_quoting(citations: int | None, context: object, max_chars: int | None, fields: object) -> Quoting:
+def _checked_quoting(given: Quoting, fields: object) -> Quoting:
     """Return how much is quoted; QueryError for numbers out of range, and fields without the text."""
-    count = 1 if citations is None else citations
-    check_count("citations", count)
-    if count > MOST_QUOTES:
-        raise QueryError(f"citations: expected a whole number up to {MOST_QUOTES}, got {count}")
+    check_count("citations", given.count)
+    if given.count > MOST_QUOTES:
+        raise QueryError(f"citations: expected a whole number up to {MOST_QUOTES}, got {given.count}")
+    context = given.context
     is_whole = isinstance(context, int | np.integer) and not isinstance(context, bool)
-    if not is_whole or not 0 <= context <= MOST_CONTEXT:  # type: ignore[operator]  # a number
+    if not is_whole or not 0 <= context <= MOST_CONTEXT:
         raise QueryError(f"context: expected a whole number from 0 to {MOST_CONTEXT}, got {context!r:.60}")
-    if max_chars is not None:
-        check_count("max_chars", max_chars)
+    limits = {"max_chars": given.max_chars, "max_tokens": given.max_tokens}
+    for name, limit in limits.items():
+        if limit is not None:
+            check_count(name, limit)
     if fields is not None and Field.TEXT not in _parse_fields(fields):
         raise QueryError("citations= quotes the text, which fields= leaves out; expected 'text' in fields")
-    return Quoting(int(count), int(context), None if max_chars is None else int(max_chars))  # type: ignore[call-overload]
+    kept = {name: None if limit is None else int(limit) for name, limit in limits.items()}
+    return Quoting(int(given.count), int(context), **kept)
 
 
 def _parse_fields(names: object) -> frozenset[Field]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mvindex.corpus.text.quotes import about_tokens
 from mvindex.errors import CursorExpired, NotCalibrated, QueryError
 from mvindex.index import IndexProtocol
 from mvindex.records import Document, Floats, QueryGroup, SearchResult
@@ -195,8 +196,11 @@ class AskingContract:
         short = index.search(query, text=question, citations=9, context=2, max_chars=40).hits
         sizes = [sum(len(each.before + each.text + each.after) for each in hit.citations) for hit in short]
         assert max(sizes) <= 40 and min(sizes) > 0
+        short = index.search(query, text=question, citations=9, context=2, max_tokens=12).hits
+        counts = [sum(about_tokens(each.before + each.text + each.after) for each in hit.citations) for hit in short]
+        assert max(counts) <= 12 and min(counts) > 0
         wrong: list[tuple[str, Any]] = [("citations", 0), ("citations", 51), ("context", -1), ("context", 21)]
-        for name, value in [*wrong, ("max_chars", 0)]:
+        for name, value in [*wrong, ("max_chars", 0), ("max_tokens", 0)]:
             options: dict[str, Any] = {name: value}
             with pytest.raises(QueryError, match=name):
                 index.search(query, text=question, **options)

@@ -71,7 +71,7 @@ class Fields(_message.Message):
     def __init__(self, names: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SearchRequest(_message.Message):
-    __slots__ = ("index", "texts", "vectors", "top_k", "filter_json", "scoring", "temperature", "exact", "candidates", "mode", "fusion", "weights", "terms", "fields", "operators", "combine", "shard", "offset", "cursor", "positives", "negatives", "citations", "context", "max_chars", "diversity", "min_confidence")
+    __slots__ = ("index", "texts", "vectors", "top_k", "filter_json", "scoring", "temperature", "exact", "candidates", "mode", "fusion", "weights", "terms", "fields", "operators", "combine", "shard", "offset", "cursor", "positives", "negatives", "citations", "context", "max_chars", "diversity", "min_confidence", "max_tokens")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     TEXTS_FIELD_NUMBER: _ClassVar[int]
     VECTORS_FIELD_NUMBER: _ClassVar[int]
@@ -98,6 +98,7 @@ class SearchRequest(_message.Message):
     MAX_CHARS_FIELD_NUMBER: _ClassVar[int]
     DIVERSITY_FIELD_NUMBER: _ClassVar[int]
     MIN_CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
+    MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
     index: str
     texts: Texts
     vectors: _documents_pb2.Vectors
@@ -124,7 +125,8 @@ class SearchRequest(_message.Message):
     max_chars: int
     diversity: float
     min_confidence: float
-    def __init__(self, index: _Optional[str] = ..., texts: _Optional[_Union[Texts, _Mapping]] = ..., vectors: _Optional[_Union[_documents_pb2.Vectors, _Mapping]] = ..., top_k: _Optional[int] = ..., filter_json: _Optional[str] = ..., scoring: _Optional[_Union[Scoring, str]] = ..., temperature: _Optional[float] = ..., exact: _Optional[bool] = ..., candidates: _Optional[int] = ..., mode: _Optional[_Union[Mode, str]] = ..., fusion: _Optional[_Union[Fusion, str]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., terms: _Optional[_Union[Texts, _Mapping]] = ..., fields: _Optional[_Union[Fields, _Mapping]] = ..., operators: _Optional[bool] = ..., combine: _Optional[_Union[Combine, str]] = ..., shard: _Optional[_Union[ShardSearch, _Mapping]] = ..., offset: _Optional[int] = ..., cursor: _Optional[str] = ..., positives: _Optional[_Iterable[str]] = ..., negatives: _Optional[_Iterable[str]] = ..., citations: _Optional[int] = ..., context: _Optional[int] = ..., max_chars: _Optional[int] = ..., diversity: _Optional[float] = ..., min_confidence: _Optional[float] = ...) -> None: ...
+    max_tokens: int
+    def __init__(self, index: _Optional[str] = ..., texts: _Optional[_Union[Texts, _Mapping]] = ..., vectors: _Optional[_Union[_documents_pb2.Vectors, _Mapping]] = ..., top_k: _Optional[int] = ..., filter_json: _Optional[str] = ..., scoring: _Optional[_Union[Scoring, str]] = ..., temperature: _Optional[float] = ..., exact: _Optional[bool] = ..., candidates: _Optional[int] = ..., mode: _Optional[_Union[Mode, str]] = ..., fusion: _Optional[_Union[Fusion, str]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., terms: _Optional[_Union[Texts, _Mapping]] = ..., fields: _Optional[_Union[Fields, _Mapping]] = ..., operators: _Optional[bool] = ..., combine: _Optional[_Union[Combine, str]] = ..., shard: _Optional[_Union[ShardSearch, _Mapping]] = ..., offset: _Optional[int] = ..., cursor: _Optional[str] = ..., positives: _Optional[_Iterable[str]] = ..., negatives: _Optional[_Iterable[str]] = ..., citations: _Optional[int] = ..., context: _Optional[int] = ..., max_chars: _Optional[int] = ..., diversity: _Optional[float] = ..., min_confidence: _Optional[float] = ..., max_tokens: _Optional[int] = ...) -> None: ...
 
 class ShardSearch(_message.Message):
     __slots__ = ("counts", "all_candidates", "num_shards")

@@ -260,7 +260,7 @@ def quoted(hits):
     ]
 
 
-SEVERAL = {"citations": 2, "context": 1, "max_chars": 90}
+SEVERAL = {"citations": 2, "context": 1, "max_chars": 90, "max_tokens": 30}
 
 
 def test_every_door_gives_several_citations(index, server, place):
@@ -275,7 +275,22 @@ def test_every_door_gives_several_citations(index, server, place):
     assert quoted(post(server, {"query": QUERY, "top_k": 3, **SEVERAL})["hits"]) == expected
     assert "citations" not in post(server, {"query": QUERY})["hits"][0]
     assert "context" in post(server, {"query": QUERY, "context": -1}, status=400)["error"]["message"]
-    args = ("query", QUERY, "-k", 3, "--citations", 2, "--context", 1, "--max-chars", 90, "--index", place)
+    args = (
+        "query",
+        QUERY,
+        "-k",
+        3,
+        "--citations",
+        2,
+        "--context",
+        1,
+        "--max-chars",
+        90,
+        "--max-tokens",
+        30,
+        "--index",
+        place,
+    )
     for form in ("tsv", "trec"):
         refused = command(*args, "--output", form, cwd=place.parent)
         assert refused.returncode == 2 and f"got {form}" in refused.stderr

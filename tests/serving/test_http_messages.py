@@ -92,5 +92,5 @@ def test_every_member_that_is_a_count_is_known_as_one():
                 hints = get_type_hints(kind, include_extras=True)
                 found |= {name for name, hint in hints.items() if "multiple_of=1" in repr(hint)}
     found -= {"offset", "context"}  # from 0 on
-    assert found == {"top_k", "candidates", "citations", "max_chars", "dim", "shards", "parameters"}
+    assert found == {"top_k", "candidates", "citations", "max_chars", "max_tokens", "dim", "shards", "parameters"}
     assert all(COUNTS.fullmatch(f"x.{name}".replace("parameters", "parameters[...]")) for name in found)

@@ -180,6 +180,7 @@ class _Tools:
         ] = None,
         context: Annotated[int, Field(description="Sentences to quote before and after each of these.", ge=0)] = 0,
         max_chars: Annotated[int | None, Field(description="Characters to quote of each passage.", ge=1)] = None,
+        max_tokens: Annotated[int | None, Field(description="Tokens to quote of each passage, about.", ge=1)] = None,
         diversity: Annotated[
             float | None, Field(description="0 to 1: prefer passages unlike those before.", ge=0, le=1)
         ] = None,
@@ -193,7 +194,8 @@ class _Tools:
         self._index.refresh()
         options: SearchKeywords = {
             **{"offset": offset, "cursor": cursor, "like": like, "negatives": unlike or ()},
-            **{"citations": citations, "context": context, "max_chars": max_chars, "diversity": diversity},
+            **{"citations": citations, "context": context, "max_chars": max_chars, "max_tokens": max_tokens},
+            "diversity": diversity,
             "min_confidence": min_confidence,
         }
         question = None if like is not None and not query else query

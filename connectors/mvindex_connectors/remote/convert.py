@@ -234,6 +234,8 @@ def search_message(index: str, request: SearchRequest, queries: Queries | None) 
         message.citations, message.context = quoting.count, quoting.context
         if quoting.max_chars is not None:
             message.max_chars = min(quoting.max_chars, _MAX_UINT32)
+        if quoting.max_tokens is not None:
+            message.max_tokens = min(quoting.max_tokens, _MAX_UINT32)
     if queries is not None:
         _fill_queries(message, queries)
     return message
@@ -281,6 +283,7 @@ def request_from(message: search.SearchRequest) -> SearchRequest:
         citations=message.citations if message.HasField("citations") else None,
         context=message.context,
         max_chars=message.max_chars if message.HasField("max_chars") else None,
+        max_tokens=message.max_tokens if message.HasField("max_tokens") else None,
         diversity=message.diversity if message.HasField("diversity") else None,
         min_confidence=message.min_confidence if message.HasField("min_confidence") else None,
     )

@@ -63,7 +63,7 @@ def citing_in_workers(doc_id: str) -> Iterator[None]:
         return found[0] if found else None
 
     def quote(citer: Citer, text: str, title: str, views: ScoredViews | None, quoting: Quoting) -> list[Citation]:
-        numbers = [quoting.count, quoting.context, quoting.max_chars]
+        numbers = [quoting.count, quoting.context, quoting.max_chars, quoting.max_tokens]
         return _from_worker(doc_id, [citer.question, text, title, _scored(views), numbers])
 
     with citing_long_texts_by(cite), quoting_long_texts_by(quote):

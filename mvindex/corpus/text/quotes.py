@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from mvindex.corpus.text.citation import Citer, ScoredViews, cited_part, totals_of
 from mvindex.corpus.text.parted import KEPT_CHARS, PartedText, parted_text
@@ -15,6 +17,8 @@ from mvindex.records import Citation
 
 # The most citations of a hit, and the most sentences on each side of one.
 MOST_QUOTES, MOST_CONTEXT = 50, 20
+# What is a token for sure, see about_tokens(): every match is at most one character class of bounded length.
+_TOKEN = re.compile(r"[A-Za-z]{1,4}|[0-9]{1,3}|[^\sA-Za-z0-9]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +29,47 @@ class Quoting:
         count: Most citations.
         context: Number of sentences before and after each one.
         max_chars: Most characters of all citations of a hit with what stands around them; None for no limit.
+        max_tokens: Most tokens of them, as about_tokens() counts; None for no limit.
 
     """
 
     count: int = 1
     context: int = 0
     max_chars: int | None = None
+    max_tokens: int | None = None
+
+
+def about_tokens(text: str) -> int:
+    """Return about how many tokens a language model makes of a text, rather too many than too few.
+
+    Models differ, so the count is none of theirs: four letters of a word, three digits or a mark are one, and a
+    character beyond ASCII is one for each of its bytes in UTF-8 but the first.
+    """
+    return sum(
+        max(1, len(each.encode("utf-8", "replace")) - 1) if each > "\x7f" else 1 for each in _TOKEN.findall(text)
+    )
+
+
+class _Room(NamedTuple):
+    """Room for citations that is left: characters and tokens."""
+
+    chars: float
+    tokens: float
+
+    @classmethod
+    def of(cls, quoting: Quoting) -> _Room:
+        limits = (quoting.max_chars, quoting.max_tokens)
+        return cls(*(math.inf if limit is None else limit for limit in limits))
+
+    def fits(self, text: str) -> bool:
+        """Return whether there is room for a text."""
+        return len(text) <= self.chars and (self.tokens == math.inf or about_tokens(text) <= self.tokens)
+
+    def without(self, text: str) -> _Room:
+        """Return what is left after a text."""
+        return _Room(
+            self.chars - len(text), self.tokens if self.tokens == math.inf else self.tokens - about_tokens(text)
+        )
 
 
 QuoteLong: TypeAlias = "Callable[[Citer, str, str, ScoredViews | None, Quoting], list[Citation]]"
@@ -67,16 +106,16 @@ def quotes(citer: Citer, text: str, title: str, views: ScoredViews | None, quoti
 def quotes_here(citer: Citer, text: str, title: str, views: ScoredViews | None, quoting: Quoting) -> list[Citation]:
     """Return what quotes() does, chosen in this thread however long the text is."""
     parted = parted_text(text, title)
-    room = quoting.max_chars
+    room = _Room.of(quoting)
     chosen: list[Citation] = []
     for cited in _best_first(citer, parted, text, views):
         if len(chosen) == quoting.count:
             break
-        if any(cited.text == other.text for other in chosen) or (room is not None and len(cited.text) > room):
+        if any(cited.text == other.text for other in chosen) or not room.fits(cited.text):
             continue
         shown = _with_context(parted, text, cited, quoting.context, room)
-        if room is not None:
-            room -= len(shown.before) + len(shown.text) + len(shown.after)
+        for part in (shown.before, shown.text, shown.after):
+            room = room.without(part)
         chosen.append(shown)
     return chosen
 
@@ -102,9 +141,9 @@ def _best_first(citer: Citer, parted: PartedText, text: str, views: ScoredViews 
         yield cited
 
 
-def _with_context(parted: PartedText, text: str, cited: Citation, count: int, room: int | None) -> Citation:
+def _with_context(parted: PartedText, text: str, cited: Citation, count: int, room: _Room) -> Citation:
     """Return a citation with up to so many parts before and after it, as far as there is room for whole ones."""
-    left = None if room is None else room - len(cited.text)
+    left = room.without(cited.text)
     before = after = ""
     earlier = [begin for begin, end in parted.units if end <= cited.start][::-1]
     later = [end for begin, end in parted.units if begin >= cited.end]
@@ -113,7 +152,7 @@ def _with_context(parted: PartedText, text: str, cited: Citation, count: int, ro
             if step >= len(places):
                 continue
             wider = text[cited.end : places[step]] if is_after else text[places[step] : cited.start]
-            if left is not None and len(before if is_after else after) + len(wider) > left:
+            if not left.without(before if is_after else after).fits(wider):
                 continue
             before, after = (before, wider) if is_after else (wider, after)
     return replace(cited, before=before, after=after)

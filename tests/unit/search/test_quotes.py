@@ -1,14 +1,19 @@
 """Several citations of one text: distinct, best first, below headings, of tables, and within a size."""
 
+import csv
 import time
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
 
 from mvindex.corpus.text.citation import Citer
-from mvindex.corpus.text.quotes import Quoting, quotes
+from mvindex.corpus.text.quotes import Quoting, about_tokens, quotes
+from mvindex.encoder.checkpoint.hub import DEFAULT, LIGHT_FORMS, packaged_folder
+from tests.helpers.cli import PASSAGES
 
 TABLE = "| name | size |\n| --- | --- |\n| oil | 12 |\n| gas | 14 |\n| coal | 12 |"
 MARKDOWN = "# How much oil?\n\nOil was 12 dollars. It had been 3.\n\n# Other things\n\nGas was cheap. Nobody cared."
@@ -58,16 +63,32 @@ def test_context_is_cut_between_sentences():
     assert texts_of("three oil", f"{text} Oil.", count=9, max_chars=10) == ["Oil."]
 
 
+def test_tokens_are_counted_rather_too_high():
+    assert [about_tokens(text) for text in ("", " \n", "oil", "embargo", "$12,000.50", "Öl", "石油", "\U0001f600")] == [
+        0, 0, 1, 2, 6, 2, 4, 3,
+    ]  # fmt: skip
+    form = packaged_folder(LIGHT_FORMS[DEFAULT]) / "tokenizer.json"
+    tokenizer = Tokenizer.from_file(str(form))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    with PASSAGES.open(encoding="utf-8", newline="") as file:
+        texts = [row["text"] for row in csv.DictReader(file, delimiter="\t")]
+    own = np.array([about_tokens(text) for text in texts])
+    others = np.array([len(each.ids) for each in tokenizer.encode_batch(texts, add_special_tokens=False)])
+    assert 1.4 < own.sum() / others.sum() < 1.45 and 0.97 < (own / others).min() and (own / others).max() < 1.9
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.sampled_from(["Oil rose.", "Rain fell in May.", "# Head", "- an item", "a: b; c: d", "\n\n", "12"])),
     st.integers(1, 6),
     st.integers(0, 3),
     st.none() | st.integers(1, 80),
+    st.none() | st.integers(1, 30),
 )
-def test_citations_do_not_overlap_and_fit(parts, count, context, max_chars):
+def test_citations_do_not_overlap_and_fit(parts, count, context, max_chars, max_tokens):
     text = "\n".join(parts)
-    found = quotes(Citer("when did oil rise"), text, "", None, Quoting(count, context, max_chars))
+    found = quotes(Citer("when did oil rise"), text, "", None, Quoting(count, context, max_chars, max_tokens))
     assert len(found) <= count and len({each.text for each in found}) == len(found)
     spans = sorted((each.start, each.end) for each in found)
     assert all(end <= begin for (_, end), (begin, _) in zip(spans, spans[1:], strict=False))
@@ -77,7 +98,9 @@ def test_citations_do_not_overlap_and_fit(parts, count, context, max_chars):
         assert text[each.end : each.end + len(each.after)] == each.after
     if max_chars is not None:
         assert sum(len(each.before + each.text + each.after) for each in found) <= max_chars
-    elif Citer("when did oil rise").cite(text) is not None:
+    if max_tokens is not None:
+        assert sum(about_tokens(each.before + each.text + each.after) for each in found) <= max_tokens
+    if max_chars is None and max_tokens is None and Citer("when did oil rise").cite(text) is not None:
         assert found[0].text == Citer("when did oil rise").cite(text).text
 
 

@@ -18,7 +18,7 @@ _STEP = re.compile(r"\[(\d+)\]|\.?([^.\[\]]+|\[\.\.\.\])")
 _SIGNS = {">=": "of at least", "<=": "of at most", ">": "above", "<": "below"}
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # Members that are whole numbers, which msgspec reads as float: JSON has one kind of number.
-COUNTS = re.compile(r"(?:.*\.)?(?:top_k|candidates|citations|max_chars|dim|shards|parameters\[\.\.\.\])")
+COUNTS = re.compile(r"(?:.*\.)?(?:top_k|candidates|citations|max_chars|max_tokens|dim|shards|parameters\[\.\.\.\])")
 _GOT_CHARS = 60
 
 

@@ -54,7 +54,7 @@ _OPTIONS = (
     "min_confidence",
 )
 _DOCUMENTS = ("like", "positives", "negatives")
-_COUNTS = ("top_k", "candidates", "offset", "citations", "context", "max_chars")
+_COUNTS = ("top_k", "candidates", "offset", "citations", "context", "max_chars", "max_tokens")
 
 
 def decode(kind: type[RequestT], content: bytes | bytearray) -> RequestT:

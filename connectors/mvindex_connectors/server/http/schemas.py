@@ -76,6 +76,7 @@ class SearchRequest(Request):
     citations: Annotated[Count, search_option("citations")] | UnsetType = UNSET
     context: Annotated[Offset, search_option("context")] | UnsetType = UNSET
     max_chars: Annotated[Count, search_option("max_chars")] | UnsetType = UNSET
+    max_tokens: Annotated[Count, search_option("max_tokens")] | UnsetType = UNSET
     diversity: Annotated[float, Meta(ge=0, le=1), search_option("diversity")] | UnsetType = UNSET
     min_confidence: Annotated[float, Meta(ge=0, le=1), search_option("min_confidence")] | UnsetType = UNSET
     mode: Annotated[str, search_option("mode")] | UnsetType = UNSET
