@@ -9,7 +9,7 @@ import typer
 
 from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
 
-_QUERIES = 100
+_QUERIES = 200
 
 
 def migrate(
