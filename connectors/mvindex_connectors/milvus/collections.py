@@ -53,16 +53,20 @@ def create_store(connection: Connection, settings: Mapping[str, Any]) -> None:
     _check_free(connection)
     _make(connection, "making the collection of records", name, record_schema)
     connection.load(name)
-    with Lease(connection).hold():
+    lease = Lease(connection)
+    with lease.hold():
         # Under the claim: another creator may have come first.
         _check_free(connection)
+        lease.check()
         drop_collection(connection, views_of(name))
         if dim is not None:
             make_views(connection, int(dim))
         chosen = dict(settings)
         if kind := settings.get("lexical"):
+            lease.check()
             make_terms(connection)
             chosen |= lexical_settings(StoredLexical(StoredLexical.parse(kind).kind), TermState())
+        lease.check()
         write_settings(connection, new_settings(chosen))
 
 

@@ -60,7 +60,7 @@ class Connection:
     """One client of one Milvus, and the collections of one index there."""
 
     def __init__(self, address: Address, connect_s: float | None = None) -> None:
-        """Connect; EngineUnavailable, with the address, when no server responds, within 5 s where none is reached.
+        """Connect; EngineUnavailable, with the address, when no server responds, within 4 s where none is reached.
 
         connect_s: Longest wait for its first response; by default as for any.
         """

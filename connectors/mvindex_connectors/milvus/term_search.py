@@ -61,6 +61,7 @@ class LexicalState(NamedTuple):
     """
 
     collection: str
+    index_id: str
     version: int
     epoch: int
     kind: Lexical
@@ -98,7 +99,7 @@ class LexicalState(NamedTuple):
             counts = replace(counts, longest=intent.longest, means=intent.means)
             next_document = max(next_document, int(intent.documents[:, 0].max(initial=-1)) + 1)
         name, epoch = connection.address.collection, int(settings["epoch"])
-        return cls(name, version, epoch, stored.kind, next_document, counts, pending), rows
+        return cls(name, str(settings["index_id"]), version, epoch, stored.kind, next_document, counts, pending), rows
 
     @property
     def num_documents(self) -> int:
@@ -107,8 +108,8 @@ class LexicalState(NamedTuple):
 
     def is_same(self, other: LexicalState) -> bool:
         """Return whether nothing was written between the two."""
-        are_same = (self.collection, self.version) == (other.collection, other.version)
-        return are_same and self.pending.is_same(other.pending)
+        own, others = ((each.collection, each.index_id, each.version) for each in (self, other))
+        return own == others and self.pending.is_same(other.pending)
 
     def weights(self, fusion: Fusion) -> Bm25:
         """Return the weights of a search with these parameters."""
