@@ -134,7 +134,7 @@ class MvindexServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Encode(self, request, context):
-        """Encodes texts as queries.
+        """Encodes texts as queries, or returns the stored views of documents, for a search of several shards.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -105,6 +105,19 @@ def test_a_malformed_explanation_is_a_query_error(channel, name):
     assert grpc_code(lambda: explain(BAD_EXPLANATIONS[name]))[1] == "QueryError"
 
 
+def test_views_are_asked_for_once_and_beside_no_texts(channel):
+    encode = MvindexServiceStub(channel).Encode
+    for request in (
+        # A repeated id would make an answer of any size.
+        search_pb2.EncodeRequest(index="a", ids=["d1"] * 100),
+        search_pb2.EncodeRequest(index="a", ids=["d1"], texts=search_pb2.Texts(values=["x"])),
+        search_pb2.EncodeRequest(index="a", ids=["d\0"]),
+    ):
+        assert grpc_code(lambda request=request: encode(request)) == (INVALID, "QueryError")
+    found = encode(search_pb2.EncodeRequest(index="a", ids=["d1", "none"]))
+    assert list(found.counts)[1:] == [0] and len(found.vectors.values) == found.counts[0] * 64
+
+
 def test_too_large_requests_exceed_a_limit(channel):
     explain = MvindexServiceStub(channel).Explain
     many = search_pb2.ExplainRequest(index="a", vector=raw(GOOD), ids=map(str, range(1001)))

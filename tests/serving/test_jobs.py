@@ -238,6 +238,7 @@ def test_a_repeated_start_returns_the_same_job(serving):
         {"index": "a", "drop": {}},
         {"index": "a", "build": {"target_recall": 2}},
         {"index": "a", "build": {"parameters": {"M": "x"}}},
+        {"index": "a", "tune": {"queries": [[1.0], [1.0, 2.0]]}},
         {"index": "a", "tune": {"top_k": 0}},
         {"index": "a", "create": {"dim": 4, "path": "/tmp/x"}},
         {"index": "new", "create": {"dim": 4, "dtype": "fp7"}},

@@ -64,7 +64,7 @@ class ShardedClient(Reconnecting, RemoteIndex):
     """An index whose shards are behind several servers, searched as one. Safe to use from several threads.
 
     Results are those of one index of all documents, ties included. Servers that have the same shard are its replicas:
-    a call goes to each in turn, to another where one is unreachable, and to a second one where it takes long.
+    a call goes to each in turn, and to another where one is unreachable.
     """
 
     def __init__(
@@ -317,7 +317,7 @@ class ShardedClient(Reconnecting, RemoteIndex):
         def read(attempt: Attempt) -> dict[str, Floats]:
             owned = [
                 (shard, piece)
-                for shard, own in self._by_owner(attempt, ids)
+                for shard, own in self._by_owner(attempt, list(dict.fromkeys(ids)))
                 for piece in (own[begin : begin + MAX_LIKE] for begin in range(0, len(own), MAX_LIKE))
             ]
             calls = [ShardCall(shard, renamed(search.EncodeRequest(ids=piece))) for shard, piece in owned]

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from mvindex.errors import LimitExceeded, ServerUnavailable, Unsupported
+from mvindex.errors import LimitExceeded, QueryError, ServerUnavailable, Unsupported
 from mvindex.index import Index, IndexProtocol, search_engine_of, store_of
 from mvindex.ingest import Encode, GivenViews, IngestReport
 from mvindex.maintenance.backups import BackupReport, take_backup
@@ -237,6 +237,8 @@ class IndexService:
         """
         if len(ids) > MAX_LIKE:
             raise LimitExceeded(f"{len(ids)} ids in one request; this server returns the views of {MAX_LIKE} documents")
+        if len(set(ids)) < len(ids):
+            raise QueryError("ids: expected each id once, got one twice")
         store, _ = self._shard_parts()
 
         def found() -> dict[str, Floats]:

@@ -136,7 +136,11 @@ class Servicer(MvindexServiceServicer):
             if request.ids:
                 if request.HasField("texts"):
                     raise QueryError("ids: expected either texts or ids, got both")
-                return stored_message(await index.views(request.ids, CURRENT_CALL.get().meter), request.ids)
+                meter = CURRENT_CALL.get().meter
+                views = await index.views(request.ids, meter)
+                return await index.convert(
+                    lambda: stored_message(views, request.ids), sum(map(len, views.values())), meter
+                )
             vectors = await index.encode(list(request.texts.values))
         return search.EncodeResponse(vectors=vectors_message(vectors) if len(vectors) else None)
 

@@ -139,16 +139,17 @@ class TuneEngine(Request, omit_defaults=True):
         checked_target(self.target_recall)
         check_time_limit(self.time_limit_s)
         check_count("top_k", int(self.top_k))
+        if self.queries is not UNSET and len(dims := {len(row) for row in self.queries}) > 1:
+            raise QueryError(f"queries: expected vectors of one dimension, got {min(dims)} and {max(dims)} numbers")
         indexes.services[index].check_may_write()
 
     async def run(self, indexes: IndexSet, index: str, progress: Progress) -> Mapping[str, Any]:
         """Measure, and save the parameters. Reads go on, and are slower; writes wait."""
         service = indexes.services[index]
         target = service.local_index()
-        queries = None if self.queries is UNSET else as_vectors(self.queries, None)
         report = await service.write(
             lambda: target.admin.tune(
-                queries,
+                None if self.queries is UNSET else as_vectors(self.queries, None),
                 top_k=int(self.top_k),
                 target_recall=self.target_recall,
                 time_limit_s=self.time_limit_s,

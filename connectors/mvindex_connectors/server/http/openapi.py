@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, NamedTuple
 
 import msgspec
@@ -107,6 +108,9 @@ def openapi(*, requires_token: bool) -> dict[str, Any]:
     bodies = {kind for each in OPERATIONS for kind in (each.request, *each.responses) if kind is not None}
     kinds = [*sorted(bodies, key=lambda kind: kind.__name__), schemas.Error]
     _, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    for component in components.values():
+        if "description" in component:
+            component["description"] = inspect.cleandoc(component["description"])
     for kind in Request.__subclasses__():
         if kind.one_of and kind.__name__ in components:
             components[kind.__name__]["oneOf"] = [{"required": [name]} for name in kind.one_of]
