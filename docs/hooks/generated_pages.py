@@ -187,7 +187,8 @@ def summaries(path: str) -> Iterator[tuple[str, str]]:
             ):
                 yield each.__name__, sentence_of(each)
     else:
-        yield path.removeprefix("mvindex.records.").removeprefix("mvindex.ingest."), sentence_of(found)
+        short = path.removeprefix("mvindex.records.").removeprefix("mvindex.ingest.")
+        yield path if "." in short else short, sentence_of(found)
 
 
 def sentence_of(found: object) -> str:

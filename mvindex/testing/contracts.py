@@ -727,7 +727,7 @@ class EngineContract:
 
 
 def random_views(rng: np.random.Generator, count: int, dim: int) -> dict[str, Floats]:
-    """Documents d0, d1, ... with 1 to 8 random views each, of norms from .1 to 10."""
+    """Return random views of documents d0 to dN, 1 to 8 each, of norms from .1 to 10."""
     sizes = rng.integers(1, 9, count)
     norms = 10.0 ** rng.uniform(-1, 1, count)
     return {f"d{n}": (unit(rng.standard_normal((sizes[n], dim))) * norms[n]).astype(np.float32) for n in range(count)}
