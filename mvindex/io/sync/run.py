@@ -95,6 +95,8 @@ class _Sync:
         self._before: dict[str, Digest] = {}
         self._present: set[str] = set()
         self._expected: dict[str, Digest] = {}
+        # Files whose rows were all refused have text, though no document is expected of them.
+        self._refused: set[str] = set()
         self._batch = _Batch()
         self._has_written = False
 
@@ -262,6 +264,8 @@ class _Sync:
         expected = self._expected.pop(file, Digest()).without(document)
         if expected.passages > 0:
             self._expected[file] = expected
+        else:
+            self._refused.add(file)
         self._report.rejected_rows += 1
         self._hooks.on_warning(f"{file}: id {document.id!r} is that of a document of {owner} already; row rejected")
 
@@ -320,7 +324,7 @@ class _Sync:
 
     def _delete_gone(self) -> None:
         """Delete the documents of files that are not there, or have no text any more."""
-        empty = self._present - self._expected.keys() - set(self._report.stale)
+        empty = self._present - self._expected.keys() - self._refused - set(self._report.stale)
         gone = sorted(file for file in self._before if file not in self._present or file in empty)
         self._report.deleted = len(gone)
         self._note_renames(gone)

@@ -329,6 +329,11 @@ class TestRows:
         for options in ({}, {}, {"check": True}):
             report, _ = sync(index, notes, **options)
             assert report.equal and report.rejected_rows == 1 and report.in_folder["a.jsonl"].passages == 1
+        # A file of which all rows are refused is there all the same.
+        write(notes, **{"a.jsonl": '{"id": "1", "text": "x"}\n'})
+        for options in ({"dry_run": True}, {}):
+            report, _ = sync(index, notes, **options)
+            assert (report.deleted, report.removed) == (0, 1) and index.get("notes/a.jsonl#1").text == "mine"
 
     def test_a_row_may_move_to_another_file(self, index, notes):
         write(notes, **{"a.jsonl": '{"id": "1", "text": "x"}\n{"id": "2", "text": "y"}\n'})
