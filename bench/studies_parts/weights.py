@@ -13,7 +13,7 @@ from mvindex_train.model import build_encoder
 from mvindex_train.processes import Processes
 from mvindex_train.schedule import learning_rate_share
 from mvindex_train.sources import StoreBatches
-from mvindex_train.step import StepContext, Stepper
+from mvindex_train.step import StepContext, Stepper, read_figures
 
 # More than a passage has tokens: k-means of so many clusters gives the token states themselves.
 ALL_TOKENS = 512
@@ -49,7 +49,7 @@ def train_and_watch(config, folder, asked):
             if step in watched:
                 _watch(encoder, config, (folder, asked, step), curves)
             rate = learning_rate_share(step, total, config.optimiser)
-            stepper.step(batch, config.loss, StepContext(number=step, epoch=epoch, rate=rate))
+            read_figures([stepper.step(batch, config.loss, StepContext(number=step, epoch=epoch, rate=rate))])
             step += 1
             if step == total:
                 break

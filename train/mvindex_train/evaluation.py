@@ -173,7 +173,7 @@ class _Scan:
         step = max(1, _SCORES_AT_ONCE // _BLOCK_VIEWS)
         for begin, end in _document_blocks(starts):
             rows = torch.from_numpy(self.views.rows[starts[begin] : starts[end]]).to(self.device)
-            own_starts = torch.from_numpy(starts[begin : end + 1] - starts[begin]).to(self.device)
+            own_starts = torch.from_numpy(starts[begin : end + 1] - starts[begin])  # the losses read it on the CPU
             for first in range(0, len(queries), step):
                 scores = queries[first : first + step] @ rows.T
                 scores = document_scores(scores, own_starts, aggregate, self.loss.drpq_temperature)

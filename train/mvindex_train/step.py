@@ -108,14 +108,14 @@ class Stepper:
         self.optimiser.zero_grad(set_to_none=True)
         try:
             parts = self.add_gradients(batch, loss, at)
+            clipped = torch.nn.utils.clip_grad_norm_(self._trained, self._config.max_gradient_norm)
+            self.optimiser.step()
         except torch.OutOfMemoryError as err:
             raise EncoderError(
                 f"step {at.number + 1}: {self._processes.device} has too little memory for {len(batch.questions)} "
                 f"questions and {len(batch.documents)} documents at once. Give -s optimiser.chunk_documents=N with a "
-                "smaller N, which has the same gradients, or end other programs that use this GPU"
+                "smaller N, which has the same gradients, train by LoRA, or end other programs that use this GPU"
             ) from err
-        clipped = torch.nn.utils.clip_grad_norm_(self._trained, self._config.max_gradient_norm)
-        self.optimiser.step()
         rates = {"tau": epoch_tau(loss, at.epoch), "learning_rate": self._rates[0] * at.rate}
         values = torch.cat([parts.as_row(), clipped.double()[None]])
         return StepFigures(values, rates, at.number, batch.questions[0])
