@@ -93,8 +93,8 @@ class _Worker:
         except (BrokenPipeError, EOFError) as err:
             code = self._process.wait()
             raise EncoderError(
-                f"a process that encodes has ended (exit {code}); its last words are above. Too little memory is the "
-                "likely cause of exit -9: give fewer --devices, or fewer threads"
+                f"a process that encodes or arranges has ended (exit {code}); its last words are above. Too "
+                "little memory is the likely cause of exit -9: give fewer devices, or fewer threads"
             ) from err
         if kind == "error":
             name, message = values

@@ -49,6 +49,15 @@ class _PartEngines:
     scan: ScanEngine | None = None
 
 
+def _names_of(device: str | None) -> list[str | None]:
+    """Return the names of one or several devices; ConfigError for several of which one is none."""
+    if device is None or "," not in device:
+        return [device]
+    from mvindex.encoder.devices import parse_devices
+
+    return [*parse_devices(device)]
+
+
 class LocalSearch:
     """Dense, lexical and hybrid search over embedded stores. Thread-safe."""
 
@@ -57,7 +66,7 @@ class LocalSearch:
 
         Several, such as "cuda:0,cuda:1", take the shards in turn.
         """
-        self._store, self._devices = store, [None] if device is None else device.split(",")
+        self._store, self._devices = store, _names_of(device)
         self._lock = Lock()
         self._engines: dict[EmbeddedStore, _PartEngines] = {}
         self._open_scan: Callable[[], ScanEngine] | None = None

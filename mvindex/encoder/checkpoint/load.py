@@ -51,7 +51,8 @@ def check_has_torch_form(checkpoint: Checkpoint) -> None:
     if E5 in (checkpoint.source, checkpoint.base and checkpoint.base.source):
         raise CheckpointError(
             f"the encoder {E5!r} runs in ONNX Runtime on the CPU: expected the families 'snippets', 'sentences', "
-            "'single', 'first-k' or 'splits', and no other device, views' attentions or training"
+            "'single', 'first-k' or 'splits', and no other device, views' attentions or training. "
+            f"An index whose scan uses a GPU takes it as open(path, device=..., encoder=load_encoder({E5!r}))"
         )
 
 

@@ -186,7 +186,7 @@ def test_several_devices_take_the_shards_in_turn_and_share_their_memory(both, qu
     opened = []
     monkeypatch.setattr(engines, "open_scan", lambda device, share: opened.append((device, share)) or NumpyScan())
     _, shards = both
-    with mvindex.open(shards.where, device="cuda:0,cuda:1,cpu") as index:
+    with mvindex.open(shards.where, device="0, cuda:1,cpu") as index:
         assert index.search(queries, exact=True) == shards.search(queries, exact=True)
     mine = opened[:SHARDS]
     assert mine == [(("cuda:0", "cuda:1", "cpu")[number % 3], 3) for number in range(SHARDS)]
