@@ -11,6 +11,7 @@ import typer
 from mvindex.cli.options import (
     IndexOption,
     PartialOption,
+    is_on_command_line,
     note,
     open_chosen,
     parse_filter,
@@ -102,6 +103,7 @@ def _confirm(target: IndexProtocol, ids: list[str] | None, condition: Filter | N
 
 
 def info(
+    ctx: typer.Context,
     index: IndexOption = None,
     devices: Annotated[
         bool, typer.Option("--devices", help="Show the GPUs of this machine instead, or why there is none.")
@@ -123,7 +125,8 @@ def info(
     from mvindex.kernels.threads import choose_threads
 
     if devices:
-        if index is not None:
+        # $MVINDEX_INDEX gives way to --devices.
+        if is_on_command_line(ctx, "index"):
             raise typer.BadParameter("expected one of --index and --devices")
         print_report("", *_devices(output))
         return

@@ -182,11 +182,15 @@ def index_directory(place: str | None) -> Path:
     return user_path(place) if place else _find_only_index()
 
 
+def is_on_command_line(ctx: typer.Context, name: str) -> bool:
+    """Return whether a parameter was given on the command line, not by the environment."""
+    return getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"
+
+
 def one_place(ctx: typer.Context, given: str | None, index: str | None) -> str | None:
     """Return the index that is given as an argument or by --index; wrong usage for both."""
     # $MVINDEX_INDEX gives way to the argument.
-    is_option = getattr(ctx.get_parameter_source("index"), "name", "") == "COMMANDLINE"
-    if given is not None and is_option:
+    if given is not None and is_on_command_line(ctx, "index"):
         raise typer.BadParameter(f"expected one index, got {given} and --index {index}")
     return given or index
 

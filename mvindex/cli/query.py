@@ -116,8 +116,8 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
     request = search.request(**page.as_options())
     if request.quoting is not None and output in (ResultOutput.TSV, ResultOutput.TREC):
         raise typer.BadParameter(
-            f"--citations, --context and --max-chars: expected --output table or json, got {output.value}, where a "
-            "line is a hit"
+            "--citations, --context, --max-chars and --max-tokens: expected --output table or json, got "
+            f"{output.value}, where a line is a hit"
         )
     rerank.check()
     questions: Iterable[_Query]

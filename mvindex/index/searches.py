@@ -90,7 +90,7 @@ class Searches(Protocol):
             max_chars: Most characters of the citations of a hit with what stands around them; whole sentences are left
                 out where there is no room. context and a limit without citations ask for one.
             max_tokens: The same in tokens of a language model, counted rather too high than too low: four letters,
-                three digits or a mark are one.
+                three digits, a mark or a gap are one.
             diversity: 0 to 1: order the best 100 documents by maximal marginal relevance, 0 by relevance alone;
                 top_k and offset are then 100 at most together. Near-duplicates come behind all others, and the
                 result names them in duplicates_of.

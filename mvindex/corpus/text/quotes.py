@@ -18,7 +18,7 @@ from mvindex.records import Citation
 # The most citations of a hit, and the most sentences on each side of one.
 MOST_QUOTES, MOST_CONTEXT = 50, 20
 # What is a token for sure, see about_tokens(): every match is at most one character class of bounded length.
-_TOKEN = re.compile(r"[A-Za-z]{1,4}|[0-9]{1,3}|[^\sA-Za-z0-9]")
+_TOKEN = re.compile(r"[A-Za-z]{1,4}|[0-9]{1,3}|[^\sA-Za-z0-9]| (?=[0-9])|[^\S ]+| {2,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,9 @@ class Quoting:
 def about_tokens(text: str) -> int:
     """Return about how many tokens a language model makes of a text, rather too many than too few.
 
-    Models differ, so the count is none of theirs: four letters of a word, three digits or a mark are one, and a
-    character beyond ASCII is one for each of its bytes in UTF-8 but the first.
+    Models differ, so the count is none of theirs: four letters of a word, three digits, a mark or a gap are one, and a
+    character beyond ASCII is one for each of its bytes in UTF-8 but the first. A gap is a space before a digit, several
+    spaces, or ends of lines and tabs.
     """
     return sum(
         max(1, len(each.encode("utf-8", "replace")) - 1) if each > "\x7f" else 1 for each in _TOKEN.findall(text)

@@ -31,3 +31,4 @@ def test_devices_are_shown_without_an_index_or_the_reason_that_there_are_none(tm
     shown = ok(mvindex("info", "--devices", cwd=tmp_path)).stdout
     assert shown.startswith("cuda:0: " if torch.cuda.is_available() else "No GPU: ")
     assert "expected one of --index and --devices" in mvindex("info", "--devices", "--index", "a", cwd=tmp_path).stderr
+    ok(mvindex("info", "--devices", cwd=tmp_path, env={"MVINDEX_INDEX": "a"}))

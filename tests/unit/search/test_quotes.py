@@ -64,9 +64,20 @@ def test_context_is_cut_between_sentences():
 
 
 def test_tokens_are_counted_rather_too_high():
-    assert [about_tokens(text) for text in ("", " \n", "oil", "embargo", "$12,000.50", "Öl", "石油", "\U0001f600")] == [
-        0, 0, 1, 2, 6, 2, 4, 3,
-    ]  # fmt: skip
+    texts = (
+        "",
+        " \n",
+        "oil",
+        "embargo",
+        "$12,000.50",
+        "Öl",
+        "石油",
+        "12 34 56",
+        "1\t2\t3",
+        "a\n  b\n",
+        "| 1.2 | 3.4 |",
+    )
+    assert [about_tokens(text) for text in texts] == [0, 1, 1, 2, 6, 2, 4, 5, 5, 5, 11]
     form = packaged_folder(LIGHT_FORMS[DEFAULT]) / "tokenizer.json"
     tokenizer = Tokenizer.from_file(str(form))
     tokenizer.no_truncation()
