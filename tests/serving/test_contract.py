@@ -66,7 +66,7 @@ class TestRemoteShards(RemoteContract):
     settings = {"shards": 3}
 
 
-@pytest.mark.full
+@pytest.mark.long
 class TestRemoteOneByOne(RemoteContract):
     """Without micro-batching."""
 
@@ -121,7 +121,7 @@ class TestServedShards(IndexContract):
         return _WrittenBeside(tmp_path / "x.mvx", self.shards)
 
 
-@pytest.mark.full
+@pytest.mark.long
 class TestServedShardsIvfPq(TestServedShards):
     shards = 2
     is_exact = False

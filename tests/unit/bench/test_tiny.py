@@ -17,13 +17,13 @@ PARTS = {"rounds.py", "tables.py", "tiny.py", "vectors.py"}
 # One of each sort; the others in the full run.
 DEFAULT = ["dpr.py", "fuzz.py", "lexical.py", "squad_splits.py", "studies.py"]
 NEEDS = dict.fromkeys(["milvus.py", "milvus_hybrid.py", "milvus_kills.py", "milvus_migrate.py"], "milvus-lite")
-NEEDS |= {"processors.py": "qemu"}
 # They take more than 20 seconds in their tiny form.
 LONG = [
     "folder.py",
     "graph_growth.py",
     "grep.py",
     "install.py",
+    "languages.py",
     "lexical_tantivy.py",
     "mcp_latency.py",
     "memory.py",
@@ -40,7 +40,7 @@ LONG = [
     "tutorials.py",
     "walks.py",
 ]
-LONG_NEEDS = {"screenshots.py": "chromium", "milvus_bulk.py": "milvus-server"}
+LONG_NEEDS = {"screenshots.py": "chromium", "milvus_bulk.py": "milvus-server", "processors.py": "qemu"}
 # They encode texts: torch is imported, and the texts are encoded, once for all of a group.
 ENCODING = ["cold.py", "confidence.py", "gpu_check.py", "quality.py", "shards.py"]
 LONG_ENCODING = [
