@@ -198,6 +198,10 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason=f"{NOT_RUN}{reason}"))
         elif (item.get_closest_marker("full") or needs & _FULL_NEEDS) and os.environ.get("FULL") != "1":
             item.add_marker(pytest.mark.skip(reason=f"{NOT_RUN}are too long for the default: make test FULL=1"))
+    # Files whose tests wait for a server go first: at the end they would leave the other processes idle.
+    waits = [any(mark.args[0] == "milvus-server" for mark in item.iter_markers("needs")) for item in items]
+    waiting = {item.path for item, does in zip(items, waits, strict=True) if does}
+    items.sort(key=lambda item: item.path not in waiting)
 
 
 def not_run_lines(skipped):

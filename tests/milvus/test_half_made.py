@@ -43,7 +43,7 @@ def assert_completed(source, place):
 
 
 @pytest.mark.needs("milvus-lite")
-@pytest.mark.parametrize("steps", [(5, 6), pytest.param((1, CREATING), marks=pytest.mark.full)])
+@pytest.mark.parametrize("steps", [(5, 6), pytest.param((1, CREATING), marks=pytest.mark.long)])
 def test_a_migration_killed_at_any_step_of_the_creation_is_completed(steps, tmp_path):
     source, target = source_of(tmp_path), f"milvus-lite:{tmp_path}/{{}}.db"
     kill(source, *steps, target)

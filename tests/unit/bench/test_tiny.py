@@ -20,6 +20,7 @@ NEEDS = dict.fromkeys(["milvus.py", "milvus_hybrid.py", "milvus_kills.py", "milv
 # They take more than 20 seconds in their tiny form.
 LONG = [
     "folder.py",
+    "frameworks.py",
     "graph_growth.py",
     "grep.py",
     "install.py",
@@ -35,6 +36,7 @@ LONG = [
     "search.py",
     "serving.py",
     "serving_attacks.py",
+    "serving_load.py",
     "start.py",
     "sync.py",
     "tutorials.py",
@@ -42,10 +44,11 @@ LONG = [
 ]
 LONG_NEEDS = {"screenshots.py": "chromium", "milvus_bulk.py": "milvus-server", "processors.py": "qemu"}
 # They encode texts: torch is imported, and the texts are encoded, once for all of a group.
-ENCODING = ["cold.py", "confidence.py", "gpu_check.py", "quality.py", "shards.py"]
+ENCODING = ["confidence.py", "gpu_check.py", "quality.py"]
 LONG_ENCODING = [
     "citations.py",
     "codes.py",
+    "cold.py",
     "docs.py",
     "drpq.py",
     "encoding.py",
@@ -56,6 +59,7 @@ LONG_ENCODING = [
     "lists.py",
     "pruning.py",
     "scale.py",
+    "shards.py",
     "training.py",
     "training_speed.py",
     "views.py",
