@@ -66,6 +66,6 @@ def test_every_command_takes_an_address(place, tmp_path, monkeypatch):
     shown = told("info", *at)[0]
     assert (shown["kind"], shown["documents"], shown["server"]["max_limit"]) == ("hnsw", 30, 16_384)
     [moved] = told("migrate", place, "back.mvx", "--verify")
-    assert (moved["moved"], moved["queries"]) == (30, 100)
+    assert (moved["moved"], moved["queries"]) == (30, 200)
     [written] = told("export", "bulk", "--to", "milvus-bulk", *at)
     assert (written["documents"], written["shards"]) == (30, 1)
