@@ -3,6 +3,7 @@
 import ast
 import importlib.util
 import json
+import os
 import shutil
 import sys
 
@@ -87,6 +88,8 @@ def test_what_a_page_shows_can_be_done(page, material, tmp_path, monkeypatch):
     skip_without_frameworks(page)
     for name, value in (("COLUMNS", "100"), ("TERM", "dumb"), ("MVINDEX_INDEX", None)):
         monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
+    # As in an environment that is active: Python's blocks start commands too.
+    monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)
     given, indexes = material
     folder = shutil.copytree(given, tmp_path / "folder", symlinks=True)
     for name in INDEXES.get(page, ()):
