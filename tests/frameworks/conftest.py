@@ -9,7 +9,7 @@ import pytest
 
 import mvindex
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "serving")]
+sys.path[:0] = [str(Path(__file__).parent), *(str(Path(__file__).parents[1] / name) for name in ("serving", "milvus"))]
 
 
 def pytest_configure(config):
@@ -29,6 +29,25 @@ def pytest_pyfunc_call(pyfuncitem):
 def packaged():
     """The packaged encoder, loaded once."""
     return mvindex.load_encoder("minilm")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param("lite", marks=pytest.mark.needs("milvus-lite")),
+        pytest.param("server", marks=[pytest.mark.needs("milvus-server"), pytest.mark.long]),
+    ],
+)
+def milvus(request, tmp_path_factory):
+    """The address of no index yet, in Milvus Lite and on a real server."""
+    folder = tmp_path_factory.mktemp("milvus")
+    if request.param == "lite":
+        yield f"milvus-lite:{folder / 'a.db'}"
+        return
+    from milvus_server import QUICK, MilvusServer
+
+    with MilvusServer(folder, QUICK) as running, running.collection() as address:
+        yield address
 
 
 @pytest.fixture(scope="module")

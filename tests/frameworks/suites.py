@@ -3,7 +3,7 @@
 import os
 
 IS_LONG = os.environ.get("MVINDEX_LONG") == "1"
-CUT = "NOT RUN: long; MVINDEX_LONG=1 runs every test of the suite in Milvus Lite and behind a server too"
+CUT = "NOT RUN: long; MVINDEX_LONG=1 runs every test of the suite in Milvus and behind a server too"
 
 
 def cut(suite, *names):

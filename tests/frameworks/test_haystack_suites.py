@@ -1,4 +1,4 @@
-"""Haystack: its own suites over a directory, Milvus Lite and a server."""
+"""Haystack: its own suites over a directory, Milvus (Lite and a server) and our server."""
 
 import pytest
 
@@ -124,26 +124,24 @@ def test_the_whole_suites_are_run_elsewhere_too():
 
 
 @pytest.fixture(scope="module")
-def in_lite(tmp_path_factory):
-    store = MVIndexDocumentStore(f"milvus-lite:{tmp_path_factory.mktemp('lite') / 'a.db'}", embedding_dim=768)
+def in_milvus(milvus):
+    store = MVIndexDocumentStore(milvus, embedding_dim=768)
     yield store
     store.close()
 
 
-class _InMilvusLite:
+class _InMilvus:
     @pytest.fixture
-    def document_store(self, in_lite):
-        yield in_lite
-        in_lite.delete_all_documents()
+    def document_store(self, in_milvus):
+        yield in_milvus
+        in_milvus.delete_all_documents()
 
 
-@pytest.mark.needs("milvus-lite")
-class TestStoreInMilvusLite(_InMilvusLite, _SomeOfTheSuite):
+class TestStoreInMilvus(_InMilvus, _SomeOfTheSuite):
     pass
 
 
-@pytest.mark.needs("milvus-lite")
-class TestAsyncStoreInMilvusLite(_InMilvusLite, _SomeOfTheAsyncSuite):
+class TestAsyncStoreInMilvus(_InMilvus, _SomeOfTheAsyncSuite):
     pass
 
 

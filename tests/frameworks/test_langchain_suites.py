@@ -1,4 +1,4 @@
-"""LangChain: its own suites over a directory, Milvus Lite and a server."""
+"""LangChain: its own suites over a directory, Milvus (Lite and a server) and our server."""
 
 import pytest
 
@@ -48,19 +48,18 @@ def test_the_whole_suite_is_run_elsewhere_too():
 
 
 @pytest.fixture(scope="module")
-def in_lite(tmp_path_factory):
+def in_milvus(milvus):
     embeddings = DeterministicFakeEmbedding(size=6)
-    store = MVIndexVectorStore(f"milvus-lite:{tmp_path_factory.mktemp('lite') / 'a.db'}", embeddings)
+    store = MVIndexVectorStore(milvus, embeddings)
     yield store
     store.close()
 
 
-@pytest.mark.needs("milvus-lite")
-class TestStoreInMilvusLite(_SomeOfTheStoreSuite):
+class TestStoreInMilvus(_SomeOfTheStoreSuite):
     @pytest.fixture
-    def vectorstore(self, in_lite):
-        yield in_lite
-        in_lite.delete(all=True)
+    def vectorstore(self, in_milvus):
+        yield in_milvus
+        in_milvus.delete(all=True)
 
 
 class TestStoreBehindAServer(_SomeOfTheStoreSuite):

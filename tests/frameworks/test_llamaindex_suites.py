@@ -1,4 +1,4 @@
-"""LlamaIndex: the contract of its base class over a directory, Milvus Lite and a server, and over its own store."""
+"""LlamaIndex: the contract of its base class over a directory, Milvus, our server, and over its own store."""
 
 import pytest
 
@@ -106,18 +106,17 @@ def test_the_whole_contract_is_run_elsewhere_too():
 
 
 @pytest.fixture(scope="module")
-def in_lite(tmp_path_factory):
-    made = MVIndexVectorStore(f"milvus-lite:{tmp_path_factory.mktemp('lite') / 'a.db'}", embedding_dim=2)
+def in_milvus(milvus):
+    made = MVIndexVectorStore(milvus, embedding_dim=2)
     yield made
     made.close()
 
 
-@pytest.mark.needs("milvus-lite")
-class TestStoreInMilvusLite(_SomeOfTheContract):
+class TestStoreInMilvus(_SomeOfTheContract):
     @pytest.fixture
-    def store(self, in_lite):
-        yield in_lite
-        in_lite.clear()
+    def store(self, in_milvus):
+        yield in_milvus
+        in_milvus.clear()
 
 
 class TestStoreBehindAServer(_SomeOfTheContract):
