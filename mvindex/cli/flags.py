@@ -191,7 +191,7 @@ class RerankFlags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileFlags:
-    """Which files of folders are read, and how they are cut. The defaults are those of mvindex.corpus.options."""
+    """Which files of folders are read, and how they are cut. The defaults are those of mvindex.corpus.rows."""
 
     passage_words: Annotated[
         int,

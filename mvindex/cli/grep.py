@@ -143,7 +143,7 @@ def _matching(files: Collection[str], patterns: Collection[str]) -> list[str] | 
     if not patterns:
         return None
     from mvindex.corpus import FolderOptions
-    from mvindex.corpus.ignore import IgnorePatterns
+    from mvindex.corpus.folder import IgnorePatterns
 
     included = [pattern for pattern in patterns if not pattern.startswith("!")]
     excluded = [pattern[1:] for pattern in patterns if pattern.startswith("!")]

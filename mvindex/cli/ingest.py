@@ -300,7 +300,7 @@ def parse_views(value: str | None) -> int | str | None:
 
 def default_path(paths: Sequence[str]) -> Path:
     """NAME.mvx in the current directory, after the first input file."""
-    from mvindex.corpus.remote import shown_address
+    from mvindex.corpus.paths import shown_address
 
     if paths[0] == "-":
         raise ConfigError("expected --index DIR, since stdin has no name to derive it from")

@@ -224,8 +224,7 @@ def parse_choice(option: str, value: str, choices: type[Choice]) -> Choice:
 
 def find_judged_files(questions: list[str], qrels: str | None, split: str | None) -> tuple[list[str], str | None]:
     """Return the files of questions and of judgements, where the questions may be one folder of the BEIR layout."""
-    from mvindex.corpus.beir import beir_qrels, beir_queries
-    from mvindex.corpus.ir_names import folder_of
+    from mvindex.corpus.paths import beir_qrels, beir_queries, folder_of
 
     questions = [folder_of(name) for name in questions]
     if len(questions) == 1 and Path(questions[0]).is_dir():

@@ -14,20 +14,21 @@ from mvindex.corpus.delimited import (
     sample_cells,
     split_header,
 )
-from mvindex.corpus.fields import decode_utf8
 from mvindex.corpus.formats import TextFormat
-from mvindex.corpus.lines import Lines, take_first_line, take_probe, without_line_end
-from mvindex.corpus.options import CorpusOptions
-from mvindex.corpus.roles import (
+from mvindex.corpus.lines import Lines, decode_utf8, take_first_line, take_probe, without_line_end
+from mvindex.corpus.rows import (
     ID_NAMES,
     TEXT_NAMES,
     TITLE_NAMES,
     Columns,
+    CorpusOptions,
+    Reject,
+    Row,
+    Source,
     find_roles,
     list_names,
     text_columns,
 )
-from mvindex.corpus.rows import Reject, Row, Source
 from mvindex.errors import CorpusError, DocumentError
 
 CSV = "csv"

@@ -6,13 +6,11 @@ import itertools
 from collections.abc import Iterator
 
 from mvindex.corpus.formats import TextFormat
+from mvindex.corpus.inputs import UTF8_MARK
 from mvindex.corpus.json_records import json_source, read_record
 from mvindex.corpus.json_values import JsonCursor, find_records
 from mvindex.corpus.lines import Lines
-from mvindex.corpus.options import CorpusOptions
-from mvindex.corpus.roles import TEXT_NAMES
-from mvindex.corpus.rows import Reject, Row, Source, SourceLocation
-from mvindex.corpus.streams import UTF8_MARK
+from mvindex.corpus.rows import TEXT_NAMES, CorpusOptions, Reject, Row, Source, SourceLocation
 from mvindex.errors import CorpusError
 
 JSON = "json"

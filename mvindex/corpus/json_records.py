@@ -7,11 +7,20 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from mvindex.corpus.fields import decode_utf8, document_of, json_name
-from mvindex.corpus.lines import Lines
-from mvindex.corpus.options import CorpusOptions
-from mvindex.corpus.roles import METADATA, VIEW_TEXTS, Columns, Roles, find_roles, text_columns
-from mvindex.corpus.rows import Reject, Row, Source, SourceLocation
+from mvindex.corpus.lines import Lines, decode_utf8, document_of, json_name
+from mvindex.corpus.rows import (
+    METADATA,
+    VIEW_TEXTS,
+    Columns,
+    CorpusOptions,
+    Reject,
+    Roles,
+    Row,
+    Source,
+    SourceLocation,
+    find_roles,
+    text_columns,
+)
 from mvindex.errors import DocumentError
 
 JSONL = "jsonl"

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mvindex.corpus.fields import reject_oversize
 from mvindex.corpus.formats import TextFormat
 from mvindex.corpus.json_files import holds_records, open_json
 from mvindex.corpus.json_records import BEIR, JSONL, json_source, parse_object, read_record
-from mvindex.corpus.lines import Lines, take_first_line, take_probe
-from mvindex.corpus.options import CorpusOptions
-from mvindex.corpus.rows import Reject, Row, Source
+from mvindex.corpus.lines import Lines, reject_oversize, take_first_line, take_probe
+from mvindex.corpus.rows import CorpusOptions, Reject, Row, Source
 from mvindex.errors import CorpusError, DocumentError
 
 

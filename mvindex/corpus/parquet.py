@@ -7,8 +7,7 @@ from typing import Any
 
 from mvindex.corpus.formats import BinaryFormat
 from mvindex.corpus.inputs import Input
-from mvindex.corpus.options import CorpusOptions
-from mvindex.corpus.rows import Reject, Row, Source
+from mvindex.corpus.rows import CorpusOptions, Reject, Row, Source
 from mvindex.corpus.tables import Table, batch_rows, first_line, open_table
 from mvindex.errors import CorpusError
 from mvindex.plugins import require

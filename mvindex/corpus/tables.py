@@ -9,11 +9,18 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from mvindex.corpus.fields import document_of
-from mvindex.corpus.ids import FileIds
-from mvindex.corpus.options import CorpusOptions
-from mvindex.corpus.roles import Columns, find_roles, list_names
-from mvindex.corpus.rows import Reject, Row, Source, SourceLocation
+from mvindex.corpus.lines import document_of
+from mvindex.corpus.rows import (
+    Columns,
+    CorpusOptions,
+    FileIds,
+    Reject,
+    Row,
+    Source,
+    SourceLocation,
+    find_roles,
+    list_names,
+)
 from mvindex.errors import CorpusError, DocumentError
 from mvindex.plugins import require
 

@@ -9,9 +9,18 @@ from mvindex.corpus.csv_files import open_csv
 from mvindex.corpus.delimited import Layout, check_names, read_rows, split_header
 from mvindex.corpus.formats import TextFormat
 from mvindex.corpus.lines import Lines, take_first_line, without_line_end
-from mvindex.corpus.options import MSMARCO, CorpusOptions
-from mvindex.corpus.roles import Columns, Roles, check_roles, list_names, named_roles
-from mvindex.corpus.rows import Reject, Row, Source
+from mvindex.corpus.rows import (
+    MSMARCO,
+    Columns,
+    CorpusOptions,
+    Reject,
+    Roles,
+    Row,
+    Source,
+    check_roles,
+    list_names,
+    named_roles,
+)
 from mvindex.errors import CorpusError
 
 DPR = "dpr"

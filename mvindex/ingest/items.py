@@ -9,9 +9,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeAlias
 
-from mvindex.corpus.fields import document_of
-from mvindex.corpus.options import CorpusOptions
-from mvindex.corpus.roles import METADATA, VIEW_TEXTS, Columns, Roles, find_roles
+from mvindex.corpus.lines import document_of
+from mvindex.corpus.rows import METADATA, VIEW_TEXTS, Columns, CorpusOptions, Roles, find_roles
 from mvindex.errors import CorpusError, DocumentError
 from mvindex.ingest.pipeline import Entry
 from mvindex.ingest.progress import track

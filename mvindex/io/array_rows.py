@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from mvindex.corpus.inputs import read_lines
 from mvindex.corpus.paths import STDIN
-from mvindex.corpus.streams import read_lines
 from mvindex.errors import ConfigError, CorpusError
 from mvindex.io.join import Texts, join_texts
 from mvindex.io.json_rows import read_document, read_json_spans, read_objects, read_ordinal

@@ -24,7 +24,7 @@ import xxhash
 
 from mvindex.cache import cache_folder
 from mvindex.corpus import Folder, FolderOptions
-from mvindex.corpus.passages.split import SPLIT_VERSION
+from mvindex.corpus.passages.outline import SPLIT_VERSION
 from mvindex.corpus.registry import has_reader
 from mvindex.encoder import Encoder, load_encoder
 from mvindex.errors import EncoderError, StoreError

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from mvindex.corpus.inputs import Input
+from mvindex.corpus.inputs import UTF8_MARK, Input
 from mvindex.corpus.json_records import parse_object
 from mvindex.corpus.lines import Lines
-from mvindex.corpus.streams import UTF8_MARK
 from mvindex.errors import CorpusError, DocumentError
 from mvindex.io.validation import (
     ID_NAMES,

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 import xxhash
 
-from mvindex.corpus.remote import failure_reason, is_remote, open_system, shown_address
+from mvindex.corpus.paths import failure_reason, is_remote, open_system, shown_address
 from mvindex.durable import DIRECTORY_MODE, file_checksum, flush_to_disk
 from mvindex.errors import ConfigError, DamagedIndex, MvindexError, StoreError
 from mvindex.maintenance.dispatch import verify

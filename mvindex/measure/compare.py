@@ -9,7 +9,7 @@ from itertools import combinations
 
 import numpy as np
 
-from mvindex.corpus.streams import stream_name
+from mvindex.corpus.inputs import stream_name
 from mvindex.errors import ConfigError, CorpusError
 from mvindex.measure.judged import measure_values, parse_measure
 from mvindex.measure.questions import visible_lines

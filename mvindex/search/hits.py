@@ -8,8 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from mvindex.corpus.text.citation import Citer, ScoredViews
-from mvindex.corpus.text.quotes import Quoting, quotes
+from mvindex.corpus.text.citation import Citer, Quoting, ScoredViews, quotes
 from mvindex.records import (
     ALL_FIELDS,
     Citation,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mvindex.corpus.text.quotes import Quoting
+from mvindex.corpus.text.citation import Quoting
 from mvindex.errors import QueryError
 from mvindex.kernels.score import BY_BEST_VIEW, Aggregate, Scoring
 from mvindex.records import ALL_FIELDS, Field

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mvindex.corpus.text.quotes import about_tokens
+from mvindex.corpus.text.citation import about_tokens
 from mvindex.errors import CursorExpired, NotCalibrated, QueryError
 from mvindex.index import IndexProtocol
 from mvindex.records import Document, Floats, QueryGroup, SearchResult

@@ -11,7 +11,7 @@ import numpy as np
 import xxhash
 
 from mvindex.corpus.text.parts import Splitter
-from mvindex.corpus.text.snippets import merge_sentences
+from mvindex.corpus.text.sentences import merge_sentences
 from mvindex.encoder.base import join_text
 from mvindex.encoder.checkpoint.families import SINGLE, SNIPPETS
 from mvindex.encoder.embedding.embedder import Embedder, check_vectors

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from mvindex.corpus.text.snippets import merge_sentences
+from mvindex.corpus.text.sentences import merge_sentences
 from mvindex.encoder.families.whole import arrange_single
 from mvindex.encoder.families.windows import (
     Arrangement,

@@ -17,7 +17,7 @@ import xxhash
 
 from mvindex.cache import cache_folder
 from mvindex.corpus import FolderFile
-from mvindex.corpus.passages.split import SPLIT_VERSION
+from mvindex.corpus.passages.outline import SPLIT_VERSION
 from mvindex.io.sync.digest import Digest
 from mvindex.io.sync.options import SyncOptions
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from mvindex.corpus import CorpusOptions, FolderOptions
-from mvindex.corpus.options import MAX_FILE_BYTES, PASSAGE_WORDS
+from mvindex.corpus.rows import MAX_FILE_BYTES, PASSAGE_WORDS
 from mvindex.errors import ConfigError
 from mvindex.records import MAX_DOCUMENT_CHARS
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from itertools import islice
 
-from mvindex.corpus.text.unspaced import PAIRED
+from mvindex.corpus.text.words import PAIRED
 from mvindex.store.lexical.tokenizer import Lexical
 
 # In place of a tokenizer: the one that suits the first texts.

@@ -22,8 +22,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import xxhash
 
-from mvindex.corpus.text.normal import normal_form
-from mvindex.corpus.text.unspaced import PAIRED, letters_of, pairs_and_letters, pairs_of, replace_runs
+from mvindex.corpus.text.words import PAIRED, letters_of, normal_form, pairs_and_letters, pairs_of, replace_runs
 from mvindex.errors import ConfigError, StoreError, Unsupported
 from mvindex.records import Bools, Hashes, Ints
 from mvindex.store.lexical.loops import pays_to_compile

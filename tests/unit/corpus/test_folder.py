@@ -7,7 +7,7 @@ import time
 import pytest
 
 from mvindex.corpus import CorpusOptions, FolderOptions, Reject, open_corpus
-from mvindex.corpus.ignore import IgnorePatterns
+from mvindex.corpus.folder import IgnorePatterns
 from mvindex.corpus.reader import Corpus
 from mvindex.errors import ConfigError, CorpusError
 from tests.growth.test_growth import slowness

@@ -5,7 +5,7 @@ import pytest
 import xxhash
 
 import mvindex
-from mvindex.corpus.ids import content_id
+from mvindex.corpus.rows import content_id
 from mvindex.errors import DocumentError
 from mvindex.ingest.items import item_entries
 from mvindex.records import Document

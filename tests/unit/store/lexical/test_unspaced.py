@@ -4,7 +4,7 @@ import pytest
 import xxhash
 
 import mvindex
-from mvindex.corpus.text.unspaced import pairs_and_letters, replace_runs
+from mvindex.corpus.text.words import pairs_and_letters, replace_runs
 from mvindex.store.lexical.language import detect_lexical
 from mvindex.store.lexical.tokenizer import Lexical, tokenize, tokenize_query
 
