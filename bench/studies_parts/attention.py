@@ -8,7 +8,7 @@ import torch
 from mvindex.encoder.batches import BatchShape, batches
 from mvindex.encoder.checkpoint import load_parts, load_tokenizer, read_checkpoint, viewer_ids
 from mvindex.encoder.inputs import Inputs
-from mvindex.measure.analysis.divergence import divergences
+from mvindex.measure.analysis.measures import divergences
 
 
 def attention_kl(folder, documents):

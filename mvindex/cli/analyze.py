@@ -156,14 +156,14 @@ def analyze(  # noqa: PLR0913 - each option is a flag of the command
 
 
 def _print(report: Mapping[str, Any]) -> None:
-    from mvindex.cli import render
-    from mvindex.measure.analysis.summary import facts, grids
+    from mvindex.cli import terminal
+    from mvindex.measure.analysis.verdict import facts, grids
 
     for title, rows in facts(report).items():
-        render.print_table(title, rows)
+        terminal.print_table(title, rows)
         typer.echo()
     for grid in grids(report):
-        render.print_grid(grid.title, grid.header, grid.rows)
+        terminal.print_grid(grid.title, grid.header, grid.rows)
         typer.echo()
     for name, reason in report["left_out"].items():
         note(f"{name}: left out, {reason}")

@@ -24,6 +24,7 @@ from mvindex.cli.options import (
     index_directory,
     is_address,
     note,
+    one_place,
     open_chosen_local,
     parse_choice,
     parse_cutoffs,
@@ -225,8 +226,7 @@ def _refuse_others(lexical: str | None, fields: Sequence[str] | None, others: Ma
 def _build_table(place: str | None, lexical: str | None, fields: Sequence[str], output: Output) -> None:
     """Enable lexical search with this tokenizer, or remove it (none); without one, declare the filter fields."""
     from mvindex.cli.progress import show_step_progress
-    from mvindex.store.lexical.language import AUTO, NONE
-    from mvindex.store.lexical.tokenizer import Lexical
+    from mvindex.store.lexical.tokenizer import AUTO, NONE, Lexical
 
     if lexical not in (NONE, AUTO, None):
         parse_choice("--lexical", lexical, Lexical)
@@ -248,7 +248,7 @@ def _build_table(place: str | None, lexical: str | None, fields: Sequence[str], 
 
 def _set_lexical(index: Index, lexical: str) -> None:
     from mvindex.cli.progress import show_count_progress
-    from mvindex.store.lexical.language import NONE
+    from mvindex.store.lexical.tokenizer import NONE
 
     with show_count_progress("indexing terms", None) as advance:
         if lexical == NONE:
@@ -303,7 +303,7 @@ def _measure_recall(index: Index, questions: Sequence[Question], cutoffs: tuple[
 
 
 def _print_measured(row: dict[str, Any], measured: dict[str, Any]) -> None:
-    from mvindex.cli import render
+    from mvindex.cli import terminal
 
     before, after = measured["before"], measured["after"]
     table = {
@@ -314,4 +314,33 @@ def _print_measured(row: dict[str, Any], measured: dict[str, Any]) -> None:
         table[name] = f"{100 * share:.2f} % -> {100 * after['gold'][name]:.2f} %"
     table["same document first"] = f"{100 * measured['same_first']:.2f} %"
     table["certified"] = f"{before['exact']:,} -> {after['exact']:,}"
-    render.print_table(f"exact search -> this engine ({measured['questions']:,} questions)", table)
+    terminal.print_table(f"exact search -> this engine ({measured['questions']:,} questions)", table)
+
+
+def assemble(
+    ctx: typer.Context,
+    directory: Annotated[
+        str | None,
+        typer.Argument(metavar="DIR", help="The directory with all the shards, as --index.", show_default=False),
+    ] = None,
+    index: IndexOption = None,
+    output: OutputOption = Output.TABLE,
+    as_json: JsonOption = False,
+) -> None:
+    """Make one index of shards that were filled separately.
+
+    Checks that all shards exist, have equal settings, have read the same corpora to the end, and have no document in
+    common. Copy shards from other machines into the index directory first. Run the command again after each corpus;
+    no data is rewritten.
+
+    Fill the shards first by mvindex ingest corpus.tsv --shard 0/16, and so on to 15/16.
+
+    Example: mvindex assemble corpus.mvx
+    """
+    from mvindex.cli.progress import show_count_progress
+    from mvindex.ingest.assemble import assemble as assemble_shards
+
+    path = index_directory(one_place(ctx, directory, index))
+    with show_count_progress("documents", None) as advance:
+        row = asdict(assemble_shards(path, advance))
+    print_report("assemble", row, output)

@@ -16,8 +16,8 @@ from mvindex.cli.options import (
     open_chosen,
     parse_filter,
 )
-from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
-from mvindex.cli.terminal import print_tsv
+from mvindex.cli.output import JsonOption, Output, OutputOption, print_report, print_rows
+from mvindex.cli.terminal import print_json, print_tsv
 from mvindex.errors import QueryError
 
 if TYPE_CHECKING:
@@ -195,3 +195,30 @@ def _summary(row: Mapping[str, Any]) -> list[str]:
     if row["num_deleted"]:
         said.append(f"{row['num_deleted']:,} deleted or replaced rows take space: mvindex compact gives it back.")
     return said
+
+
+def families(output: OutputOption = Output.TABLE, as_json: JsonOption = False) -> None:
+    """List the families of encoders: the ways to make views of a document.
+
+    A family with weights of its own needs an encoder trained so; the others fit any encoder, by `--family NAME`.
+
+    Example: mvindex families
+    """
+    from mvindex.encoder.checkpoint.families import families as known
+
+    rows = [
+        {
+            "family": family.name,
+            "max_views": family.default_max_views,
+            "weights": "its own" if family.is_trained else "any",
+            "spans": family.has_spans,
+            "a_view_is": family.summary,
+        }
+        for family in known()
+    ]
+    if output is Output.JSON:
+        for row in rows:
+            print_json(row)
+        return
+    header = [name.replace("_", " ") for name in rows[0]]
+    print_rows("families", header, [list(map(str, row.values())) for row in rows], output, is_text=True)

@@ -130,10 +130,9 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
     Example: mvindex eval --questions questions.jsonl --fail-below R@1=.85 --baseline main.run
     """
     from mvindex.cli.progress import show_count_progress
-    from mvindex.measure.compare import read_run
+    from mvindex.measure.compare import open_run, read_run
     from mvindex.measure.metrics import Evaluation
     from mvindex.measure.questions import read_qrels, read_questions
-    from mvindex.measure.run_files import open_run
 
     request = search.request()
     rerank.check()

@@ -17,8 +17,7 @@ from mvindex.cli.terminal import columns, escape_controls, has_colours, print_js
 
 if TYPE_CHECKING:
     from mvindex.index import Index
-    from mvindex.io.hidden import HiddenIndex
-    from mvindex.io.hidden_search import GrepHit
+    from mvindex.io.hidden import GrepHit, HiddenIndex
     from mvindex.records import Hit, ProgressCallback
 
 _FILE, _LINE, _MATCH = "35", "32", "1;31"
@@ -75,8 +74,7 @@ def grep(  # noqa: PLR0913 - each option is a flag of the command
 
     Example: mvindex grep retry -g '*.py' -n 3 --json
     """
-    from mvindex.io.hidden import HiddenIndex
-    from mvindex.io.hidden_search import search_hidden
+    from mvindex.io.hidden import HiddenIndex, search_hidden
     from mvindex.search.fusion import Mode
 
     chosen = parse_choice("--mode", mode, Mode)

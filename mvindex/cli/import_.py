@@ -13,7 +13,7 @@ from mvindex.errors import ConfigError
 
 if TYPE_CHECKING:
     from mvindex.io.import_ import ImportReport, Target
-    from mvindex.io.join import Texts
+    from mvindex.io.staging import Texts
 
 # The headings of options in the help.
 _COLUMNS, _FIELDS = "Columns", "Fields"
@@ -317,8 +317,8 @@ def vectors(  # noqa: PLR0913 - each option is a flag of the command
     Example: mvindex import vectors passages.parquet --index passages.mvx
     """
     from mvindex.cli.progress import show_step_progress
-    from mvindex.io.files import import_vectors
-    from mvindex.io.validation import Columns
+    from mvindex.io.import_ import import_vectors
+    from mvindex.io.staging import Columns
 
     columns = Columns(id=id_column, vector=vector_column, text=text_column, title=title_column)
     texts = None if (corpus, missing, corpus_format) == (None, "stop", None) else _texts(corpus, missing, corpus_format)
@@ -346,8 +346,7 @@ def _target(index: str, encoder: str | None, dtype: str | None, lexical: str | N
 
 def _texts(corpus: list[str] | None, missing: str, corpus_format: str | None) -> Texts:
     from mvindex.corpus import CorpusOptions, find_format
-    from mvindex.io.join import Texts
-    from mvindex.io.validation import MissingPolicy
+    from mvindex.io.staging import MissingPolicy, Texts
 
     chosen = parse_choice("--missing", missing, MissingPolicy)
     check_value("--corpus-format", corpus_format, find_format)

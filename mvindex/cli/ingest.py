@@ -197,9 +197,8 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     from mvindex.encoder.checkpoint.families import parse_family
     from mvindex.index.factory import has_shard
     from mvindex.ingest.files import CorpusIngest, OnError
-    from mvindex.ingest.prune import check_eps
-    from mvindex.store.lexical.language import AUTO, NONE
-    from mvindex.store.lexical.tokenizer import Lexical
+    from mvindex.ingest.views import check_eps
+    from mvindex.store.lexical.tokenizer import AUTO, NONE, Lexical
     from mvindex.store.views import ViewType
 
     device = _chosen_device(device, devices)
@@ -279,7 +278,7 @@ def _chosen_device(device: str | None, devices: str | None) -> str | None:
 def _lexical_of_shards(paths: Sequence[str], options: CorpusOptions) -> str:
     """Return the terms that suit the first texts of a whole corpus: all shards of an index have the same."""
     from mvindex.corpus import Row, open_corpus
-    from mvindex.store.lexical.language import detect_lexical
+    from mvindex.store.lexical.tokenizer import detect_lexical
 
     if "-" in paths:
         raise ConfigError(
@@ -385,7 +384,7 @@ def _create(path: str, new: dict[str, Any], device: str | None, place: ShardPlac
 def _check_settings(index: IndexProtocol, new: dict[str, Any]) -> None:
     """Raise ConfigError when an option for a new index differs from this one; equal options are accepted."""
     from mvindex.encoder.checkpoint.families import AUTO_VIEWS
-    from mvindex.store.lexical.language import AUTO, NONE
+    from mvindex.store.lexical.tokenizer import AUTO, NONE
 
     info = index.info()
     encoder = info.encoder or {}

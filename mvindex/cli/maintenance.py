@@ -12,7 +12,7 @@ import typer
 from mvindex.cli.admin import is_served, refuse_options, run_job
 from mvindex.cli.options import IndexOption, index_directory, is_address, note, open_chosen_local
 from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
-from mvindex.store.sizes import size_of
+from mvindex.store.files import size_of
 
 if TYPE_CHECKING:
     from mvindex.maintenance import SalvageReport, VerifyReport
@@ -142,7 +142,7 @@ def verify(
 
 
 def _print_verify_report(report: VerifyReport, saved: SalvageReport | None) -> None:
-    from mvindex.cli import render
+    from mvindex.cli import terminal
 
     row: dict[str, Any] = {
         "sound": report.is_sound,
@@ -151,7 +151,7 @@ def _print_verify_report(report: VerifyReport, saved: SalvageReport | None) -> N
         "bytes read": report.size_bytes,
         "format version": report.format_version,
     }
-    render.print_table(report.path, row)
+    terminal.print_table(report.path, row)
     if report.problems:
         shown = report.problems[:_SHOWN_PROBLEMS]
         lines = [
@@ -164,7 +164,7 @@ def _print_verify_report(report: VerifyReport, saved: SalvageReport | None) -> N
             for problem in shown
         ]
         header = ("file", "document", "problem", "rebuilt by mvindex build")
-        render.print_grid("", header, lines, is_text=True)
+        terminal.print_grid("", header, lines, is_text=True)
         if len(report.problems) > len(shown):
             note(f"... and {len(report.problems) - len(shown):,} more; --json lists all")
         note(_way_out(report, saved))

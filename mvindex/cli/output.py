@@ -95,10 +95,10 @@ def print_report(title: str, report: Mapping[str, Any], output: Output, summary:
     elif output is Output.TSV:
         print_tsv(_flat(report))
     else:
-        from mvindex.cli import render
+        from mvindex.cli import terminal
 
-        render.print_summary(summary)
-        render.print_table(
+        terminal.print_summary(summary)
+        terminal.print_table(
             title, {name: value for name, value in report.items() if value not in (None, "", (), [], {})}
         )
 
@@ -110,9 +110,9 @@ def print_rows(
     if output is Output.TSV:
         print_tsv([header, *rows])
     else:
-        from mvindex.cli import render
+        from mvindex.cli import terminal
 
-        render.print_grid(title, header, rows, is_text=is_text)
+        terminal.print_grid(title, header, rows, is_text=is_text)
         typer.echo()
 
 

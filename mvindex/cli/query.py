@@ -31,7 +31,7 @@ from mvindex.cli.terminal import print_json, print_tsv
 
 if TYPE_CHECKING:
     from mvindex.cli.results import Explained
-    from mvindex.measure.run_files import RunWriter
+    from mvindex.measure.compare import RunWriter
     from mvindex.records import SearchResult
     from mvindex.search.like import Like
     from mvindex.search.request import SearchRequest
@@ -225,6 +225,6 @@ def _read_queries(path: str, format: str | None) -> Iterator[_Query]:
 
 
 def _open_run(path: str, force: bool) -> AbstractContextManager[RunWriter]:
-    from mvindex.measure.run_files import open_run
+    from mvindex.measure.compare import open_run
 
     return open_run(path, force=force)

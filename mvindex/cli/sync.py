@@ -166,7 +166,7 @@ def _watch(
 ) -> None:
     import os
 
-    from mvindex.io.sync.watch import changes
+    from mvindex.io.sync.run import changes
 
     path = os.path.realpath(folder)
     note(f"watching {escape_controls(path)}; press Ctrl-C to end")

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from mvindex.encoder.arranged import Arranged
-from mvindex.encoder.base import join_views, slices
 from mvindex.encoder.checkpoint import Checkpoint
+from mvindex.encoder.function import join_views, slices
 from mvindex.encoder.inputs import Inputs
 from mvindex.encoder.pooling import add_document_share
 from mvindex.errors import EncoderError

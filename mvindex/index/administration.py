@@ -16,13 +16,12 @@ from mvindex.paths import expand_home
 from mvindex.records import CountCallback, ProgressCallback, check_count, no_progress
 from mvindex.search.confidence import Calibration, parse_calibration
 from mvindex.search.fusion import Fusion, Mode, make_fusion, parse_fusion
-from mvindex.search.plan import Plan
-from mvindex.search.protocol import SearchEngine
+from mvindex.search.plan import Plan, SearchEngine
 from mvindex.search.request import Queries, SearchRequest, Vector, as_vectors
 from mvindex.store import catalog
 from mvindex.store.embedded import LocalStore
 from mvindex.store.fields import parse_filter_fields
-from mvindex.store.lexical.language import AUTO, detect_lexical
+from mvindex.store.lexical.tokenizer import AUTO, detect_lexical
 from mvindex.store.protocol import Operation, Store
 
 if TYPE_CHECKING:

@@ -25,8 +25,7 @@ from mvindex.store import catalog, schema
 from mvindex.store.create import create_store
 from mvindex.store.embedded import EmbeddedStore, LocalStore
 from mvindex.store.fields import parse_filter_fields
-from mvindex.store.lexical.language import AUTO, NONE
-from mvindex.store.lexical.tokenizer import parse_lexical
+from mvindex.store.lexical.tokenizer import AUTO, NONE, parse_lexical
 from mvindex.store.shard_layout import ShardPlace, check_place, checked_count, create_shard, create_shards, is_sharded
 from mvindex.store.sharded import open_sharded_store, open_single_shard
 from mvindex.store.snapshot import MAX_DIM
@@ -250,7 +249,7 @@ def new_settings(  # noqa: PLR0913 - each argument is a setting of the index
         raise ConfigError(f"dtype: expected fp16 or fp32, got {dtype!r}")
     eps = None
     if prune_views is not None:
-        from mvindex.ingest.prune import check_eps
+        from mvindex.ingest.views import check_eps
 
         eps = check_eps(prune_views)
     loaded = None if encoder is None else as_encoder(encoder)

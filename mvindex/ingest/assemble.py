@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mvindex.errors import ConfigError, DamagedIndex, StoreError
-from mvindex.ingest.shard_runs import open_run, runs_of
+from mvindex.ingest.shards import open_run, runs_of
 from mvindex.records import CountCallback, Ints, no_progress
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.shard_layout import (

@@ -15,10 +15,8 @@ from mvindex.plugins import lazy_names
 if TYPE_CHECKING:
     from mvindex.io.dpr import import_dpr
     from mvindex.io.export import ExportReport, export_index
-    from mvindex.io.files import import_vectors
-    from mvindex.io.import_ import ImportReport, Target
-    from mvindex.io.join import Texts
-    from mvindex.io.validation import Columns, MissingPolicy
+    from mvindex.io.import_ import ImportReport, Target, import_vectors
+    from mvindex.io.staging import Columns, MissingPolicy, Texts
 
 __all__ = [
     "Columns",
@@ -36,14 +34,14 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "Columns": "validation",
+        "Columns": "staging",
         "ExportReport": "export",
         "ImportReport": "import_",
-        "MissingPolicy": "validation",
+        "MissingPolicy": "staging",
         "Target": "import_",
-        "Texts": "join",
+        "Texts": "staging",
         "export_index": "export",
         "import_dpr": "dpr",
-        "import_vectors": "files",
+        "import_vectors": "import_",
     },
 )

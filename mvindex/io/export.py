@@ -1,8 +1,9 @@
-"""Export of an index to files: `mvindex export`. Streamed part by part; each part is complete or absent."""
+"""Writes exports as text: JSON Lines with texts and vectors, and texts as a TREC collection."""
 
 from __future__ import annotations
 
 import fcntl
+import json
 import logging
 import os
 import re
@@ -11,14 +12,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TextIO
+from xml.sax.saxutils import escape
 
 import numpy as np
 
 from mvindex.durable import flush_to_disk, make_directories, rename
 from mvindex.errors import ConfigError, StoreError
 from mvindex.index import Index, backends, store_of
-from mvindex.io.arrays import write_arrays
 from mvindex.io.manifest import (
     MANIFEST,
     ExportedFile,
@@ -28,14 +29,89 @@ from mvindex.io.manifest import (
     write_manifest,
 )
 from mvindex.io.parquet import write_document_rows, write_view_rows
-from mvindex.io.texts import write_jsonl, write_trec
 from mvindex.paths import user_path
-from mvindex.records import ProgressCallback, no_progress
-from mvindex.store.batch import Batch
+from mvindex.records import Document, ProgressCallback, no_progress
 from mvindex.store.embedded import LocalStore
+from mvindex.store.rows import Batch
 from mvindex.store.views import ViewType
 
 logger = logging.getLogger(__name__)
+
+
+def write_jsonl(paths: Sequence[Path], view_type: ViewType, batches: Iterator[Batch]) -> None:
+    """Write a JSON object a line: a document with its vectors, each number exactly."""
+    with open_text(paths[0]) as file:
+        for batch in batches:
+            starts, rows = batch.views.starts.tolist(), batch.views.rows
+            for row, begin, end in zip(document_rows(batch), starts[:-1], starts[1:], strict=True):
+                write_line(file, {**row, "vectors": rows[begin:end].tolist()})
+
+
+def write_trec(paths: Sequence[Path], view_type: ViewType, batches: Iterator[Batch]) -> None:
+    """Write each document's id, title and text as TREC's <DOC>, with &, < and > as entities.
+
+    StoreError for an id with white space, which no run or judgement file of TREC could contain.
+    """
+    with open_text(paths[0]) as file:
+        for batch in batches:
+            file.writelines(map(_trec_document, batch.documents))
+
+
+def open_text(path: Path) -> TextIO:
+    """Create a UTF-8 file whose lines end with a line feed on any machine."""
+    return open(path, "w", encoding="utf-8", newline="\n")
+
+
+def write_line(file: TextIO, row: dict[str, Any]) -> None:
+    """Write the row as one line of JSON."""
+    file.write(json.dumps(row, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n")
+
+
+def document_rows(batch: Batch) -> Iterator[dict[str, Any]]:
+    """Yield each document of the batch as a JSON object, with the spans of its vectors and without these."""
+    starts = batch.views.starts.tolist()
+    for number, document in enumerate(batch.documents):
+        begin, end = starts[number], starts[number + 1]
+        row: dict[str, Any] = {"id": document.id, "title": document.title, "text": document.text}
+        row["metadata"] = dict(document.metadata)
+        if batch.ordinals is not None:
+            row["ordinal"] = int(batch.ordinals[number])
+        spans = batch.views.spans[begin:end]
+        if (spans >= 0).any():
+            row["spans"] = [span if span[0] >= 0 else None for span in spans.tolist()]
+        yield row
+
+
+def _trec_document(document: Document) -> str:
+    if document.id.split() != [document.id]:
+        raise StoreError(f"document {document.id!r}: expected an id without white space, which TREC's files need")
+    title = f"<TITLE>{escape(document.title)}</TITLE>\n" if document.title else ""
+    return f"<DOC>\n<DOCNO>{escape(document.id)}</DOCNO>\n{title}<TEXT>\n{escape(document.text)}\n</TEXT>\n</DOC>\n"
+
+
+def write_arrays(paths: Sequence[Path], view_type: ViewType, batches: Iterator[Batch]) -> None:
+    """Write three files: all views (r, d), the document id of each on a line, and the documents."""
+    vectors, ids, documents = paths
+    shape = (0, 0)
+    with open(vectors, "wb") as rows, open_text(ids) as names, open_text(documents) as lines:
+        for batch in batches:
+            dim = batch.views.rows.shape[1]
+            if not shape[1]:
+                _write_header(rows, view_type, (0, dim))
+            rows.write(batch.views.rows.astype(view_type.dtype).data)
+            shape = (shape[0] + len(batch.views.rows), dim)
+            counts = np.diff(batch.views.starts).tolist()
+            names.writelines(f"{doc.id}\n" * count for doc, count in zip(batch.documents, counts, strict=True))
+            for row, count in zip(document_rows(batch), counts, strict=True):
+                write_line(lines, {**row, "views": count})
+        # NumPy leaves room in the header for a first axis that grows: the two have one length.
+        rows.seek(0)
+        _write_header(rows, view_type, shape)
+
+
+def _write_header(file: BinaryIO, view_type: ViewType, shape: tuple[int, int]) -> None:
+    header = {"descr": np.lib.format.dtype_to_descr(view_type.dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
 
 
 # Of 1,024 documents each: with 8 views of 768 dims in fp16 a part is 0.8 GB.

@@ -10,7 +10,7 @@ import numpy as np
 
 from mvindex.plugins import require
 from mvindex.records import Ints, dump_metadata
-from mvindex.store.batch import Batch
+from mvindex.store.rows import Batch
 from mvindex.store.views import ViewType
 
 # The vectors are not among them: no two are the same.

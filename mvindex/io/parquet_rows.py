@@ -11,9 +11,8 @@ import numpy as np
 
 from mvindex.corpus.json_records import parse_object
 from mvindex.errors import CorpusError, DocumentError
-from mvindex.io.parquet_columns import ColumnRoles, find_roles
-from mvindex.io.parquet_spans import read_spans
-from mvindex.io.validation import Array, Columns, VectorDocument, VectorSource, check_dim, check_first_dim
+from mvindex.io.parquet_columns import ColumnRoles, find_roles, read_spans
+from mvindex.io.staging import Array, Columns, VectorDocument, VectorSource, check_dim, check_first_dim
 from mvindex.plugins import require
 from mvindex.records import Document
 

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mvindex.kernels import has_int8_products
-from mvindex.kernels.aligned import aligned_bytes
 from mvindex.kernels.compiled import compiled_inline, compiled_strict
+from mvindex.kernels.copies import aligned_bytes
 from mvindex.kernels.heap import HIGHEST_FIRST, LOWEST_FIRST, push, replace_first, sort_falling
-from mvindex.kernels.numbers import prefetch
+from mvindex.kernels.llvm import prefetch
 from mvindex.kernels.packed import CHUNK_BYTES, TOP_LEVEL, packed_dot, plain_dot
 
 _LOWEST = np.float32(-np.inf)

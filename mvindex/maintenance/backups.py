@@ -27,8 +27,7 @@ from mvindex.paths import user_path
 from mvindex.records import CountCallback, no_progress
 from mvindex.store.create import atomic_directory, remove_leftovers, scratch_directory
 from mvindex.store.embedded import EmbeddedStore
-from mvindex.store.files import CURRENT
-from mvindex.store.network_fs import refuse_network
+from mvindex.store.files import CURRENT, refuse_network
 from mvindex.store.shard_layout import SHARDS, is_sharded
 from mvindex.store.sharded import open_sharded_store
 

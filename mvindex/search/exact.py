@@ -11,8 +11,7 @@ import numpy as np
 from mvindex.engines.protocol import Candidates, ScanEngine
 from mvindex.kernels.score import Scoring
 from mvindex.records import Bools, Doubles, Floats, Ints
-from mvindex.search.ranking import Ranking, Request
-from mvindex.search.rescore import Pairs, ScoredPairs, documents_of_best_views, score_pairs
+from mvindex.search.ranking import Pairs, Ranking, Request, ScoredPairs, documents_of_best_views, score_pairs
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import MappedViews
 

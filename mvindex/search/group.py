@@ -10,8 +10,7 @@ import numpy as np
 from mvindex.kernels.score import Scoring, combine_scores
 from mvindex.records import Combine, Floats, Ints
 from mvindex.search.exact import ViewSource
-from mvindex.search.ranking import Ranking
-from mvindex.search.rescore import Pairs, ScoredPairs
+from mvindex.search.ranking import Pairs, Ranking, ScoredPairs
 
 # By sum and mean each vector is first searched for so many times top_k documents, then for so many times as many.
 _FIRST_DEPTH, _GROWTH = 8, 4

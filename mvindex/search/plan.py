@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from mvindex.corpus.text.citation import Quoting
 from mvindex.errors import QueryError
 from mvindex.kernels.score import BY_BEST_VIEW, Aggregate, Scoring
-from mvindex.records import ALL_FIELDS, Field
+from mvindex.records import ALL_FIELDS, Field, SearchResult
 from mvindex.search.confidence import Calibration, Model, model_of, not_calibrated
 from mvindex.search.fusion import Fusion, Mode, parse_fusion
 from mvindex.search.operators import Operators, parse_operators
@@ -150,3 +150,19 @@ def make_plans(request: SearchRequest, state: IndexState) -> list[tuple[Queries,
             rows = queries.rows[number : number + 1] if queries.are_encoded else [operators.text]
             planned.append((Queries(rows, [operators.text]), replace(plan, operators=operators)))
     return planned
+
+
+class SearchEngine(Protocol):
+    """Answers queries over one store."""
+
+    def search(self, queries: Queries, plan: Plan) -> list[SearchResult]:
+        """Return a result for each query; they have vectors where the plan reads views."""
+
+    def copy_bytes(self) -> int | None:
+        """Return the bytes of copies of views that exact scans of this process have in memory; None without scans."""
+
+    def mapped_bytes(self) -> int | None:
+        """Return the bytes of copies of views that they have mapped from files; None without scans."""
+
+    def close(self) -> None:
+        """Let go of the files of the store, which is closed."""

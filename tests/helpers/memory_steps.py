@@ -28,7 +28,7 @@ import numpy as np  # noqa: E402 - after the settings of threads
 
 import mvindex  # noqa: E402 - as above
 from mvindex.corpus import CorpusOptions, open_corpus  # noqa: E402 - as above
-from mvindex.engines import params  # noqa: E402 - as above
+from mvindex.engines import auto  # noqa: E402 - as above
 from mvindex.engines.build import save_search_params  # noqa: E402 - as above
 from mvindex.index import embedded_store_of  # noqa: E402 - as above
 from mvindex.index.factory import create_shard_index  # noqa: E402 - as above
@@ -55,8 +55,8 @@ PIECES = [
     ("mvindex.store.views", "_PIECE_ROWS", PIECE),
     ("mvindex_connectors.engines.faiss_files", "_BLOCK_ROWS", PIECE),
     ("mvindex_connectors.engines.faiss_ivf", "_READ_ROWS", PIECE),
-    ("mvindex_connectors.engines.faiss_ivf", "LEAST_SAMPLE", params.POINTS * LISTS),
-    ("mvindex.engines.params", "LEAST_SAMPLE", params.POINTS * LISTS),
+    ("mvindex_connectors.engines.faiss_ivf", "LEAST_SAMPLE", auto.POINTS * LISTS),
+    ("mvindex.engines.auto", "LEAST_SAMPLE", auto.POINTS * LISTS),
     ("mvindex.corpus.inputs", "_BLOCK_BYTES", PIECE_BYTES),
     ("mvindex.durable", "_READ_BYTES", PIECE_BYTES),
     *((f"mvindex.{module}", "BLOCK_BYTES", PIECE_BYTES) for module in BLOCK_MODULES),

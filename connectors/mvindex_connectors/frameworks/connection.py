@@ -17,8 +17,7 @@ from mvindex.index.factory import checked_dim, create, default_lexical, index_ex
 from mvindex.paths import user_path
 from mvindex.records import CountCallback, Document, Floats, Hit, IndexInfo, ViewScore, no_progress
 from mvindex.store.filters import Filter
-from mvindex.store.lexical.language import AUTO, NONE
-from mvindex.store.lexical.tokenizer import parse_lexical
+from mvindex.store.lexical.tokenizer import AUTO, NONE, parse_lexical
 from mvindex_connectors.frameworks.sync_adapter import SyncAdapter
 
 if TYPE_CHECKING:

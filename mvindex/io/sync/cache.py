@@ -18,8 +18,7 @@ import xxhash
 from mvindex.cache import cache_folder
 from mvindex.corpus import FolderFile
 from mvindex.corpus.passages.outline import SPLIT_VERSION
-from mvindex.io.sync.digest import Digest
-from mvindex.io.sync.options import SyncOptions
+from mvindex.io.sync.report import Digest, SyncOptions
 
 # A file may change again within the resolution of its times (2 s on FAT): only an older state is remembered.
 SETTLED_NS = 2_000_000_000

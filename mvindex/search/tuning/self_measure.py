@@ -12,10 +12,9 @@ import numpy as np
 from mvindex.engines.protocol import Engine, Search, ranks_documents
 from mvindex.kernels import expect_work
 from mvindex.records import Floats, Ints, ProgressCallback, no_progress
-from mvindex.search.costs import FEW, MANY
 from mvindex.search.parts import Part, Parts
 from mvindex.search.ranking import Ranking
-from mvindex.search.views import rank_views
+from mvindex.search.views import FEW, MANY, rank_views
 
 # Half of the questions are stored views, whose own documents do not count. To the other half noise of so many times
 # their norm is added: the sum and difference of so many other views, since questions leave a view in the directions in
