@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mvindex.cli.options import FilterFieldOption, is_address, note, parse_field_types
-from mvindex.cli.output import JsonOption, Output, OutputOption, print_report, print_rows
+from mvindex.cli.output import JsonOption, Output, OutputOption, option, print_report, print_rows
 from mvindex.cli.terminal import print_json
 from mvindex.errors import Unsupported
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 ServedOption = Annotated[
     str,
-    typer.Option(
-        "--index", "-i", metavar="URL", help="The index of a server: grpc://HOST:PORT/NAME.", envvar="MVINDEX_INDEX"
+    option(
+        "The index of a server: grpc://HOST:PORT/NAME.", metavar="URL", names=("--index", "-i"), envvar="MVINDEX_INDEX"
     ),
 ]
 
@@ -36,11 +36,11 @@ admin_app = typer.Typer(
 @admin_app.command()
 def create(  # noqa: PLR0913 - each option is a flag of the command
     index: ServedOption,
-    encoder: Annotated[str | None, typer.Option(help="A packaged encoder, such as minilm-views.")] = None,
-    dim: Annotated[int | None, typer.Option(help="Instead: the dimensions of given vectors.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="Store views as fp16 (default) or fp32.")] = None,
-    shards: Annotated[int | None, typer.Option(help="Spread the documents over so many stores.")] = None,
-    lexical: Annotated[str | None, typer.Option(help="Terms of lexical search: unicode, english, auto, none.")] = None,
+    encoder: Annotated[str | None, option("A packaged encoder, such as minilm-views.")] = None,
+    dim: Annotated[int | None, option("Instead: the dimensions of given vectors.")] = None,
+    dtype: Annotated[str | None, option("Store views as fp16 (default) or fp32.")] = None,
+    shards: Annotated[int | None, option("Spread the documents over so many stores.")] = None,
+    lexical: Annotated[str | None, option("Terms of lexical search: unicode, english, auto, none.")] = None,
     filter_field: FilterFieldOption = None,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
@@ -60,7 +60,7 @@ def create(  # noqa: PLR0913 - each option is a flag of the command
 @admin_app.command()
 def drop(
     index: ServedOption,
-    confirm: Annotated[str, typer.Option(help="The name of the index again.")],
+    confirm: Annotated[str, option("The name of the index again.")],
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
@@ -130,9 +130,9 @@ def run_job(place: str, start: Callable[[JobAdmin], JobHandle]) -> Mapping[str, 
 
 def refuse_options(given: Mapping[str, object]) -> None:
     """Raise Unsupported for options that a job of a server does not have; None and [] stand for none."""
-    for option, value in given.items():
+    for name, value in given.items():
         if value:
-            raise Unsupported(f"{option}: expected an index in a directory, got one behind a server. Do it there")
+            raise Unsupported(f"{name}: expected an index in a directory, got one behind a server. Do it there")
 
 
 def _admin_of(place: str) -> JobAdmin:

@@ -32,7 +32,7 @@ from mvindex.cli.options import (
     parse_question_format,
     split_batches,
 )
-from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
+from mvindex.cli.output import JsonOption, Output, OutputOption, option, print_report
 
 if TYPE_CHECKING:
     from mvindex.index import Index
@@ -42,51 +42,42 @@ if TYPE_CHECKING:
 def build(  # noqa: PLR0913 - each option is a flag of the command
     kind: Annotated[
         str | None,
-        typer.Option(
-            help="Build this kind: exact (a scan), or one of an installed engine: flat (exact), graph, hnsw, ivf-flat, "
+        option(
+            "Build this kind: exact (a scan), or one of an installed engine: flat (exact), graph, hnsw, ivf-flat, "
             "ivf-sq8, ivf-pq, ivf-rabitq. For Milvus, see mvindex info. Default: by size, memory and --target-recall."
         ),
     ] = None,
     index: IndexOption = None,
     nlist: Annotated[
-        int | None, typer.Option(help="Make so many inverted lists in an ivf kind (default: by the number of views).")
+        int | None, option("Make so many inverted lists in an ivf kind (default: by the number of views).")
     ] = None,
     parameters: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=NUMBER", help="Set another parameter of the kind; may be repeated."),
+        option("Set another parameter of the kind; may be repeated.", metavar="NAME=NUMBER", names=("--set",)),
     ] = None,
     target_recall: Annotated[
         float,
-        typer.Option(
-            help="Find this share of the exact top-k: without --kind by the choice of one, with kind graph by its beam."
-        ),
+        option("Find this share of the exact top-k: without --kind by the choice of one, with kind graph by its beam."),
     ] = 0.98,
-    shard: Annotated[int | None, typer.Option(help="Build this shard only, from 0; needs --kind.")] = None,
+    shard: Annotated[int | None, option("Build this shard only, from 0; needs --kind.")] = None,
     train_only: Annotated[
-        bool,
-        typer.Option("--train-only", help="Train the quantizer that ivf engines of all shards share; needs --kind."),
+        bool, option("Train the quantizer that ivf engines of all shards share; needs --kind.", names=("--train-only",))
     ] = False,
     lexical: Annotated[
         str | None,
-        typer.Option(
-            metavar="TERMS",
-            help="Only enable lexical search, with the terms unicode, english (stems), bigrams or auto "
+        option(
+            "Only enable lexical search, with the terms unicode, english (stems), bigrams or auto "
             "(by the texts); none disables it.",
+            metavar="TERMS",
         ),
     ] = None,
     filter_field: FilterFieldOption = None,
     questions: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Measure the recall of these questions before and after; see mvindex eval.",
-            rich_help_panel=QUESTIONS,
-        ),
+        option("Measure the recall of these questions before and after; see mvindex eval.", QUESTIONS, "FILE"),
     ] = None,
     format: QuestionFormatOption = None,
-    at: Annotated[
-        str, typer.Option(metavar="K,...", help="Measure R@k of --questions at these k.", rich_help_panel=QUESTIONS)
-    ] = "1,5,20",
+    at: Annotated[str, option("Measure R@k of --questions at these k.", QUESTIONS, "K,...")] = "1,5,20",
     threads: ThreadsOption = None,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,

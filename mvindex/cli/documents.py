@@ -16,7 +16,7 @@ from mvindex.cli.options import (
     open_chosen,
     parse_filter,
 )
-from mvindex.cli.output import JsonOption, Output, OutputOption, print_report, print_rows
+from mvindex.cli.output import JsonOption, Output, OutputOption, option, print_report, print_rows
 from mvindex.cli.terminal import print_json, print_tsv
 from mvindex.errors import QueryError
 
@@ -59,15 +59,15 @@ def delete(  # noqa: PLR0913 - each option is a flag of the command
     index: IndexOption = None,
     filter_json: Annotated[
         str | None,
-        typer.Option(
-            "--filter",
-            metavar="CONDITIONS",
-            help="Delete the documents whose metadata meet conditions: 'year < 1990', or JSON, "
+        option(
+            "Delete the documents whose metadata meet conditions: 'year < 1990', or JSON, "
             '\'{"year": {"lt": 1990}}\'.',
+            metavar="CONDITIONS",
+            names=("--filter",),
         ),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Delete every document.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask, as without a terminal.")] = False,
+    everything: Annotated[bool, option("Delete every document.", names=("--all",))] = False,
+    yes: Annotated[bool, option("Do not ask, as without a terminal.", names=("--yes",))] = False,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
@@ -106,7 +106,7 @@ def info(
     ctx: typer.Context,
     index: IndexOption = None,
     devices: Annotated[
-        bool, typer.Option("--devices", help="Show the GPUs of this machine instead, or why there is none.")
+        bool, option("Show the GPUs of this machine instead, or why there is none.", names=("--devices",))
     ] = False,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,

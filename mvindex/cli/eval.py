@@ -29,7 +29,7 @@ from mvindex.cli.options import (
     parse_question_format,
     split_batches,
 )
-from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
+from mvindex.cli.output import JsonOption, Output, OutputOption, option, print_report
 from mvindex.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -41,73 +41,56 @@ GATE = "Gate"
 def evaluate(  # noqa: PLR0913 - each option is a flag of the command
     questions: Annotated[
         list[str],
-        typer.Option(
-            metavar="FILE",
-            help="Take the questions from JSONL, DPR, BEIR queries or id<TAB>text; or a BEIR folder, or "
+        option(
+            "Take the questions from JSONL, DPR, BEIR queries or id<TAB>text; or a BEIR folder, or "
             "ir_datasets:NAME. May be repeated.",
-            rich_help_panel=QUESTIONS,
+            QUESTIONS,
+            "FILE",
         ),
     ],
     index: IndexOption = None,
     *,
     format: QuestionFormatOption = None,
-    at: Annotated[
-        str, typer.Option(metavar="K,...", help="Measure R@k at these k.", rich_help_panel=QUESTIONS)
-    ] = "1,5,20,100",
+    at: Annotated[str, option("Measure R@k at these k.", QUESTIONS, "K,...")] = "1,5,20,100",
     qrels: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Read relevance judgements, BEIR or TREC: adds nDCG@10, MRR@10 and recall.",
-            rich_help_panel=QUESTIONS,
-        ),
+        option("Read relevance judgements, BEIR or TREC: adds nDCG@10, MRR@10 and recall.", QUESTIONS, "FILE"),
     ] = None,
     split: SplitOption = None,
     compare: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="RUN",
-            help="Compare with this TREC run file by nDCG@10 or --measure; needs judgements. May be repeated.",
-            rich_help_panel=QUESTIONS,
+        option(
+            "Compare with this TREC run file by nDCG@10 or --measure; needs judgements. May be repeated.",
+            QUESTIONS,
+            "RUN",
         ),
     ] = None,
     measure: MeasureOption = None,
     regex: Annotated[
-        bool,
-        typer.Option("--regex", help="Read answers as regular expressions (CuratedTREC).", rich_help_panel=QUESTIONS),
+        bool, option("Read answers as regular expressions (CuratedTREC).", QUESTIONS, names=("--regex",))
     ] = False,
     citations: Annotated[
-        bool,
-        typer.Option(
-            "--citations",
-            help="Also measure how often what a hit cites holds an answer.",
-            rich_help_panel=QUESTIONS,
-        ),
+        bool, option("Also measure how often what a hit cites holds an answer.", QUESTIONS, names=("--citations",))
     ] = False,
     fail_below: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="MEASURE=VALUE",
-            help="Exit with 3 where a measure is below a value: R@1=.85, gold.R@1=.85, nDCG@10=.4; may be repeated.",
-            rich_help_panel=GATE,
+        option(
+            "Exit with 3 where a measure is below a value: R@1=.85, gold.R@1=.85, nDCG@10=.4; may be repeated.",
+            GATE,
+            "MEASURE=VALUE",
         ),
     ] = None,
     baseline: Annotated[
         str | None,
-        typer.Option(
-            metavar="RUN",
-            help="Exit with 3 where the index is worse than this TREC run, --trec of an earlier eval, and that is "
+        option(
+            "Exit with 3 where the index is worse than this TREC run, --trec of an earlier eval, and that is "
             "hardly chance.",
-            rich_help_panel=GATE,
+            GATE,
+            "RUN",
         ),
     ] = None,
     summary: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Append the measures as Markdown to this file, such as $GITHUB_STEP_SUMMARY.",
-            rich_help_panel=GATE,
-        ),
+        str | None, option("Append the measures as Markdown to this file, such as $GITHUB_STEP_SUMMARY.", GATE, "FILE")
     ] = None,
     search: SearchFlags,
     rerank: RerankFlags,

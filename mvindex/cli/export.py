@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from mvindex.cli.options import IndexOption, check_value, explain_wait, note, open_chosen_local
-from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
+from mvindex.cli.output import JsonOption, Output, OutputOption, option, print_report
 
 
 def export(
@@ -18,8 +18,9 @@ def export(
     ],
     to: Annotated[
         str,
-        typer.Option(
-            "--to", help="Write parquet (one row per view), parquet-documents, npy, jsonl, trec (texts) or milvus-bulk."
+        option(
+            "Write parquet (one row per view), parquet-documents, npy, jsonl, trec (texts) or milvus-bulk.",
+            names=("--to",),
         ),
     ],
     index: IndexOption = None,
@@ -47,8 +48,7 @@ def export_encoder(
     ],
     folder: Annotated[Path, typer.Argument(help="Write to this directory, which is new or empty.")],
     family: Annotated[
-        str | None,
-        typer.Option(help="Give single to export one vector per document of a checkpoint that makes several."),
+        str | None, option("Give single to export one vector per document of a checkpoint that makes several.")
     ] = None,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
@@ -78,7 +78,7 @@ def migrate(
     target: Annotated[str, typer.Argument(help="A new directory or address, or that of an interrupted run.")],
     verify: Annotated[
         bool,
-        typer.Option("--verify", help=f"Search both with {_QUERIES} queries at the end; exit 1 if a result differs."),
+        option(f"Search both with {_QUERIES} queries at the end; exit 1 if a result differs.", names=("--verify",)),
     ] = False,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,

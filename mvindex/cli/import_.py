@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mvindex.cli.options import CORPUS, NEW_INDEX, check_value, note, parse_choice
-from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
+from mvindex.cli.output import JsonOption, Output, OutputOption, option, print_report
 from mvindex.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,70 +20,50 @@ _COLUMNS, _FIELDS = "Columns", "Fields"
 
 IndexArgument = Annotated[
     str,
-    typer.Option(
-        "--index",
-        "-i",
-        metavar="DIR",
-        help="Make this index: a directory, or an address such as milvus://HOST:PORT/NAME.",
-        rich_help_panel=NEW_INDEX,
+    option(
+        "Make this index: a directory, or an address such as milvus://HOST:PORT/NAME.",
+        NEW_INDEX,
+        "DIR",
+        names=("--index", "-i"),
     ),
 ]
 CorpusOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--corpus",
-        metavar="FILE",
-        help="Take the texts from this file of tsv, jsonl or parquet; may be repeated.",
-        rich_help_panel=CORPUS,
+    option(
+        "Take the texts from this file of tsv, jsonl or parquet; may be repeated.", CORPUS, "FILE", names=("--corpus",)
     ),
 ]
 CorpusFormatOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Read the corpus as dpr, msmarco, beir, jsonl or parquet (default: detected).", rich_help_panel=CORPUS
-    ),
+    str | None, option("Read the corpus as dpr, msmarco, beir, jsonl or parquet (default: detected).", CORPUS)
 ]
 MissingOption = Annotated[
     str,
-    typer.Option(
-        metavar="stop|skip",
-        help="Stop at a text without a vector or a vector without a text, or skip and count them.",
-        rich_help_panel=CORPUS,
-    ),
+    option("Stop at a text without a vector or a vector without a text, or skip and count them.", CORPUS, "stop|skip"),
 ]
 EncoderOption = Annotated[
     str | None,
-    typer.Option(
-        help="Encode text queries by this, which made the vectors: minilm, a directory or a hub id.",
-        rich_help_panel=NEW_INDEX,
-    ),
+    option("Encode text queries by this, which made the vectors: minilm, a directory or a hub id.", NEW_INDEX),
 ]
 DtypeOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="fp16|fp32",
-        help="Store vectors in this type (default: that of the files).",
-        rich_help_panel=NEW_INDEX,
-    ),
+    str | None, option("Store vectors in this type (default: that of the files).", NEW_INDEX, "fp16|fp32")
 ]
 LexicalOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="TERMS",
-        help="Search these terms beside the vectors: unicode, english or bigrams (docs/how-to/hybrid.md).",
-        rich_help_panel=NEW_INDEX,
+    option(
+        "Search these terms beside the vectors: unicode, english or bigrams (docs/how-to/hybrid.md).",
+        NEW_INDEX,
+        "TERMS",
     ),
 ]
 InnerProductOption = Annotated[
-    bool, typer.Option("--accept-inner-product", help="Import an L2 index whose vectors are not of length 1.")
+    bool, option("Import an L2 index whose vectors are not of length 1.", names=("--accept-inner-product",))
 ]
 MemoryOption = Annotated[
     str | None,
-    typer.Option(
-        "--memory-limit",
+    option(
+        "Let the process that reads the file use so much memory, such as 16G (default: 2 GiB and four times the file).",
         metavar="BYTES",
-        help="Let the process that reads the file use so much memory, such as 16G (default: 2 GiB and four times the "
-        "file).",
+        names=("--memory-limit",),
     ),
 ]
 
@@ -108,7 +88,7 @@ def dpr(  # noqa: PLR0913 - each option is a flag of the command
     corpus: CorpusOption = None,
     corpus_format: CorpusFormatOption = None,
     missing: MissingOption = "stop",
-    id_prefix: Annotated[str, typer.Option(help="Remove this from the start of ids; '' removes nothing.")] = "wiki:",
+    id_prefix: Annotated[str, option("Remove this from the start of ids; '' removes nothing.")] = "wiki:",
     encoder: EncoderOption = None,
     dtype: DtypeOption = None,
     lexical: LexicalOption = None,
@@ -138,15 +118,13 @@ def faiss(  # noqa: PLR0913 - each option is a flag of the command
     index: IndexArgument,
     ids: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE", help="Take the id of each number that Faiss returns from this: lines, .npy or .json."
-        ),
+        option("Take the id of each number that Faiss returns from this: lines, .npy or .json.", metavar="FILE"),
     ] = None,
     corpus: CorpusOption = None,
     corpus_format: CorpusFormatOption = None,
     missing: MissingOption = "stop",
     accept_reconstructions: Annotated[
-        bool, typer.Option("--accept-reconstructions", help="Import what the codes of a quantized index decode to.")
+        bool, option("Import what the codes of a quantized index decode to.", names=("--accept-reconstructions",))
     ] = False,
     accept_inner_product: InnerProductOption = False,
     encoder: EncoderOption = None,
@@ -227,14 +205,14 @@ def milvus(  # noqa: PLR0913 - each option is a flag of the command
 def milvus_bulk(
     directory: Annotated[str, typer.Argument(metavar="DIRECTORY", help="What mvindex export --to milvus-bulk wrote.")],
     index: Annotated[
-        str, typer.Option("--index", "-i", metavar="ADDRESS", help="Make this index, such as milvus://HOST:PORT/NAME.")
+        str, option("Make this index, such as milvus://HOST:PORT/NAME.", metavar="ADDRESS", names=("--index", "-i"))
     ],
     remote: Annotated[
         str | None,
-        typer.Option(
-            metavar="PLACE",
-            help="Let the server read the files here: a prefix in its bucket, or a directory (default: DIRECTORY, "
+        option(
+            "Let the server read the files here: a prefix in its bucket, or a directory (default: DIRECTORY, "
             "which only a server on this machine can read).",
+            metavar="PLACE",
         ),
     ] = None,
     output: OutputOption = Output.TABLE,
@@ -263,43 +241,23 @@ def vectors(  # noqa: PLR0913 - each option is a flag of the command
     ],
     index: IndexArgument,
     ids: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Take the id of each vector of a .npy from this: lines, .npy or .json."),
+        str | None, option("Take the id of each vector of a .npy from this: lines, .npy or .json.", metavar="FILE")
     ] = None,
     corpus: CorpusOption = None,
     corpus_format: CorpusFormatOption = None,
     missing: MissingOption = "stop",
     id_column: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Take ids from this column (default: doc_id, id, _id or document_id).",
-            rich_help_panel=_COLUMNS,
-        ),
+        str | None, option("Take ids from this column (default: doc_id, id, _id or document_id).", _COLUMNS, "NAME")
     ] = None,
     vector_column: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Take vectors from this column (default: vector, vectors, embedding or embeddings).",
-            rich_help_panel=_COLUMNS,
-        ),
+        option("Take vectors from this column (default: vector, vectors, embedding or embeddings).", _COLUMNS, "NAME"),
     ] = None,
     text_column: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Take texts from this column (default: text, where there is one).",
-            rich_help_panel=_COLUMNS,
-        ),
+        str | None, option("Take texts from this column (default: text, where there is one).", _COLUMNS, "NAME")
     ] = None,
     title_column: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Take titles from this column (default: title, where there is one).",
-            rich_help_panel=_COLUMNS,
-        ),
+        str | None, option("Take titles from this column (default: title, where there is one).", _COLUMNS, "NAME")
     ] = None,
     encoder: EncoderOption = None,
     dtype: DtypeOption = None,

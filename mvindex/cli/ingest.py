@@ -31,7 +31,7 @@ from mvindex.cli.options import (
     parse_field_types,
     prepare_queries,
 )
-from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
+from mvindex.cli.output import JsonOption, Output, OutputOption, option, print_report
 from mvindex.cli.terminal import escape_controls
 from mvindex.errors import ConfigError
 from mvindex.paths import expand_home
@@ -57,117 +57,81 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     index: IndexOption = None,
     format: Annotated[
         str | None,
-        typer.Option(
-            help="Read the files as csv (any delimiter), json, jsonl, parquet, arrow, dpr, msmarco, beir, markdown, "
+        option(
+            "Read the files as csv (any delimiter), json, jsonl, parquet, arrow, dpr, msmarco, beir, markdown, "
             "html, text, ... (default: detected).",
-            rich_help_panel=CORPUS,
+            CORPUS,
         ),
     ] = None,
     id_field: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Take the id from this column; '' makes ids from file and row (default: guessed).",
-            rich_help_panel=CORPUS,
-        ),
+        option("Take the id from this column; '' makes ids from file and row (default: guessed).", CORPUS, "NAME"),
     ] = None,
     text_field: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME,...",
-            help="Take the text from this column, or several: title,body; '*' is all (default: guessed).",
-            rich_help_panel=CORPUS,
+        option(
+            "Take the text from this column, or several: title,body; '*' is all (default: guessed).", CORPUS, "NAME,..."
         ),
     ] = None,
     title_field: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Take the title from this column; '' for none (default: guessed).",
-            rich_help_panel=CORPUS,
-        ),
+        str | None, option("Take the title from this column; '' for none (default: guessed).", CORPUS, "NAME")
     ] = None,
     on_error: Annotated[
-        str,
-        typer.Option(
-            metavar="stop|skip", help="Stop at a bad row, or skip it into a rejects file.", rich_help_panel=CORPUS
-        ),
+        str, option("Stop at a bad row, or skip it into a rejects file.", CORPUS, "stop|skip")
     ] = "stop",
     *,
     reading: FileFlags,
     encoder: Annotated[
         str | None,
-        typer.Option(
-            help="Encode texts by this: minilm-views (default), e5-views, minilm, a directory, a hub id.",
-            rich_help_panel=NEW_INDEX,
-        ),
+        option("Encode texts by this: minilm-views (default), e5-views, minilm, a directory, a hub id.", NEW_INDEX),
     ] = None,
     family: Annotated[
         str | None,
-        typer.Option(
-            help="Make views in this way: snippets (default), single, or another of `mvindex families`.",
-            rich_help_panel=NEW_INDEX,
-        ),
+        option("Make views in this way: snippets (default), single, or another of `mvindex families`.", NEW_INDEX),
     ] = None,
     views: Annotated[
         str | None,
-        typer.Option(
-            metavar="NUMBER|auto",
-            help="Make at most so many views of a document (default 8); auto: one for each part of the text, up to "
-            "256.",
-            rich_help_panel=NEW_INDEX,
+        option(
+            "Make at most so many views of a document (default 8); auto: one for each part of the text, up to 256.",
+            NEW_INDEX,
+            "NUMBER|auto",
         ),
     ] = None,
-    dtype: Annotated[
-        str | None,
-        typer.Option(metavar="fp16|fp32", help="Store views in this type (default: fp16).", rich_help_panel=NEW_INDEX),
-    ] = None,
+    dtype: Annotated[str | None, option("Store views in this type (default: fp16).", NEW_INDEX, "fp16|fp32")] = None,
     temperature: Annotated[
         float | None,
-        typer.Option(
-            help="Divide view scores by this in drpq scoring (default: that of the encoder, or 1).",
-            rich_help_panel=NEW_INDEX,
-        ),
+        option("Divide view scores by this in drpq scoring (default: that of the encoder, or 1).", NEW_INDEX),
     ] = None,
     prune_views: Annotated[
         float | None,
-        typer.Option(
-            metavar="EPS",
-            help="Leave out views this close to another view of their document (docs/how-to/pruning.md).",
-            rich_help_panel=NEW_INDEX,
+        option(
+            "Leave out views this close to another view of their document (docs/how-to/pruning.md).", NEW_INDEX, "EPS"
         ),
     ] = None,
     lexical: Annotated[
         str | None,
-        typer.Option(
-            metavar="TERMS",
-            help="Search these terms beside the views: unicode, english (stems), bigrams (quicker for "
+        option(
+            "Search these terms beside the views: unicode, english (stems), bigrams (quicker for "
             "Chinese, Japanese, Korean, Thai) or none. auto, the default in a directory, takes what suits the first "
             "texts (docs/how-to/hybrid.md).",
-            rich_help_panel=NEW_INDEX,
+            NEW_INDEX,
+            "TERMS",
         ),
     ] = None,
     filter_field: FilterFieldOption = None,
-    shards: Annotated[
-        int | None,
-        typer.Option(help="Split the documents by id into this many stores.", rich_help_panel=NEW_INDEX),
-    ] = None,
+    shards: Annotated[int | None, option("Split the documents by id into this many stores.", NEW_INDEX)] = None,
     shard: Annotated[
         str | None,
-        typer.Option(
-            metavar="NUMBER/COUNT",
-            help="Fill one shard only, from 0 to COUNT - 1: 0/16 to 15/16 in an array job, then mvindex assemble.",
-            rich_help_panel=NEW_INDEX,
+        option(
+            "Fill one shard only, from 0 to COUNT - 1: 0/16 to 15/16 in an array job, then mvindex assemble.",
+            NEW_INDEX,
+            "NUMBER/COUNT",
         ),
     ] = None,
     device: DeviceOption = None,
     devices: Annotated[
         str | None,
-        typer.Option(
-            metavar="0,1,...",
-            help="Encode on several GPUs at once, by their numbers, a process each; cpu may be one.",
-            rich_help_panel=MACHINE,
-        ),
+        option("Encode on several GPUs at once, by their numbers, a process each; cpu may be one.", MACHINE, "0,1,..."),
     ] = None,
     threads: ThreadsOption = None,
     output: OutputOption = Output.TABLE,

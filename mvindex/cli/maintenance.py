@@ -11,7 +11,7 @@ import typer
 
 from mvindex.cli.admin import is_served, refuse_options, run_job
 from mvindex.cli.options import IndexOption, index_directory, is_address, note, open_chosen_local
-from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
+from mvindex.cli.output import JsonOption, Output, OutputOption, option, print_report
 from mvindex.store.files import size_of
 
 if TYPE_CHECKING:
@@ -44,9 +44,7 @@ def snapshot(
     place: Annotated[str, typer.Argument(help="New directory, on any disk; or an address such as s3://bucket/corpus.")],
     keep: Annotated[
         int | None,
-        typer.Option(
-            help="Add a snapshot named by the time to PLACE, a folder or an address, and keep this many there.", min=1
-        ),
+        option("Add a snapshot named by the time to PLACE, a folder or an address, and keep this many there.", min=1),
     ] = None,
     index: IndexOption = None,
     output: OutputOption = Output.TABLE,
@@ -81,7 +79,7 @@ def restore(
     snapshot: Annotated[
         str, typer.Argument(help="A snapshot, or a place of dated ones, of which the newest is taken.")
     ],
-    index: Annotated[Path, typer.Option("--index", "-i", help="The new index: a directory that does not exist.")],
+    index: Annotated[Path, option("The new index: a directory that does not exist.", names=("--index", "-i"))],
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
@@ -102,7 +100,7 @@ def restore(
 def verify(
     index: IndexOption = None,
     salvage: Annotated[
-        Path | None, typer.Option(help="Write all undamaged documents to a new index in this new directory.")
+        Path | None, option("Write all undamaged documents to a new index in this new directory.")
     ] = None,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,

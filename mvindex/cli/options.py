@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from mvindex.cli.output import OUTPUT_PANEL
+from mvindex.cli.output import OUTPUT_PANEL, option
 from mvindex.errors import ConfigError, QueryError, Unsupported
 from mvindex.paths import user_path
 from mvindex.search.flags import SEARCH_FLAGS
@@ -63,69 +63,53 @@ def search_option(name: str, *declared: str, metavar: str | None = None) -> Any:
 
 IndexOption = Annotated[
     str | None,
-    typer.Option(
-        "--index",
-        "-i",
-        metavar="DIR",
-        help="Use this index: a directory, or an address such as milvus://HOST:PORT/NAME (default: the only *.mvx "
+    option(
+        "Use this index: a directory, or an address such as milvus://HOST:PORT/NAME (default: the only *.mvx "
         "here). Addresses of served shards have commas between.",
+        metavar="DIR",
+        names=("--index", "-i"),
         envvar="MVINDEX_INDEX",
     ),
 ]
 FilterFieldOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--filter-field",
-        metavar="NAME:TYPE",
-        help="Declare a metadata field that filters compare often, with its type: int, float, text or date; may be "
+    option(
+        "Declare a metadata field that filters compare often, with its type: int, float, text or date; may be "
         "repeated.",
+        metavar="NAME:TYPE",
+        names=("--filter-field",),
     ),
 ]
 DeviceOption = Annotated[
     str | None,
-    typer.Option(
-        help="Encode on cpu or cuda (default: the fastest available).",
-        rich_help_panel=MACHINE,
-        autocompletion=_choices("cpu", "cuda"),
-    ),
+    option("Encode on cpu or cuda (default: the fastest available).", MACHINE, autocompletion=_choices("cpu", "cuda")),
 ]
 ThreadsOption = Annotated[
     int | None,
-    typer.Option(
+    option(
+        "Compute in so many threads (default: OMP_NUM_THREADS, else as many as the machine leaves).",
+        MACHINE,
         min=1,
-        help="Compute in so many threads (default: OMP_NUM_THREADS, else as many as the machine leaves).",
         callback=_use_threads,
         expose_value=False,
-        rich_help_panel=MACHINE,
     ),
 ]
 PartialOption = Annotated[
-    bool,
-    typer.Option(
-        "--allow-partial",
-        help="Search without missing or damaged shards, and report which.",
-        rich_help_panel=SEARCH,
-    ),
+    bool, option("Search without missing or damaged shards, and report which.", SEARCH, names=("--allow-partial",))
 ]
 SplitOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Use these judgements of a BEIR folder (default: test, or the only ones).", rich_help_panel=QUESTIONS
-    ),
+    str | None, option("Use these judgements of a BEIR folder (default: test, or the only ones).", QUESTIONS)
 ]
 QuestionFormatOption = Annotated[
     str | None,
-    typer.Option(
-        help="Read the questions as jsonl, dpr, tsv or text (one per line). All but text are detected.",
-        rich_help_panel=QUESTIONS,
+    option(
+        "Read the questions as jsonl, dpr, tsv or text (one per line). All but text are detected.",
+        QUESTIONS,
         autocompletion=_choices("jsonl", "dpr", "tsv", "text"),
     ),
 ]
-TrecOption = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help="Also write a TREC run file; - is stdout.", rich_help_panel=OUTPUT_PANEL),
-]
-ForceRunOption = Annotated[bool, typer.Option("--force", help="Overwrite the run file.", rich_help_panel=OUTPUT_PANEL)]
+TrecOption = Annotated[str | None, option("Also write a TREC run file; - is stdout.", OUTPUT_PANEL, "FILE")]
+ForceRunOption = Annotated[bool, option("Overwrite the run file.", OUTPUT_PANEL, names=("--force",))]
 
 QUESTION_BATCH = 256
 

@@ -13,6 +13,13 @@ from mvindex.cli.terminal import print_json, print_tsv
 OUTPUT_PANEL = "Output"
 
 
+def option(
+    help: str, heading: str | None = None, metavar: str | None = None, *, names: Sequence[str] = (), **others: Any
+) -> Any:
+    """Return an option with this help under a heading of the command's help; its names are made of the parameter's."""
+    return typer.Option(*names, help=help, rich_help_panel=heading, metavar=metavar, **others)
+
+
 class Output(Enum):
     """The form of the output of most commands."""
 
@@ -50,31 +57,31 @@ def _with_json(ctx: typer.Context, value: Any) -> Any:
 # Parsed before --output.
 JsonOption = Annotated[
     bool,
-    typer.Option(
-        "--json",
-        help="Short for --output json: one line for each result.",
+    option(
+        "Short for --output json: one line for each result.",
+        OUTPUT_PANEL,
+        names=("--json",),
         is_eager=True,
         expose_value=False,
         callback=_remember_json,
-        rich_help_panel=OUTPUT_PANEL,
     ),
 ]
 OutputOption = Annotated[
     Output,
-    typer.Option(
-        "--output",
-        help="Print a table for people, JSON, or tab-separated values.",
+    option(
+        "Print a table for people, JSON, or tab-separated values.",
+        OUTPUT_PANEL,
+        names=("--output",),
         callback=_with_json,
-        rich_help_panel=OUTPUT_PANEL,
     ),
 ]
 ResultOutputOption = Annotated[
     ResultOutput,
-    typer.Option(
-        "--output",
-        help="Print text for people, JSON, tab-separated values, or a TREC run.",
+    option(
+        "Print text for people, JSON, tab-separated values, or a TREC run.",
+        OUTPUT_PANEL,
+        names=("--output",),
         callback=_with_json,
-        rich_help_panel=OUTPUT_PANEL,
     ),
 ]
 

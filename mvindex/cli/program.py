@@ -16,6 +16,7 @@ from mvindex import __version__
 from mvindex.cli.flags import expand_flags
 from mvindex.cli.help import HelpGroup, use_help
 from mvindex.cli.options import in_flags, note
+from mvindex.cli.output import option
 from mvindex.cli.terminal import escape_controls
 from mvindex.errors import MvindexError, QueryError
 
@@ -106,12 +107,12 @@ def _show_version(is_set: bool) -> None:
 
 
 def root(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[bool, option("Show the traceback of an error.", names=("--debug",))] = False,
     allow_download: Annotated[
-        bool, typer.Option("--allow-download", help="Take the base of an adapter from elsewhere, or the hub.")
+        bool, option("Take the base of an adapter from elsewhere, or the hub.", names=("--allow-download",))
     ] = False,
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_show_version)
+        bool, option("Print the version and exit.", names=("--version",), is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:
     """Search documents by meaning and by terms: several vectors per document, distinct documents per query.

@@ -26,7 +26,7 @@ from mvindex.cli.options import (
     prepare_queries,
     split_batches,
 )
-from mvindex.cli.output import OUTPUT_PANEL, JsonOption, ResultOutput, ResultOutputOption
+from mvindex.cli.output import OUTPUT_PANEL, JsonOption, ResultOutput, ResultOutputOption, option
 from mvindex.cli.terminal import print_json, print_tsv
 
 if TYPE_CHECKING:
@@ -56,22 +56,17 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
     text: Annotated[str | None, typer.Argument(help="The query.", metavar="QUERY", show_default=False)] = None,
     index: IndexOption = None,
     *,
-    queries: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Search for the queries of a file; - is stdin.", rich_help_panel=QUESTIONS),
-    ] = None,
+    queries: Annotated[str | None, option("Search for the queries of a file; - is stdin.", QUESTIONS, "FILE")] = None,
     also: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Search for another wording of the query together with it; may be repeated.", rich_help_panel=QUESTIONS
-        ),
+        option("Search for another wording of the query together with it; may be repeated.", QUESTIONS),
     ] = None,
     combine: Annotated[
         str | None,
-        typer.Option(
-            metavar="max|sum|mean",
-            help="Combine a document's scores for the wordings of --also in this way (default: max).",
-            rich_help_panel=QUESTIONS,
+        option(
+            "Combine a document's scores for the wordings of --also in this way (default: max).",
+            QUESTIONS,
+            "max|sum|mean",
         ),
     ] = None,
     format: QuestionFormatOption = None,
@@ -81,10 +76,8 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
     rerank: RerankFlags,
     explain: Annotated[
         bool,
-        typer.Option(
-            "--explain",
-            help="Show every view's score, the best view's margin, and drpq's weights.",
-            rich_help_panel=OUTPUT_PANEL,
+        option(
+            "Show every view's score, the best view's margin, and drpq's weights.", OUTPUT_PANEL, names=("--explain",)
         ),
     ] = False,
     trec: TrecOption = None,

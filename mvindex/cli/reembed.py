@@ -27,7 +27,7 @@ from mvindex.cli.options import (
     prepare_queries,
     split_batches,
 )
-from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
+from mvindex.cli.output import JsonOption, Output, OutputOption, option, print_report
 from mvindex.errors import ConfigError, Unsupported
 from mvindex.store.protocol import Operation
 
@@ -40,27 +40,26 @@ _CUTOFFS = (1, 10)
 
 def reembed(  # noqa: PLR0913 - each option is a flag of the command
     ctx: typer.Context,
-    encoder: Annotated[
-        str, typer.Option(help="Encode texts by this from now on: minilm-views, e5-views, a directory, a hub id.")
-    ],
+    encoder: Annotated[str, option("Encode texts by this from now on: minilm-views, e5-views, a directory, a hub id.")],
     place: Annotated[str | None, typer.Argument(metavar="INDEX", help="The index; or --index.")] = None,
     index: IndexOption = None,
-    family: Annotated[str | None, typer.Option(help="Make views in this way: one of `mvindex families`.")] = None,
+    family: Annotated[str | None, option("Make views in this way: one of `mvindex families`.")] = None,
     views: Annotated[
-        str | None, typer.Option(metavar="NUMBER|auto", help="Make at most so many views of a document (default 8).")
+        str | None, option("Make at most so many views of a document (default 8).", metavar="NUMBER|auto")
     ] = None,
     texts_only: Annotated[
         bool,
-        typer.Option(
-            "--texts-only", help="Encode title and text alone of documents that had view texts or given vectors, too."
+        option(
+            "Encode title and text alone of documents that had view texts or given vectors, too.",
+            names=("--texts-only",),
         ),
     ] = False,
     questions: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Measure R@1 and R@10 of these questions by the old and the new encoder; see mvindex eval.",
-            rich_help_panel=QUESTIONS,
+        option(
+            "Measure R@1 and R@10 of these questions by the old and the new encoder; see mvindex eval.",
+            QUESTIONS,
+            "FILE",
         ),
     ] = None,
     format: QuestionFormatOption = None,
