@@ -12,9 +12,13 @@ import typer
 
 from mvindex.cli.flags import SearchFlags
 from mvindex.cli.options import (
+    OUTPUT_PANEL,
     QUESTIONS,
     DeviceOption,
     IndexOption,
+    JsonOption,
+    Output,
+    OutputOption,
     QuestionFormatOption,
     SplitOption,
     ThreadsOption,
@@ -22,11 +26,12 @@ from mvindex.cli.options import (
     note,
     one_place,
     open_chosen_local,
+    option,
     parse_cutoffs,
     parse_question_format,
+    print_report,
     search_option,
 )
-from mvindex.cli.output import OUTPUT_PANEL, JsonOption, Output, OutputOption, option, print_report
 from mvindex.errors import ConfigError
 
 if TYPE_CHECKING:

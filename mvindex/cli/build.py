@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mvindex.cli.admin import is_served, refuse_options, run_job
+from mvindex.cli.maintenance import is_served, refuse_options, run_job
 from mvindex.cli.options import (
     QUESTION_BATCH,
     QUESTIONS,
     FilterFieldOption,
     IndexOption,
+    JsonOption,
+    Output,
+    OutputOption,
     QuestionFormatOption,
     ThreadsOption,
     check_value,
@@ -26,13 +29,14 @@ from mvindex.cli.options import (
     note,
     one_place,
     open_chosen_local,
+    option,
     parse_choice,
     parse_cutoffs,
     parse_field_types,
     parse_question_format,
+    print_report,
     split_batches,
 )
-from mvindex.cli.output import JsonOption, Output, OutputOption, option, print_report
 
 if TYPE_CHECKING:
     from mvindex.index import Index

@@ -9,14 +9,18 @@ import typer
 
 from mvindex.cli.options import (
     QUESTIONS,
+    JsonOption,
+    Output,
+    OutputOption,
     QuestionFormatOption,
     SplitOption,
     explain_wait,
     find_judged_files,
     note,
+    option,
     parse_question_format,
+    print_rows,
 )
-from mvindex.cli.output import JsonOption, Output, OutputOption, option, print_rows
 from mvindex.cli.terminal import print_json
 
 if TYPE_CHECKING:

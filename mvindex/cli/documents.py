@@ -10,13 +10,18 @@ import typer
 
 from mvindex.cli.options import (
     IndexOption,
+    JsonOption,
+    Output,
+    OutputOption,
     PartialOption,
     is_on_command_line,
     note,
     open_chosen,
+    option,
     parse_filter,
+    print_report,
+    print_rows,
 )
-from mvindex.cli.output import JsonOption, Output, OutputOption, option, print_report, print_rows
 from mvindex.cli.terminal import print_json, print_tsv
 from mvindex.errors import QueryError
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from mvindex.cli.options import CORPUS, FOLDERS, HYBRID, parse_choice, parse_filter, search_option
-from mvindex.cli.output import option
+from mvindex.cli.options import CORPUS, FOLDERS, HYBRID, option, parse_choice, parse_filter, search_option
 from mvindex.records import MAX_DOCUMENT_CHARS
 
 if TYPE_CHECKING:

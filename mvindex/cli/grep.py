@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mvindex.cli.options import FOLDERS, HYBRID, ThreadsOption, note, parse_choice, search_option
-from mvindex.cli.output import OUTPUT_PANEL, option
+from mvindex.cli.options import FOLDERS, HYBRID, OUTPUT_PANEL, ThreadsOption, note, option, parse_choice, search_option
 from mvindex.cli.terminal import columns, escape_controls, has_colours, print_json, shortened, stdout_width, styled
 
 if TYPE_CHECKING:

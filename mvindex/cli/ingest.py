@@ -21,17 +21,21 @@ from mvindex.cli.options import (
     DeviceOption,
     FilterFieldOption,
     IndexOption,
+    JsonOption,
+    Output,
+    OutputOption,
     ThreadsOption,
     check_value,
     explain_wait,
     index_directory,
     is_address,
     note,
+    option,
     parse_choice,
     parse_field_types,
     prepare_queries,
+    print_report,
 )
-from mvindex.cli.output import JsonOption, Output, OutputOption, option, print_report
 from mvindex.cli.terminal import escape_controls
 from mvindex.errors import ConfigError
 from mvindex.paths import expand_home

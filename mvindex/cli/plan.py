@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mvindex.cli.options import SEARCH, parse_choice
-from mvindex.cli.output import JsonOption, Output, OutputOption, option, print_rows
+from mvindex.cli.options import SEARCH, JsonOption, Output, OutputOption, option, parse_choice, print_rows
 from mvindex.cli.terminal import print_json
 
 if TYPE_CHECKING:

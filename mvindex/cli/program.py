@@ -15,8 +15,7 @@ import typer
 from mvindex import __version__
 from mvindex.cli.flags import expand_flags
 from mvindex.cli.help import HelpGroup, use_help
-from mvindex.cli.options import in_flags, note
-from mvindex.cli.output import option
+from mvindex.cli.options import in_flags, note, option
 from mvindex.cli.terminal import escape_controls
 from mvindex.errors import MvindexError, QueryError
 
@@ -35,18 +34,18 @@ _COMMANDS = {
     "build": "build:build",
     "tune": "tune:tune",
     "plan": "plan:plan",
-    "assemble": "assemble:assemble",
+    "assemble": "build:assemble",
     "compact": "maintenance:compact",
     "reembed": "reembed:reembed",
     "snapshot": "maintenance:snapshot",
     "restore": "maintenance:restore",
     "verify": "maintenance:verify",
-    "migrate": "migrate:migrate",
-    "export": "export:export",
-    "families": "families:families",
-    "export-encoder": "export_encoder:export_encoder",
+    "migrate": "import_:migrate",
+    "export": "import_:export",
+    "families": "documents:families",
+    "export-encoder": "import_:export_encoder",
     "import": "import_:import_app",
-    "admin": "admin:admin_app",
+    "admin": "maintenance:admin_app",
 }
 _HIDDEN = {"add": "ingest:ingest", "search": "query:query"}
 # The headings of the help, and each command in a few words.

@@ -10,23 +10,27 @@ import typer
 
 from mvindex.cli.flags import LikeFlags, PageFlags, RerankFlags, SearchFlags
 from mvindex.cli.options import (
+    OUTPUT_PANEL,
     QUESTION_BATCH,
     QUESTIONS,
     DeviceOption,
     ForceRunOption,
     IndexOption,
+    JsonOption,
     PartialOption,
     QuestionFormatOption,
+    ResultOutput,
+    ResultOutputOption,
     ThreadsOption,
     TrecOption,
     explain_wait,
     note,
     open_chosen,
+    option,
     parse_question_format,
     prepare_queries,
     split_batches,
 )
-from mvindex.cli.output import OUTPUT_PANEL, JsonOption, ResultOutput, ResultOutputOption, option
 from mvindex.cli.terminal import print_json, print_tsv
 
 if TYPE_CHECKING:

@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mvindex.cli.admin import is_served
 from mvindex.cli.ingest import parse_views, stop_on_interrupt
+from mvindex.cli.maintenance import is_served
 from mvindex.cli.options import (
     QUESTION_BATCH,
     QUESTIONS,
     DeviceOption,
     IndexOption,
+    JsonOption,
+    Output,
+    OutputOption,
     QuestionFormatOption,
     ThreadsOption,
     check_value,
@@ -23,11 +26,12 @@ from mvindex.cli.options import (
     note,
     one_place,
     open_chosen_local,
+    option,
     parse_question_format,
     prepare_queries,
+    print_report,
     split_batches,
 )
-from mvindex.cli.output import JsonOption, Output, OutputOption, option, print_report
 from mvindex.errors import ConfigError, Unsupported
 from mvindex.store.protocol import Operation
 

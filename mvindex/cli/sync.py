@@ -13,12 +13,16 @@ from mvindex.cli.options import (
     NEW_INDEX,
     DeviceOption,
     IndexOption,
+    JsonOption,
+    Output,
+    OutputOption,
     ThreadsOption,
     note,
     open_chosen,
+    option,
     prepare_queries,
+    print_report,
 )
-from mvindex.cli.output import JsonOption, Output, OutputOption, option, print_report
 from mvindex.cli.terminal import escape_controls
 from mvindex.paths import expand_home
 

@@ -8,17 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from mvindex.cli.admin import is_served, refuse_options, run_job
+from mvindex.cli.maintenance import is_served, refuse_options, run_job
 from mvindex.cli.options import (
     QUESTIONS,
     IndexOption,
+    JsonOption,
+    Output,
+    OutputOption,
     QuestionFormatOption,
     ThreadsOption,
     note,
     open_chosen_local,
+    option,
     parse_question_format,
+    print_report,
+    print_rows,
 )
-from mvindex.cli.output import JsonOption, Output, OutputOption, option, print_report, print_rows
 from mvindex.cli.terminal import print_json
 
 if TYPE_CHECKING:

@@ -1,9 +1,8 @@
 """Import of vectors from files of other tools, and export of indexes to such files.
 
-export.py lays an index out (parquet.py, arrays.py, texts.py write the files, manifest.py says what they hold).
-import_.py makes an index of vectors: those of Parquet, NumPy and JSON Lines files (files.py, with parquet_rows.py,
-array_rows.py and json_rows.py), and DPR's pickles (dpr.py, with safe_pickle.py, which runs nothing in them).
-Texts in other files are joined in join.py.
+export.py lays an index out in files; manifest.py says what they hold. import_.py makes an index of vectors: those of
+Parquet, NumPy and JSON Lines files (parquet_rows.py, array_rows.py), and DPR's pickles (dpr.py, with safe_pickle.py,
+which runs nothing in them). staging.py checks them, and joins them with texts in other files.
 """
 
 from __future__ import annotations

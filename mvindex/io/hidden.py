@@ -31,8 +31,7 @@ from mvindex.errors import EncoderError, StoreError
 from mvindex.index import Index, embedded_store_of
 from mvindex.index.factory import create_index, new_settings, open_local
 from mvindex.ingest.pipeline import IngestHooks
-from mvindex.io.sync.cache import SETTLED_NS, reader_versions, state_of
-from mvindex.io.sync.report import SyncHooks, SyncOptions
+from mvindex.io.sync.report import SETTLED_NS, SyncHooks, SyncOptions, reader_versions, state_of
 from mvindex.io.sync.run import sync_folder
 from mvindex.records import Bools, CountCallback, Document, Floats, Hit, ProgressCallback, Views
 from mvindex.search.fusion import Mode

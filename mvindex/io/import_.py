@@ -16,8 +16,7 @@ from mvindex.durable import remove_entry, rename
 from mvindex.encoder import EncoderLike
 from mvindex.errors import ConfigError, CorpusError, EncoderError, StoreError
 from mvindex.index import Index, store_of
-from mvindex.index.backends import Backend, find_backend
-from mvindex.index.factory import index_exists, local_index, new_settings, open_local
+from mvindex.index.factory import Backend, find_backend, index_exists, local_index, new_settings, open_local
 from mvindex.io.array_rows import open_array, open_export, open_jsonl
 from mvindex.io.manifest import MANIFEST, Manifest, check_whole, read_manifest
 from mvindex.io.migrate import store_batches

@@ -10,8 +10,7 @@ import numpy as np
 
 from mvindex.errors import ConfigError, StoreError
 from mvindex.index import Index, store_of
-from mvindex.index.backends import find_backend
-from mvindex.index.factory import index_exists, local_index, open_local
+from mvindex.index.factory import find_backend, index_exists, local_index, open_local
 from mvindex.kernels.score import decode
 from mvindex.paths import user_path
 from mvindex.records import Floats, ProgressCallback, SearchResult, dump_metadata, no_progress

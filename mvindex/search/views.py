@@ -16,8 +16,16 @@ import numpy as np
 from mvindex.engines.protocol import DocumentEngine, Engine, ranks_documents
 from mvindex.records import Combine, Floats, Ints
 from mvindex.search.ann import HITS_AT_ONCE, RankedSearch
-from mvindex.search.exact import Best, StoredViews, add_tail, rankings_of, scanned, scanned_to_depth
-from mvindex.search.group import GroupSearch, pairs_of
+from mvindex.search.exact import (
+    Best,
+    GroupSearch,
+    StoredViews,
+    add_tail,
+    pairs_of,
+    rankings_of,
+    scanned,
+    scanned_to_depth,
+)
 from mvindex.search.parts import Parts
 from mvindex.search.ranking import Engines, Pairs, Ranking, Request, ScoredPairs, Share
 from mvindex.search.request import QUERY_BATCH

@@ -18,8 +18,7 @@ from mvindex.corpus.registry import has_reader
 from mvindex.errors import ConfigError
 from mvindex.index.protocol import IndexProtocol
 from mvindex.ingest.pipeline import CHUNK_CHARS, CHUNK_DOCUMENTS, IngestHooks
-from mvindex.io.sync.cache import FileCache
-from mvindex.io.sync.report import Digest, SyncHooks, SyncOptions, SyncReport, add_to_digests
+from mvindex.io.sync.report import Digest, FileCache, SyncHooks, SyncOptions, SyncReport, add_to_digests
 from mvindex.plugins import require
 from mvindex.records import Document, dump_metadata
 

@@ -8,8 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from mvindex.cli import terminal
-from mvindex.cli.options import explain_wait
-from mvindex.cli.output import JsonOption, Output, OutputOption, print_report, print_rows
+from mvindex.cli.options import JsonOption, Output, OutputOption, explain_wait, print_report, print_rows
 
 REPORT = {"documents": 2067, "size_bytes": 2048, "share": 0.25, "engine": {"kind": "hnsw", "M": 32}, "shards": None,
           "files": ["a.tsv", "b c"], "stopped": False}  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 import mvindex
 from mvindex.errors import ConfigError, CorpusError
 from mvindex.index import store_of
-from mvindex.index.backends import find_importer
+from mvindex.index.factory import find_importer
 from mvindex.io.import_ import Target
 from mvindex.io.staging import Texts
 from tests.helpers.marks import full
