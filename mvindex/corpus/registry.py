@@ -12,10 +12,10 @@ from importlib.metadata import entry_points
 from pathlib import PurePath
 from typing import TypeAlias
 
-from mvindex.corpus import arrow_files, csv_files, json_files, jsonl, parquet, tsv
-from mvindex.corpus.folder_json import holds_rows
+from mvindex.corpus import csv_files, json_files, tables
 from mvindex.corpus.formats import BinaryFormat, TextFormat
 from mvindex.corpus.inputs import COMPRESSED_SUFFIXES, Input
+from mvindex.corpus.json_files import holds_rows
 from mvindex.corpus.lines import Lines, take_first_line
 from mvindex.corpus.passages import html, mail, markdown, notebook, plain
 from mvindex.corpus.rows import CorpusOptions, Reject, Row, Source
@@ -80,17 +80,17 @@ CorpusFormat: TypeAlias = "TextFormat | BinaryFormat"
 
 # Detected in this order, those of other packages first; tsv matches any text and so comes last.
 _FORMATS: tuple[CorpusFormat, ...] = (
-    *parquet.FORMATS,
-    *arrow_files.FORMATS,
+    *tables.PARQUET_FORMATS,
+    *tables.ARROW_FORMATS,
     *markdown.FORMATS,
     *html.FORMATS,
     *plain.FORMATS,
     *notebook.FORMATS,
     *mail.FORMATS,
     *json_files.FORMATS,
-    *jsonl.FORMATS,
+    *json_files.LINE_FORMATS,
     *csv_files.FORMATS,
-    *tsv.FORMATS,
+    *csv_files.TSV_FORMATS,
 )
 # Endings of formats that are detected by their content where a file is named; in a folder the ending decides.
 _ROW_SUFFIXES = (".tsv", ".json", ".jsonl", ".ndjson", ".parquet")

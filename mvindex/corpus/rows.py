@@ -473,6 +473,20 @@ class Source:
     rejects_suffix: str = ".jsonl"
     ids: FileIds | None = None
 
+    @classmethod
+    def of(cls, path: str, format: str, options: CorpusOptions, roles: Roles, **rest: Any) -> Source:
+        """Return how a file of this format is read, whose columns have these roles; rest: the other attributes."""
+        return cls(
+            path=path,
+            format=format,
+            is_detected=options.format is None,
+            id_field=roles.id,
+            text_field=roles.text[0],
+            more_text_fields=roles.text[1:],
+            title_field=roles.title,
+            **rest,
+        )
+
     @property
     def makes_content_ids(self) -> bool:
         """Return whether ids are made from the content: rows of stdin without a key."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mvindex.corpus.inputs import UTF8_MARK, Input, read_lines
-from mvindex.corpus.json_records import parse_object
+from mvindex.corpus.json_files import parse_object
 from mvindex.corpus.lines import Lines
 from mvindex.corpus.paths import STDIN
 from mvindex.errors import ConfigError, CorpusError, DocumentError

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mvindex.corpus.json_records import parse_object
+from mvindex.corpus.json_files import parse_object
 from mvindex.errors import CorpusError, DocumentError
 from mvindex.io.parquet_columns import ColumnRoles, find_roles, read_spans
 from mvindex.io.staging import Array, Columns, VectorDocument, VectorSource, check_dim, check_first_dim

@@ -401,7 +401,7 @@ def test_json_rows_stay_rows(make, content):
 
 
 def test_a_large_json_file_is_told_by_its_beginning(make, monkeypatch):
-    monkeypatch.setattr("mvindex.corpus.folder_json._BEGIN_BYTES", 100)
+    monkeypatch.setattr("mvindex.corpus.json_files._BEGIN_BYTES", 100)
     config = '{"name": "demo", "values": [' + ", ".join(["1"] * 100) + "]}"
     rows = "[" + ", ".join(['{"text": "a b", "n": 1}'] * 50) + "]"
     found = read(make(**{"a.json": config, "b.json": rows}))[0]
