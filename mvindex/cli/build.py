@@ -333,7 +333,7 @@ def assemble(
     Example: mvindex assemble corpus.mvx
     """
     from mvindex.cli.progress import show_count_progress
-    from mvindex.ingest.assemble import assemble as assemble_shards
+    from mvindex.ingest.shards import assemble as assemble_shards
 
     path = index_directory(one_place(ctx, directory, index))
     with show_count_progress("documents", None) as advance:

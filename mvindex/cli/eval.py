@@ -193,7 +193,7 @@ class Verdict:
 
 def _note_unequal_depths(where: str, baseline: Run, own: Run, measures: Sequence[str]) -> None:
     """Note the measures that see more hits of one run than the other has of any question."""
-    from mvindex.measure.judged import parse_measure
+    from mvindex.measure.metrics import parse_measure
 
     before, now = (max(map(len, run.values()), default=0) for run in (baseline, own))
     for name in measures if before != now else ():
@@ -253,7 +253,7 @@ def _shown(passed: bool) -> str:
 
 
 def _parsed(text: str) -> Threshold:
-    from mvindex.measure.judged import parse_measure
+    from mvindex.measure.metrics import parse_measure
 
     # A measure may have options: P(rel=2)@5=.3
     name, _, value = text.rpartition("=")

@@ -192,7 +192,7 @@ def _encoded_texts(texts: list[str], request: SearchRequest) -> list[str]:
     """Return the texts as a search encodes them: without operators."""
     if not request.operators:
         return texts
-    from mvindex.search.operators import parse_operators
+    from mvindex.search.plan import parse_operators
 
     return [parse_operators(text).text for text in texts]
 

@@ -9,9 +9,8 @@ from mvindex.plugins import lazy_names
 if TYPE_CHECKING:
     from mvindex.corpus.folder import Folder, FolderFile, FolderOptions, LeftOut
     from mvindex.corpus.formats import BinaryFormat, TextFormat
-    from mvindex.corpus.reader import Corpus, is_folder, open_corpus, read_documents
+    from mvindex.corpus.reader import Corpus, RejectsWriter, is_folder, open_corpus, read_documents
     from mvindex.corpus.registry import find_format
-    from mvindex.corpus.rejects import RejectsWriter
     from mvindex.corpus.rows import MAX_ROW_BYTES, CorpusOptions, Reject, Row, Source, SourceLocation
 
 __all__ = [
@@ -48,7 +47,7 @@ __getattr__, __dir__ = lazy_names(
         "LeftOut": "folder",
         "MAX_ROW_BYTES": "rows",
         "Reject": "rows",
-        "RejectsWriter": "rejects",
+        "RejectsWriter": "reader",
         "Row": "rows",
         "Source": "rows",
         "SourceLocation": "rows",

@@ -67,7 +67,7 @@ def write_codes(
 
     A view's second factor is the square of the norm of its rest beside the mean. Codes in `old` are copied.
     """
-    from mvindex.kernels.packed import encode_packed
+    from mvindex.kernels.walk import encode_packed
 
     shape = (views.num_views, code_bytes_of(views.dim))
     factors: npt.NDArray[np.float32] = np.zeros((views.num_views, 2), dtype=np.float32)

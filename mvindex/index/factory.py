@@ -20,7 +20,7 @@ import numpy as np
 from mvindex.encoder import Encoder, EncoderLike
 from mvindex.encoder.registry import as_encoder, leave_form
 from mvindex.errors import ConfigError, ExtraMissing, QueryError, Unsupported
-from mvindex.index.admin import LocalAdmin
+from mvindex.index.administration import LocalAdmin
 from mvindex.index.index import Index, store_of
 from mvindex.index.protocol import IndexProtocol
 from mvindex.kernels.score import Aggregate, Scoring

@@ -55,7 +55,7 @@ from mvindex.store.protocol import Capabilities, Operation, Store
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from mvindex.index.admin import Admin
+    from mvindex.index.administration import Admin
     from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport
     from mvindex.ingest.items import Items
     from mvindex.search.request import ScoringName

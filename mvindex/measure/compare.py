@@ -16,7 +16,7 @@ import numpy as np
 
 from mvindex.corpus.inputs import stream_name
 from mvindex.errors import ConfigError, CorpusError, QueryError
-from mvindex.measure.judged import measure_values, parse_measure
+from mvindex.measure.metrics import measure_values, parse_measure
 from mvindex.measure.questions import visible_lines
 from mvindex.records import Doubles, Hit, SearchResult
 

@@ -32,8 +32,8 @@ from mvindex.engines import auto  # noqa: E402 - as above
 from mvindex.engines.build import save_search_params  # noqa: E402 - as above
 from mvindex.index import embedded_store_of  # noqa: E402 - as above
 from mvindex.index.factory import create_shard_index  # noqa: E402 - as above
-from mvindex.ingest.assemble import assemble  # noqa: E402 - as above
 from mvindex.ingest.files import CorpusIngest, OnError  # noqa: E402 - as above
+from mvindex.ingest.shards import assemble  # noqa: E402 - as above
 from mvindex.records import Views  # noqa: E402 - as above
 from mvindex.store.shard_layout import ShardPlace  # noqa: E402 - as above
 
@@ -43,7 +43,7 @@ BLOCK_MODULES = ("store.catalog", "store.segments", "maintenance.snapshot", "mai
 PIECE, PIECE_BYTES, CACHE_KIB = 256, 1 << 13, 64
 PIECES = [
     ("mvindex.ingest.pipeline", "CHUNK_DOCUMENTS", PIECE),
-    ("mvindex.ingest.assemble", "_CHECKED_IDS", PIECE),
+    ("mvindex.ingest.shards", "_CHECKED_IDS", PIECE),
     ("mvindex.maintenance.compact", "_COPIED_DOCUMENTS", PIECE),
     ("mvindex.maintenance.compact", "_SORTED_ROWS", PIECE),
     ("mvindex.maintenance.read", "_CHUNK_ROWS", PIECE),

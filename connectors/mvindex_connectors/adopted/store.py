@@ -11,7 +11,7 @@ from mvindex.encoder import Encoder, EncoderLike
 from mvindex.encoder.registry import as_encoder
 from mvindex.errors import ConfigError, QueryError, Unsupported
 from mvindex.index import Index
-from mvindex.index.admin import Admin
+from mvindex.index.administration import Admin
 from mvindex.records import Floats, IndexInfo, Ints
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities, Operation

@@ -21,8 +21,7 @@ from mvindex.search.confidence import calibration_of, confident
 from mvindex.search.diversity import search_diverse
 from mvindex.search.fusion import Fusion, Mode, parse_fusion, parse_setting
 from mvindex.search.like import search_like
-from mvindex.search.operators import parse_operators
-from mvindex.search.plan import IndexState, Plan, make_plan
+from mvindex.search.plan import IndexState, Plan, make_plan, parse_operators
 from mvindex.search.request import Queries, SearchRequest, ShardSearch, as_vectors
 from mvindex.search.result_merge import (
     FusedRanking,

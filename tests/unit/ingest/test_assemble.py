@@ -10,7 +10,7 @@ import mvindex
 from mvindex.errors import ConfigError, DamagedIndex, StoreError
 from mvindex.index import store_of
 from mvindex.index.factory import create_shard_index, open_shard_index
-from mvindex.ingest.assemble import assemble
+from mvindex.ingest.shards import assemble
 from mvindex.store.rows import Batch
 from mvindex.store.shard_layout import ShardPlace, shard_of
 from tests.helpers.shard_examples import DIM, corpus, fill_shard, fill_shards

@@ -23,7 +23,6 @@ from mvindex.kernels import walk  # noqa: E402 - needs numba
 from mvindex.kernels.compiled import compiled, compiled_strict  # noqa: E402 - needs numba
 from mvindex.kernels.copies import aligned_bytes  # noqa: E402 - needs numba
 from mvindex.kernels.llvm import decoded  # noqa: E402 - needs numba
-from mvindex.kernels.packed import decode_packed, encode_packed  # noqa: E402 - needs numba
 from mvindex.kernels.quantize import round_block  # noqa: E402 - needs numba
 from mvindex.kernels.scan import _best, _soft  # noqa: E402 - needs numba
 from mvindex.kernels.sums import sums_of_documents  # noqa: E402 - needs numba
@@ -36,6 +35,7 @@ from mvindex.kernels.vnni import (  # noqa: E402 - needs numba
     products_16x16,
     trailing_zeros,
 )
+from mvindex.kernels.walk import decode_packed, encode_packed  # noqa: E402 - needs numba
 
 SEEDS = st.integers(0, 2**32 - 1)
 NEEDS_VNNI = pytest.mark.needs("vnni")
