@@ -30,7 +30,7 @@ from mvindex.corpus import read_documents
 from mvindex.corpus.text.citation import WEIGHTS, Citer, ScoredViews
 from mvindex.corpus.text.parted import parted_text
 from mvindex.encoder import load_encoder
-from mvindex.measure.answers import AnswerMatcher
+from mvindex.measure.metrics import AnswerMatcher
 from mvindex.measure.questions import read_questions
 from mvindex.records import winning_text
 

@@ -25,11 +25,11 @@ import numpy as np
 import tiny
 from scale_parts.indexes import cached
 
-from mvindex.kernels import prefetch as pages_of
+from mvindex.kernels import llvm as pages_of
 from mvindex.kernels.score import Scoring
-from mvindex.search.rescore import Pairs, score_pairs
+from mvindex.search.ranking import Pairs, score_pairs
 from mvindex.store.embedded import EmbeddedStore
-from mvindex.store.segments import BLOCK_BYTES, MappedSegment
+from mvindex.store.views import BLOCK_BYTES, MappedSegment
 
 
 def drive_out(path):

@@ -36,7 +36,7 @@ from mvindex.search.confidence import Calibration, Model, packaged_calibration, 
 from mvindex.search.fusion import Mode
 from mvindex.search.plan import Plan
 from mvindex.search.request import Queries
-from mvindex.search.tuning.confidence import (
+from mvindex.search.tuning.fusion import (
     DEPTH,
     auroc,
     best_of,

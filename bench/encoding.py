@@ -36,13 +36,12 @@ from rounds import add_options, alternate, ratio_text, ratios, show
 import mvindex
 from mvindex.corpus import read_documents
 from mvindex.encoder import load_encoder
+from mvindex.encoder.arranged import Inputs
 from mvindex.encoder.batches import batches
 from mvindex.encoder.checkpoint import load_parts, load_tokenizer, read_checkpoint
 from mvindex.encoder.checkpoint.hub import DEFAULT, E5
 from mvindex.encoder.device import batch_shape, document_dtype
-from mvindex.encoder.forward import last_states
-from mvindex.encoder.inputs import Inputs
-from mvindex.encoder.pooling import RowMeans
+from mvindex.encoder.forward import RowMeans, last_states
 from mvindex.encoder.transformer import TransformerEncoder
 from mvindex.kernels.threads import choose_threads
 from mvindex_train.checkpoints import save_checkpoint

@@ -37,8 +37,7 @@ from pathlib import Path
 
 import mvindex
 from mvindex.encoder import load_encoder
-from mvindex.io.hidden import HiddenIndex, RefreshHooks
-from mvindex.io.hidden_search import search_hidden
+from mvindex.io.hidden import HiddenIndex, RefreshHooks, search_hidden
 from mvindex.search.fusion import Mode
 
 ENDINGS = {".py", ".md", ".rst", ".txt"}

@@ -25,7 +25,7 @@ import numpy as np  # noqa: E402 - after the settings of threads
 from scale_parts.indexes import cached  # noqa: E402 - after the settings of threads
 
 import mvindex  # noqa: E402 - after the settings of threads
-from mvindex.engines.params import groups_for, sample_size  # noqa: E402 - after the settings of threads
+from mvindex.engines.auto import groups_for, sample_size  # noqa: E402 - after the settings of threads
 from mvindex.index import embedded_store_of  # noqa: E402 - after the settings of threads
 from mvindex_connectors.engines.faiss_files import blocks  # noqa: E402 - after the settings of threads
 from mvindex_connectors.engines.faiss_ivf import ivf_of, new_ivf, sample_views, train  # noqa: E402 - as above

@@ -17,7 +17,7 @@ import tables
 import tiny
 from markdown_it import MarkdownIt
 
-from mvindex.corpus.text.snippets import split_sentences
+from mvindex.corpus.text.sentences import split_sentences
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT = 30

@@ -33,8 +33,8 @@ from scale_parts.indexes import cached  # noqa: E402 - after the settings of thr
 
 import mvindex  # noqa: E402 - after the settings of threads
 from mvindex.engines import open_scan  # noqa: E402 - after the settings of threads
+from mvindex.engines.auto import nprobe_of  # noqa: E402 - after the settings of threads
 from mvindex.engines.build import EngineCache, report_of  # noqa: E402 - after the settings of threads
-from mvindex.engines.params import nprobe_of  # noqa: E402 - after the settings of threads
 from mvindex.index import embedded_store_of  # noqa: E402 - after the settings of threads
 from mvindex.kernels.score import decode  # noqa: E402 - after the settings of threads
 from mvindex.search.parts import Part, Parts  # noqa: E402 - after the settings of threads

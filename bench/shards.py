@@ -32,7 +32,7 @@ from mvindex.engines.build import EngineChoice
 from mvindex.engines.build_shards import build_one_shard, train_shards
 from mvindex.index import search_engine_of
 from mvindex.index.factory import create_shard_index
-from mvindex.ingest.assemble import assemble
+from mvindex.ingest.shards import assemble
 from mvindex.records import no_progress
 from mvindex.search.plan import Plan
 from mvindex.search.views import rank_views

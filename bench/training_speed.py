@@ -26,7 +26,7 @@ from rounds import add_options, alternate, ratio_text, ratios, show
 from squad_splits import read_split
 
 from mvindex import set_threads
-from mvindex.encoder.inputs import Inputs
+from mvindex.encoder.arranged import Inputs
 from mvindex_train import losses, module
 from mvindex_train.batches import PlanConfig, plan
 from mvindex_train.data import ExampleStore, Split

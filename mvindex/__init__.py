@@ -19,7 +19,7 @@ from mvindex.errors import MvindexError  # noqa: E402 - as above
 from mvindex.records import Citation, Document, DocumentViews, Hit, QueryGroup, SearchResult, Views, ViewText  # noqa: E402
 
 if TYPE_CHECKING:
-    from mvindex.corpus.files import read_files
+    from mvindex.corpus.reader import read_files
     from mvindex.encoder import CallableEncoder, load_encoder
     from mvindex.encoder.sentence_transformers import save_sentence_transformer
     from mvindex.index import Index, IndexProtocol
@@ -74,7 +74,7 @@ _LAZY_EXPORTS = {
     "load_encoder": ("mvindex.encoder", "load_encoder"),
     "open": ("mvindex.index.factory", "open_index"),
     "open_async": ("mvindex.index.awaited", "open_async"),
-    "read_files": ("mvindex.corpus.files", "read_files"),
+    "read_files": ("mvindex.corpus.reader", "read_files"),
     "repair": ("mvindex.maintenance.dispatch", "repair"),
     "restore": ("mvindex.maintenance.backups", "restore"),
     "salvage": ("mvindex.maintenance.dispatch", "salvage"),

@@ -9,7 +9,7 @@ import regex
 
 from fuzz_parts.target import Limits, require
 from mvindex.errors import QueryError
-from mvindex.measure.answers import AnswerMatcher
+from mvindex.measure.metrics import AnswerMatcher
 
 _TOKEN = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
 # What the two engines read differently, so that nothing can be said (sets in sets, possessive and fuzzy matching, ...),

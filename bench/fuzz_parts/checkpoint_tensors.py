@@ -14,7 +14,7 @@ import torch
 
 from fuzz_parts.opened_files import only_below
 from fuzz_parts.target import Choices, Limits, require
-from mvindex.encoder.checkpoint.adapter import merge_adapter
+from mvindex.encoder.checkpoint.load import merge_adapter
 from mvindex.encoder.checkpoint.tensors import read_tensors
 from mvindex.errors import CheckpointError
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from fuzz_parts.target import Choices, Limits, require
 from mvindex.errors import QueryError
-from mvindex.measure.run_files import RunWriter
+from mvindex.measure.compare import RunWriter
 from mvindex.records import Hit
 
 _WORDS = (

@@ -5,10 +5,10 @@ import copy
 import numpy as np
 import torch
 
+from mvindex.encoder.arranged import Inputs
 from mvindex.encoder.batches import BatchShape, batches
 from mvindex.encoder.checkpoint import load_parts, load_tokenizer, read_checkpoint, viewer_ids
-from mvindex.encoder.inputs import Inputs
-from mvindex.measure.analysis.divergence import divergences
+from mvindex.measure.analysis.measures import divergences
 
 
 def attention_kl(folder, documents):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from mvindex.measure.analysis.measures import local_variations, pair_scores, perplexities
-from mvindex.measure.answers import AnswerMatcher
+from mvindex.measure.metrics import AnswerMatcher
 from mvindex.records import Views
 from mvindex_train.evaluation import gold_ranks, view_cosine
 

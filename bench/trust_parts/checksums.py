@@ -7,8 +7,7 @@ from unittest import mock
 
 import mvindex
 from mvindex.store import reader
-from mvindex.store.segments import MappedSegment
-from mvindex.store.views import MappedViews
+from mvindex.store.views import MappedSegment, MappedViews
 from trust_parts.data import NUM_QUERIES, cached_indexes
 from trust_parts.turns import paired, ratio_text, ratios
 

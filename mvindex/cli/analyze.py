@@ -12,9 +12,13 @@ import typer
 
 from mvindex.cli.flags import SearchFlags
 from mvindex.cli.options import (
+    OUTPUT_PANEL,
     QUESTIONS,
     DeviceOption,
     IndexOption,
+    JsonOption,
+    Output,
+    OutputOption,
     QuestionFormatOption,
     SplitOption,
     ThreadsOption,
@@ -22,11 +26,12 @@ from mvindex.cli.options import (
     note,
     one_place,
     open_chosen_local,
+    option,
     parse_cutoffs,
     parse_question_format,
+    print_report,
     search_option,
 )
-from mvindex.cli.output import OUTPUT_PANEL, JsonOption, Output, OutputOption, print_report
 from mvindex.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -50,61 +55,32 @@ def analyze(  # noqa: PLR0913 - each option is a flag of the command
     index: IndexOption = None,
     questions: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="FILE",
-            help="Take questions from JSONL, DPR or id<TAB>text, or a BEIR folder; may be repeated.",
-            rich_help_panel=QUESTIONS,
-        ),
+        option("Take questions from JSONL, DPR or id<TAB>text, or a BEIR folder; may be repeated.", QUESTIONS, "FILE"),
     ] = None,
-    qrels: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Read relevance judgements, BEIR or TREC.", rich_help_panel=QUESTIONS),
-    ] = None,
+    qrels: Annotated[str | None, option("Read relevance judgements, BEIR or TREC.", QUESTIONS, "FILE")] = None,
     split: SplitOption = None,
-    passages: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Encode this corpus, to analyse an encoder.")
-    ] = None,
+    passages: Annotated[str | None, option("Encode this corpus, to analyse an encoder.", metavar="FILE")] = None,
     format: QuestionFormatOption = None,
-    at: Annotated[
-        str, typer.Option(metavar="K,...", help="Measure R@k at these k.", rich_help_panel=QUESTIONS)
-    ] = "1,5,20,100",
+    at: Annotated[str, option("Measure R@k at these k.", QUESTIONS, "K,...")] = "1,5,20,100",
     scoring: Annotated[str, search_option("scoring", metavar="max|drpq")] = "max",
     temperature: Annotated[float | None, search_option("temperature")] = None,
     regex: Annotated[
-        bool,
-        typer.Option("--regex", help="Read answers as regular expressions (CuratedTREC).", rich_help_panel=QUESTIONS),
+        bool, option("Read answers as regular expressions (CuratedTREC).", QUESTIONS, names=("--regex",))
     ] = False,
     html: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Also write the report as one HTML file (needs the extra reports).",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
+        Path | None, option("Also write the report as one HTML file (needs the extra reports).", OUTPUT_PANEL, "FILE")
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Overwrite the HTML file.", rich_help_panel=OUTPUT_PANEL)
-    ] = False,
+    force: Annotated[bool, option("Overwrite the HTML file.", OUTPUT_PANEL, names=("--force",))] = False,
     max_questions: Annotated[
-        int,
-        typer.Option(
-            help="Use at most so many questions; those of a document stay together.", rich_help_panel=QUESTIONS
-        ),
+        int, option("Use at most so many questions; those of a document stay together.", QUESTIONS)
     ] = 2000,
     max_documents: Annotated[
-        int,
-        typer.Option(
-            help="Search at most so many documents; the relevant ones are among them.", rich_help_panel=_SAMPLES
-        ),
+        int, option("Search at most so many documents; the relevant ones are among them.", _SAMPLES)
     ] = 20000,
     attention_documents: Annotated[
-        int,
-        typer.Option(
-            help="Encode so many documents again to read their attention (CAMVR takes 1000); 0 for none.",
-            rich_help_panel=_SAMPLES,
-        ),
+        int, option("Encode so many documents again to read their attention (CAMVR takes 1000); 0 for none.", _SAMPLES)
     ] = 100,
-    seed: Annotated[int, typer.Option(help="Draw the samples from this seed.", rich_help_panel=_SAMPLES)] = 0,
+    seed: Annotated[int, option("Draw the samples from this seed.", _SAMPLES)] = 0,
     device: DeviceOption = None,
     threads: ThreadsOption = None,
     output: OutputOption = Output.TABLE,
@@ -156,14 +132,14 @@ def analyze(  # noqa: PLR0913 - each option is a flag of the command
 
 
 def _print(report: Mapping[str, Any]) -> None:
-    from mvindex.cli import render
-    from mvindex.measure.analysis.summary import facts, grids
+    from mvindex.cli import terminal
+    from mvindex.measure.analysis.verdict import facts, grids
 
     for title, rows in facts(report).items():
-        render.print_table(title, rows)
+        terminal.print_table(title, rows)
         typer.echo()
     for grid in grids(report):
-        render.print_grid(grid.title, grid.header, grid.rows)
+        terminal.print_grid(grid.title, grid.header, grid.rows)
         typer.echo()
     for name, reason in report["left_out"].items():
         note(f"{name}: left out, {reason}")

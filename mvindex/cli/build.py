@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mvindex.cli.admin import is_served, refuse_options, run_job
+from mvindex.cli.maintenance import is_served, refuse_options, run_job
 from mvindex.cli.options import (
     QUESTION_BATCH,
     QUESTIONS,
     FilterFieldOption,
     IndexOption,
+    JsonOption,
+    Output,
+    OutputOption,
     QuestionFormatOption,
     ThreadsOption,
     check_value,
@@ -24,14 +27,16 @@ from mvindex.cli.options import (
     index_directory,
     is_address,
     note,
+    one_place,
     open_chosen_local,
+    option,
     parse_choice,
     parse_cutoffs,
     parse_field_types,
     parse_question_format,
+    print_report,
     split_batches,
 )
-from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
 
 if TYPE_CHECKING:
     from mvindex.index import Index
@@ -41,51 +46,42 @@ if TYPE_CHECKING:
 def build(  # noqa: PLR0913 - each option is a flag of the command
     kind: Annotated[
         str | None,
-        typer.Option(
-            help="Build this kind: exact (a scan), or one of an installed engine: flat (exact), graph, hnsw, ivf-flat, "
+        option(
+            "Build this kind: exact (a scan), or one of an installed engine: flat (exact), graph, hnsw, ivf-flat, "
             "ivf-sq8, ivf-pq, ivf-rabitq. For Milvus, see mvindex info. Default: by size, memory and --target-recall."
         ),
     ] = None,
     index: IndexOption = None,
     nlist: Annotated[
-        int | None, typer.Option(help="Make so many inverted lists in an ivf kind (default: by the number of views).")
+        int | None, option("Make so many inverted lists in an ivf kind (default: by the number of views).")
     ] = None,
     parameters: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=NUMBER", help="Set another parameter of the kind; may be repeated."),
+        option("Set another parameter of the kind; may be repeated.", metavar="NAME=NUMBER", names=("--set",)),
     ] = None,
     target_recall: Annotated[
         float,
-        typer.Option(
-            help="Find this share of the exact top-k: without --kind by the choice of one, with kind graph by its beam."
-        ),
+        option("Find this share of the exact top-k: without --kind by the choice of one, with kind graph by its beam."),
     ] = 0.98,
-    shard: Annotated[int | None, typer.Option(help="Build this shard only, from 0; needs --kind.")] = None,
+    shard: Annotated[int | None, option("Build this shard only, from 0; needs --kind.")] = None,
     train_only: Annotated[
-        bool,
-        typer.Option("--train-only", help="Train the quantizer that ivf engines of all shards share; needs --kind."),
+        bool, option("Train the quantizer that ivf engines of all shards share; needs --kind.", names=("--train-only",))
     ] = False,
     lexical: Annotated[
         str | None,
-        typer.Option(
-            metavar="TERMS",
-            help="Only enable lexical search, with the terms unicode, english (stems), bigrams or auto "
+        option(
+            "Only enable lexical search, with the terms unicode, english (stems), bigrams or auto "
             "(by the texts); none disables it.",
+            metavar="TERMS",
         ),
     ] = None,
     filter_field: FilterFieldOption = None,
     questions: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Measure the recall of these questions before and after; see mvindex eval.",
-            rich_help_panel=QUESTIONS,
-        ),
+        option("Measure the recall of these questions before and after; see mvindex eval.", QUESTIONS, "FILE"),
     ] = None,
     format: QuestionFormatOption = None,
-    at: Annotated[
-        str, typer.Option(metavar="K,...", help="Measure R@k of --questions at these k.", rich_help_panel=QUESTIONS)
-    ] = "1,5,20",
+    at: Annotated[str, option("Measure R@k of --questions at these k.", QUESTIONS, "K,...")] = "1,5,20",
     threads: ThreadsOption = None,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
@@ -225,8 +221,7 @@ def _refuse_others(lexical: str | None, fields: Sequence[str] | None, others: Ma
 def _build_table(place: str | None, lexical: str | None, fields: Sequence[str], output: Output) -> None:
     """Enable lexical search with this tokenizer, or remove it (none); without one, declare the filter fields."""
     from mvindex.cli.progress import show_step_progress
-    from mvindex.store.lexical.language import AUTO, NONE
-    from mvindex.store.lexical.tokenizer import Lexical
+    from mvindex.store.lexical.tokenizer import AUTO, NONE, Lexical
 
     if lexical not in (NONE, AUTO, None):
         parse_choice("--lexical", lexical, Lexical)
@@ -248,7 +243,7 @@ def _build_table(place: str | None, lexical: str | None, fields: Sequence[str], 
 
 def _set_lexical(index: Index, lexical: str) -> None:
     from mvindex.cli.progress import show_count_progress
-    from mvindex.store.lexical.language import NONE
+    from mvindex.store.lexical.tokenizer import NONE
 
     with show_count_progress("indexing terms", None) as advance:
         if lexical == NONE:
@@ -303,7 +298,7 @@ def _measure_recall(index: Index, questions: Sequence[Question], cutoffs: tuple[
 
 
 def _print_measured(row: dict[str, Any], measured: dict[str, Any]) -> None:
-    from mvindex.cli import render
+    from mvindex.cli import terminal
 
     before, after = measured["before"], measured["after"]
     table = {
@@ -314,4 +309,33 @@ def _print_measured(row: dict[str, Any], measured: dict[str, Any]) -> None:
         table[name] = f"{100 * share:.2f} % -> {100 * after['gold'][name]:.2f} %"
     table["same document first"] = f"{100 * measured['same_first']:.2f} %"
     table["certified"] = f"{before['exact']:,} -> {after['exact']:,}"
-    render.print_table(f"exact search -> this engine ({measured['questions']:,} questions)", table)
+    terminal.print_table(f"exact search -> this engine ({measured['questions']:,} questions)", table)
+
+
+def assemble(
+    ctx: typer.Context,
+    directory: Annotated[
+        str | None,
+        typer.Argument(metavar="DIR", help="The directory with all the shards, as --index.", show_default=False),
+    ] = None,
+    index: IndexOption = None,
+    output: OutputOption = Output.TABLE,
+    as_json: JsonOption = False,
+) -> None:
+    """Make one index of shards that were filled separately.
+
+    Checks that all shards exist, have equal settings, have read the same corpora to the end, and have no document in
+    common. Copy shards from other machines into the index directory first. Run the command again after each corpus;
+    no data is rewritten.
+
+    Fill the shards first by mvindex ingest corpus.tsv --shard 0/16, and so on to 15/16.
+
+    Example: mvindex assemble corpus.mvx
+    """
+    from mvindex.cli.progress import show_count_progress
+    from mvindex.ingest.shards import assemble as assemble_shards
+
+    path = index_directory(one_place(ctx, directory, index))
+    with show_count_progress("documents", None) as advance:
+        row = asdict(assemble_shards(path, advance))
+    print_report("assemble", row, output)

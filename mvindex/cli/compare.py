@@ -9,14 +9,18 @@ import typer
 
 from mvindex.cli.options import (
     QUESTIONS,
+    JsonOption,
+    Output,
+    OutputOption,
     QuestionFormatOption,
     SplitOption,
     explain_wait,
     find_judged_files,
     note,
+    option,
     parse_question_format,
+    print_rows,
 )
-from mvindex.cli.output import JsonOption, Output, OutputOption, print_rows
 from mvindex.cli.terminal import print_json
 
 if TYPE_CHECKING:
@@ -24,9 +28,9 @@ if TYPE_CHECKING:
 
 MeasureOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--measure",
-        help="Compare by this measure, such as nDCG@10 (default), MRR@10, R@100, AP, P(rel=2)@5; may be repeated.",
+    option(
+        "Compare by this measure, such as nDCG@10 (default), MRR@10, R@100, AP, P(rel=2)@5; may be repeated.",
+        names=("--measure",),
     ),
 ]
 
@@ -35,23 +39,19 @@ def compare(  # noqa: PLR0913 - each option is a flag of the command
     runs: Annotated[
         list[str], typer.Argument(metavar="RUN", help="TREC run files; the first is compared with each other one.")
     ],
-    qrels: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Read relevance judgements, BEIR or TREC.", rich_help_panel=QUESTIONS),
-    ] = None,
+    qrels: Annotated[str | None, option("Read relevance judgements, BEIR or TREC.", QUESTIONS, "FILE")] = None,
     questions: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="FILE",
-            help="Or take the passage_id of these questions as the relevant document, or the judgements of a "
-            "BEIR folder.",
-            rich_help_panel=QUESTIONS,
+        option(
+            "Or take the passage_id of these questions as the relevant document, or the judgements of a BEIR folder.",
+            QUESTIONS,
+            "FILE",
         ),
     ] = None,
     split: SplitOption = None,
     format: QuestionFormatOption = None,
     measure: MeasureOption = None,
-    all_pairs: Annotated[bool, typer.Option("--all-pairs", help="Compare each run with each other one.")] = False,
+    all_pairs: Annotated[bool, option("Compare each run with each other one.", names=("--all-pairs",))] = False,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:

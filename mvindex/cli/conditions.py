@@ -7,8 +7,7 @@ import re
 from typing import Any
 
 from mvindex.errors import QueryError
-from mvindex.store.dates import DATE_KEY, parse_period
-from mvindex.store.fields import ID
+from mvindex.store.fields import DATE_KEY, ID, parse_period
 from mvindex.store.filters import OPERATORS, Takes
 
 _SIGNS = {"=": "eq", "==": "eq", "!=": "ne", "<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}

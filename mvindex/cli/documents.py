@@ -10,14 +10,19 @@ import typer
 
 from mvindex.cli.options import (
     IndexOption,
+    JsonOption,
+    Output,
+    OutputOption,
     PartialOption,
     is_on_command_line,
     note,
     open_chosen,
+    option,
     parse_filter,
+    print_report,
+    print_rows,
 )
-from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
-from mvindex.cli.terminal import print_tsv
+from mvindex.cli.terminal import print_json, print_tsv
 from mvindex.errors import QueryError
 
 if TYPE_CHECKING:
@@ -59,15 +64,15 @@ def delete(  # noqa: PLR0913 - each option is a flag of the command
     index: IndexOption = None,
     filter_json: Annotated[
         str | None,
-        typer.Option(
-            "--filter",
-            metavar="CONDITIONS",
-            help="Delete the documents whose metadata meet conditions: 'year < 1990', or JSON, "
+        option(
+            "Delete the documents whose metadata meet conditions: 'year < 1990', or JSON, "
             '\'{"year": {"lt": 1990}}\'.',
+            metavar="CONDITIONS",
+            names=("--filter",),
         ),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Delete every document.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask, as without a terminal.")] = False,
+    everything: Annotated[bool, option("Delete every document.", names=("--all",))] = False,
+    yes: Annotated[bool, option("Do not ask, as without a terminal.", names=("--yes",))] = False,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
@@ -106,7 +111,7 @@ def info(
     ctx: typer.Context,
     index: IndexOption = None,
     devices: Annotated[
-        bool, typer.Option("--devices", help="Show the GPUs of this machine instead, or why there is none.")
+        bool, option("Show the GPUs of this machine instead, or why there is none.", names=("--devices",))
     ] = False,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
@@ -195,3 +200,30 @@ def _summary(row: Mapping[str, Any]) -> list[str]:
     if row["num_deleted"]:
         said.append(f"{row['num_deleted']:,} deleted or replaced rows take space: mvindex compact gives it back.")
     return said
+
+
+def families(output: OutputOption = Output.TABLE, as_json: JsonOption = False) -> None:
+    """List the families of encoders: the ways to make views of a document.
+
+    A family with weights of its own needs an encoder trained so; the others fit any encoder, by `--family NAME`.
+
+    Example: mvindex families
+    """
+    from mvindex.encoder.checkpoint.families import families as known
+
+    rows = [
+        {
+            "family": family.name,
+            "max_views": family.default_max_views,
+            "weights": "its own" if family.is_trained else "any",
+            "spans": family.has_spans,
+            "a_view_is": family.summary,
+        }
+        for family in known()
+    ]
+    if output is Output.JSON:
+        for row in rows:
+            print_json(row)
+        return
+    header = [name.replace("_", " ") for name in rows[0]]
+    print_rows("families", header, [list(map(str, row.values())) for row in rows], output, is_text=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from mvindex.cli.options import CORPUS, FOLDERS, HYBRID, parse_choice, parse_filter, search_option
+from mvindex.cli.options import CORPUS, FOLDERS, HYBRID, option, parse_choice, parse_filter, search_option
 from mvindex.records import MAX_DOCUMENT_CHARS
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class SearchFlags:
     temperature: Annotated[float | None, search_option("temperature")] = None
     candidates: Annotated[int | None, search_option("candidates")] = None
     mode: Annotated[str, search_option("mode", metavar="MODE")] = "auto"
-    hybrid: Annotated[bool, typer.Option("--hybrid", help="Short for --mode hybrid.", rich_help_panel=HYBRID)] = False
+    hybrid: Annotated[bool, option("Short for --mode hybrid.", HYBRID, names=("--hybrid",))] = False
     fusion: Annotated[str | None, search_option("fusion", metavar="METHOD")] = None
     weights: Annotated[str | None, search_option("weights", metavar="DENSE,LEXICAL")] = None
     operators: Annotated[bool, search_option("operators", "--operators")] = False
@@ -76,9 +76,9 @@ class SearchFlags:
         aggregate, mode = parse_choice("--scoring", self.scoring, Aggregate), self._mode()
         if self.fusion is not None:
             parse_choice("--fusion", self.fusion, Method)
-        for option, value in (("--temperature", self.temperature), ("--candidates", self.candidates)):
+        for name, value in (("--temperature", self.temperature), ("--candidates", self.candidates)):
             if value is not None and aggregate is Aggregate.MAX:
-                raise typer.BadParameter(f"{option} {value}: belongs to --scoring drpq, got --scoring {self.scoring}")
+                raise typer.BadParameter(f"{name} {value}: belongs to --scoring drpq, got --scoring {self.scoring}")
         if self.candidates is not None and self.exact:
             raise typer.BadParameter(
                 f"--candidates {self.candidates} limits the search, --exact demands a certified one; give one of them"
@@ -87,9 +87,9 @@ class SearchFlags:
             raise typer.BadParameter("--scoring drpq: combines view scores, but --mode lexical reads no views")
         if self.operators and mode is Mode.DENSE:
             raise typer.BadParameter("--operators: looks at terms, but --mode dense reads none")
-        for option, text in (("--fusion", self.fusion), ("--weights", self.weights)):
+        for name, text in (("--fusion", self.fusion), ("--weights", self.weights)):
             if text is not None and mode not in (Mode.AUTO, Mode.HYBRID):
-                raise typer.BadParameter(f"{option} {text}: belongs to --hybrid, got --mode {mode.value}")
+                raise typer.BadParameter(f"{name} {text}: belongs to --hybrid, got --mode {mode.value}")
         return parse_options(
             top_k,
             parse_filter(self.filter_json),
@@ -177,9 +177,9 @@ class RerankFlags:
         """Raise wrong usage for options without --rerank, and for a text that there is not."""
         if self.rerank_on is not None and self.rerank is not None:
             parse_choice("--rerank-on", self.rerank_on, RerankText)
-        for option, value in (("--rerank-on", self.rerank_on), ("--rerank-depth", self.rerank_depth)):
+        for name, value in (("--rerank-on", self.rerank_on), ("--rerank-depth", self.rerank_depth)):
             if value is not None and self.rerank is None:
-                raise typer.BadParameter(f"{option} {value}: belongs to --rerank CHECKPOINT")
+                raise typer.BadParameter(f"{name} {value}: belongs to --rerank CHECKPOINT")
 
     def as_json(self) -> dict[str, Any]:
         """Return the options as results name them; empty without --rerank."""
@@ -191,50 +191,29 @@ class RerankFlags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileFlags:
-    """Which files of folders are read, and how they are cut. The defaults are those of mvindex.corpus.options."""
+    """Which files of folders are read, and how they are cut. The defaults are those of mvindex.corpus.rows."""
 
     passage_words: Annotated[
-        int,
-        typer.Option(
-            min=1, help="Split files of prose into passages of at most so many words.", rich_help_panel=CORPUS
-        ),
+        int, option("Split files of prose into passages of at most so many words.", CORPUS, min=1)
     ] = 200
     include: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="PATTERN",
-            help="Read only files that match, such as '*.md' or 'docs/**'; may be repeated.",
-            rich_help_panel=FOLDERS,
-        ),
+        option("Read only files that match, such as '*.md' or 'docs/**'; may be repeated.", FOLDERS, "PATTERN"),
     ] = None
     exclude: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PATTERN",
-            help="Leave out what matches, such as 'drafts/'; may be repeated.",
-            rich_help_panel=FOLDERS,
-        ),
+        list[str] | None, option("Leave out what matches, such as 'drafts/'; may be repeated.", FOLDERS, "PATTERN")
     ] = None
     gitignore: Annotated[
-        bool,
-        typer.Option(
-            "--gitignore/--no-gitignore", help="Leave out what .gitignore files name.", rich_help_panel=FOLDERS
-        ),
+        bool, option("Leave out what .gitignore files name.", FOLDERS, names=("--gitignore/--no-gitignore",))
     ] = True
     follow_links: Annotated[
-        bool, typer.Option("--follow-links", help="Read links to files outside the folder.", rich_help_panel=FOLDERS)
+        bool, option("Read links to files outside the folder.", FOLDERS, names=("--follow-links",))
     ] = False
     max_file_mb: Annotated[
-        int,
-        typer.Option(
-            min=1, help="Reject files of more than so many MiB, where they are read whole.", rich_help_panel=CORPUS
-        ),
+        int, option("Reject files of more than so many MiB, where they are read whole.", CORPUS, min=1)
     ] = 100
     max_document_chars: Annotated[
-        int,
-        typer.Option(
-            min=1, help="Reject rows whose title and text have more characters than this.", rich_help_panel=CORPUS
-        ),
+        int, option("Reject rows whose title and text have more characters than this.", CORPUS, min=1)
     ] = MAX_DOCUMENT_CHARS
 
     def choice(self) -> dict[str, Any]:

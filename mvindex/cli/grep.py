@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mvindex.cli.options import FOLDERS, HYBRID, ThreadsOption, note, parse_choice, search_option
-from mvindex.cli.output import OUTPUT_PANEL
+from mvindex.cli.options import FOLDERS, HYBRID, OUTPUT_PANEL, ThreadsOption, note, option, parse_choice, search_option
 from mvindex.cli.terminal import columns, escape_controls, has_colours, print_json, shortened, stdout_width, styled
 
 if TYPE_CHECKING:
     from mvindex.index import Index
-    from mvindex.io.hidden import HiddenIndex
-    from mvindex.io.hidden_search import GrepHit
+    from mvindex.io.hidden import GrepHit, HiddenIndex
     from mvindex.records import Hit, ProgressCallback
 
 _FILE, _LINE, _MATCH = "35", "32", "1;31"
@@ -34,34 +32,31 @@ def grep(  # noqa: PLR0913 - each option is a flag of the command
         str | None, typer.Argument(metavar="WORDS", help="The words to search for, or a question.", show_default=False)
     ] = None,
     folder: Annotated[str, typer.Argument(metavar="[FOLDER]", help="The folder.", show_default=False)] = ".",
-    top_k: Annotated[int, typer.Option("--top-k", "-n", "-k", min=1, help="Print so many hits.")] = 10,
+    top_k: Annotated[int, option("Print so many hits.", names=("--top-k", "-n", "-k"), min=1)] = 10,
     glob: Annotated[
         list[str] | None,
-        typer.Option(
-            "--glob",
-            "-g",
-            metavar="PATTERN",
-            help="Search only files that match, such as '*.md', or with '!*.md' only others; may be repeated.",
-            rich_help_panel=FOLDERS,
+        option(
+            "Search only files that match, such as '*.md', or with '!*.md' only others; may be repeated.",
+            FOLDERS,
+            "PATTERN",
+            names=("--glob", "-g"),
         ),
     ] = None,
     mode: Annotated[str, search_option("mode", metavar="MODE")] = "hybrid",
     budget: Annotated[
         float | None,
-        typer.Option(
-            metavar="SECONDS",
-            min=0,
-            help="Encode for at most so many seconds, also passages that an earlier run deferred (default: 40 for new "
+        option(
+            "Encode for at most so many seconds, also passages that an earlier run deferred (default: 40 for new "
             "ones).",
-            rich_help_panel=HYBRID,
+            HYBRID,
+            "SECONDS",
+            min=0,
         ),
     ] = None,
     where: Annotated[
-        bool, typer.Option("--where", help="Print the directory of the folder's hidden index, and do nothing else.")
+        bool, option("Print the directory of the folder's hidden index, and do nothing else.", names=("--where",))
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one line of JSON for each hit.", rich_help_panel=OUTPUT_PANEL)
-    ] = False,
+    as_json: Annotated[bool, option("Print one line of JSON for each hit.", OUTPUT_PANEL, names=("--json",))] = False,
     threads: ThreadsOption = None,
 ) -> None:
     """Search the files of a folder by terms and by meaning, without an index of yours.
@@ -75,8 +70,7 @@ def grep(  # noqa: PLR0913 - each option is a flag of the command
 
     Example: mvindex grep retry -g '*.py' -n 3 --json
     """
-    from mvindex.io.hidden import HiddenIndex
-    from mvindex.io.hidden_search import search_hidden
+    from mvindex.io.hidden import HiddenIndex, search_hidden
     from mvindex.search.fusion import Mode
 
     chosen = parse_choice("--mode", mode, Mode)
@@ -143,7 +137,7 @@ def _matching(files: Collection[str], patterns: Collection[str]) -> list[str] | 
     if not patterns:
         return None
     from mvindex.corpus import FolderOptions
-    from mvindex.corpus.ignore import IgnorePatterns
+    from mvindex.corpus.folder import IgnorePatterns
 
     included = [pattern for pattern in patterns if not pattern.startswith("!")]
     excluded = [pattern[1:] for pattern in patterns if pattern.startswith("!")]

@@ -1,89 +1,83 @@
-"""The commands `mvindex import dpr`, `faiss`, `milvus`, `milvus-bulk` and `vectors`."""
+"""The commands that move an index: `mvindex import`, `export`, `export-encoder` and `migrate`."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mvindex.cli.options import CORPUS, NEW_INDEX, check_value, note, parse_choice
-from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
+from mvindex.cli.options import (
+    CORPUS,
+    NEW_INDEX,
+    IndexOption,
+    JsonOption,
+    Output,
+    OutputOption,
+    check_value,
+    explain_wait,
+    note,
+    open_chosen_local,
+    option,
+    parse_choice,
+    print_report,
+)
 from mvindex.errors import ConfigError
 
 if TYPE_CHECKING:
     from mvindex.io.import_ import ImportReport, Target
-    from mvindex.io.join import Texts
+    from mvindex.io.staging import Texts
 
 # The headings of options in the help.
 _COLUMNS, _FIELDS = "Columns", "Fields"
 
 IndexArgument = Annotated[
     str,
-    typer.Option(
-        "--index",
-        "-i",
-        metavar="DIR",
-        help="Make this index: a directory, or an address such as milvus://HOST:PORT/NAME.",
-        rich_help_panel=NEW_INDEX,
+    option(
+        "Make this index: a directory, or an address such as milvus://HOST:PORT/NAME.",
+        NEW_INDEX,
+        "DIR",
+        names=("--index", "-i"),
     ),
 ]
 CorpusOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--corpus",
-        metavar="FILE",
-        help="Take the texts from this file of tsv, jsonl or parquet; may be repeated.",
-        rich_help_panel=CORPUS,
+    option(
+        "Take the texts from this file of tsv, jsonl or parquet; may be repeated.", CORPUS, "FILE", names=("--corpus",)
     ),
 ]
 CorpusFormatOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Read the corpus as dpr, msmarco, beir, jsonl or parquet (default: detected).", rich_help_panel=CORPUS
-    ),
+    str | None, option("Read the corpus as dpr, msmarco, beir, jsonl or parquet (default: detected).", CORPUS)
 ]
 MissingOption = Annotated[
     str,
-    typer.Option(
-        metavar="stop|skip",
-        help="Stop at a text without a vector or a vector without a text, or skip and count them.",
-        rich_help_panel=CORPUS,
-    ),
+    option("Stop at a text without a vector or a vector without a text, or skip and count them.", CORPUS, "stop|skip"),
 ]
 EncoderOption = Annotated[
     str | None,
-    typer.Option(
-        help="Encode text queries by this, which made the vectors: minilm, a directory or a hub id.",
-        rich_help_panel=NEW_INDEX,
-    ),
+    option("Encode text queries by this, which made the vectors: minilm, a directory or a hub id.", NEW_INDEX),
 ]
 DtypeOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="fp16|fp32",
-        help="Store vectors in this type (default: that of the files).",
-        rich_help_panel=NEW_INDEX,
-    ),
+    str | None, option("Store vectors in this type (default: that of the files).", NEW_INDEX, "fp16|fp32")
 ]
 LexicalOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="TERMS",
-        help="Search these terms beside the vectors: unicode, english or bigrams (docs/how-to/hybrid.md).",
-        rich_help_panel=NEW_INDEX,
+    option(
+        "Search these terms beside the vectors: unicode, english or bigrams (docs/how-to/hybrid.md).",
+        NEW_INDEX,
+        "TERMS",
     ),
 ]
 InnerProductOption = Annotated[
-    bool, typer.Option("--accept-inner-product", help="Import an L2 index whose vectors are not of length 1.")
+    bool, option("Import an L2 index whose vectors are not of length 1.", names=("--accept-inner-product",))
 ]
 MemoryOption = Annotated[
     str | None,
-    typer.Option(
-        "--memory-limit",
+    option(
+        "Let the process that reads the file use so much memory, such as 16G (default: 2 GiB and four times the file).",
         metavar="BYTES",
-        help="Let the process that reads the file use so much memory, such as 16G (default: 2 GiB and four times the "
-        "file).",
+        names=("--memory-limit",),
     ),
 ]
 
@@ -108,7 +102,7 @@ def dpr(  # noqa: PLR0913 - each option is a flag of the command
     corpus: CorpusOption = None,
     corpus_format: CorpusFormatOption = None,
     missing: MissingOption = "stop",
-    id_prefix: Annotated[str, typer.Option(help="Remove this from the start of ids; '' removes nothing.")] = "wiki:",
+    id_prefix: Annotated[str, option("Remove this from the start of ids; '' removes nothing.")] = "wiki:",
     encoder: EncoderOption = None,
     dtype: DtypeOption = None,
     lexical: LexicalOption = None,
@@ -138,15 +132,13 @@ def faiss(  # noqa: PLR0913 - each option is a flag of the command
     index: IndexArgument,
     ids: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE", help="Take the id of each number that Faiss returns from this: lines, .npy or .json."
-        ),
+        option("Take the id of each number that Faiss returns from this: lines, .npy or .json.", metavar="FILE"),
     ] = None,
     corpus: CorpusOption = None,
     corpus_format: CorpusFormatOption = None,
     missing: MissingOption = "stop",
     accept_reconstructions: Annotated[
-        bool, typer.Option("--accept-reconstructions", help="Import what the codes of a quantized index decode to.")
+        bool, option("Import what the codes of a quantized index decode to.", names=("--accept-reconstructions",))
     ] = False,
     accept_inner_product: InnerProductOption = False,
     encoder: EncoderOption = None,
@@ -161,7 +153,7 @@ def faiss(  # noqa: PLR0913 - each option is a flag of the command
     Example: mvindex import faiss passages.faiss --ids ids.txt --corpus passages.tsv --index passages.mvx
     """
     from mvindex.cli.progress import show_step_progress
-    from mvindex.index.backends import find_importer
+    from mvindex.index.factory import find_importer
 
     options = {"accept_reconstructions": accept_reconstructions, "accept_inner_product": accept_inner_product}
     texts, memory = _texts(corpus, missing, corpus_format), _memory(memory_limit)
@@ -207,7 +199,7 @@ def milvus(  # noqa: PLR0913 - each option is a flag of the command
     Example: mvindex import milvus 'milvus-lite:old.db?collection=chunks' --index corpus.mvx --id-field doc_id
     """
     from mvindex.cli.progress import show_step_progress
-    from mvindex.index.backends import find_importer
+    from mvindex.index.factory import find_importer
 
     read = find_importer("milvus")
     target = _target(index, encoder, dtype, lexical)
@@ -227,14 +219,14 @@ def milvus(  # noqa: PLR0913 - each option is a flag of the command
 def milvus_bulk(
     directory: Annotated[str, typer.Argument(metavar="DIRECTORY", help="What mvindex export --to milvus-bulk wrote.")],
     index: Annotated[
-        str, typer.Option("--index", "-i", metavar="ADDRESS", help="Make this index, such as milvus://HOST:PORT/NAME.")
+        str, option("Make this index, such as milvus://HOST:PORT/NAME.", metavar="ADDRESS", names=("--index", "-i"))
     ],
     remote: Annotated[
         str | None,
-        typer.Option(
-            metavar="PLACE",
-            help="Let the server read the files here: a prefix in its bucket, or a directory (default: DIRECTORY, "
+        option(
+            "Let the server read the files here: a prefix in its bucket, or a directory (default: DIRECTORY, "
             "which only a server on this machine can read).",
+            metavar="PLACE",
         ),
     ] = None,
     output: OutputOption = Output.TABLE,
@@ -247,7 +239,7 @@ def milvus_bulk(
     Example: mvindex import milvus-bulk bulk/ --index milvus://localhost:19530/corpus
     """
     from mvindex.cli.progress import show_step_progress
-    from mvindex.index.backends import find_importer
+    from mvindex.index.factory import find_importer
 
     read = find_importer("milvus-bulk")
     with show_step_progress() as on_progress:
@@ -263,43 +255,23 @@ def vectors(  # noqa: PLR0913 - each option is a flag of the command
     ],
     index: IndexArgument,
     ids: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Take the id of each vector of a .npy from this: lines, .npy or .json."),
+        str | None, option("Take the id of each vector of a .npy from this: lines, .npy or .json.", metavar="FILE")
     ] = None,
     corpus: CorpusOption = None,
     corpus_format: CorpusFormatOption = None,
     missing: MissingOption = "stop",
     id_column: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Take ids from this column (default: doc_id, id, _id or document_id).",
-            rich_help_panel=_COLUMNS,
-        ),
+        str | None, option("Take ids from this column (default: doc_id, id, _id or document_id).", _COLUMNS, "NAME")
     ] = None,
     vector_column: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Take vectors from this column (default: vector, vectors, embedding or embeddings).",
-            rich_help_panel=_COLUMNS,
-        ),
+        option("Take vectors from this column (default: vector, vectors, embedding or embeddings).", _COLUMNS, "NAME"),
     ] = None,
     text_column: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Take texts from this column (default: text, where there is one).",
-            rich_help_panel=_COLUMNS,
-        ),
+        str | None, option("Take texts from this column (default: text, where there is one).", _COLUMNS, "NAME")
     ] = None,
     title_column: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Take titles from this column (default: title, where there is one).",
-            rich_help_panel=_COLUMNS,
-        ),
+        str | None, option("Take titles from this column (default: title, where there is one).", _COLUMNS, "NAME")
     ] = None,
     encoder: EncoderOption = None,
     dtype: DtypeOption = None,
@@ -317,8 +289,8 @@ def vectors(  # noqa: PLR0913 - each option is a flag of the command
     Example: mvindex import vectors passages.parquet --index passages.mvx
     """
     from mvindex.cli.progress import show_step_progress
-    from mvindex.io.files import import_vectors
-    from mvindex.io.validation import Columns
+    from mvindex.io.import_ import import_vectors
+    from mvindex.io.staging import Columns
 
     columns = Columns(id=id_column, vector=vector_column, text=text_column, title=title_column)
     texts = None if (corpus, missing, corpus_format) == (None, "stop", None) else _texts(corpus, missing, corpus_format)
@@ -346,8 +318,7 @@ def _target(index: str, encoder: str | None, dtype: str | None, lexical: str | N
 
 def _texts(corpus: list[str] | None, missing: str, corpus_format: str | None) -> Texts:
     from mvindex.corpus import CorpusOptions, find_format
-    from mvindex.io.join import Texts
-    from mvindex.io.validation import MissingPolicy
+    from mvindex.io.staging import MissingPolicy, Texts
 
     chosen = parse_choice("--missing", missing, MissingPolicy)
     check_value("--corpus-format", corpus_format, find_format)
@@ -369,3 +340,88 @@ def _print(report: ImportReport, output: Output) -> None:
     for name in ("without_vector", "without_text"):
         if row.get(name):
             note(f"{row[name]:,} left out: {name.replace('_', ' ')}")
+
+
+def export(
+    directory: Annotated[
+        Path, typer.Argument(help="Write to this directory: a new one, or that of an interrupted run.")
+    ],
+    to: Annotated[
+        str,
+        option(
+            "Write parquet (one row per view), parquet-documents, npy, jsonl, trec (texts) or milvus-bulk.",
+            names=("--to",),
+        ),
+    ],
+    index: IndexOption = None,
+    output: OutputOption = Output.TABLE,
+    as_json: JsonOption = False,
+) -> None:
+    """Write an index to files of another format; after an interruption, the same command continues.
+
+    All formats but trec have the vectors, and mvindex import makes an equal index from them.
+
+    Example: mvindex export --to parquet corpus-parquet/ --index corpus.mvx
+    """
+    from mvindex.cli.progress import show_step_progress
+    from mvindex.io.export import find_exporter
+
+    check_value("--to", to, find_exporter)
+    with open_chosen_local(index) as source, show_step_progress() as on_progress:
+        row = asdict(find_exporter(to)(source, directory, on_progress))
+    print_report("export", row, output)
+
+
+def export_encoder(
+    checkpoint: Annotated[
+        str, typer.Argument(help="Export this encoder: minilm-views, minilm, a directory or a hub id.")
+    ],
+    folder: Annotated[Path, typer.Argument(help="Write to this directory, which is new or empty.")],
+    family: Annotated[
+        str | None, option("Give single to export one vector per document of a checkpoint that makes several.")
+    ] = None,
+    output: OutputOption = Output.TABLE,
+    as_json: JsonOption = False,
+) -> None:
+    """Save an encoder as a folder that sentence-transformers loads, with equal vectors (docs/how-to/checkpoints.md).
+
+    An adapter is merged into full weights. Families that sentence-transformers has no modules for are refused.
+
+    Example: mvindex export-encoder my-encoder my-encoder-st --family single
+    """
+    from mvindex.encoder.registry import leave_form, load_encoder
+    from mvindex.encoder.sentence_transformers import save_sentence_transformer
+
+    with explain_wait(f"loading and saving {checkpoint}"):
+        exported = save_sentence_transformer(checkpoint, folder, family)
+    row = asdict(exported)
+    shown = row | {"licence": row["licence"] or "unknown"}
+    print_report("export-encoder", shown if output is Output.TABLE else row, output)
+    leave_form(load_encoder(exported.folder, family=exported.family, device="cpu"), note)
+
+
+_QUERIES = 200
+
+
+def migrate(
+    source: Annotated[str, typer.Argument(help="The index to copy: a directory or an address.")],
+    target: Annotated[str, typer.Argument(help="A new directory or address, or that of an interrupted run.")],
+    verify: Annotated[
+        bool,
+        option(f"Search both with {_QUERIES} queries at the end; exit 1 if a result differs.", names=("--verify",)),
+    ] = False,
+    output: OutputOption = Output.TABLE,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy an index between a directory and Milvus, either way, without encoding; results stay the same.
+
+    The source is only read. After an interruption, the same command continues.
+
+    Example: mvindex migrate corpus.mvx milvus://localhost:19530/corpus --verify
+    """
+    from mvindex.cli.progress import show_step_progress
+    from mvindex.io.migrate import migrate as move
+
+    with show_step_progress() as on_progress:
+        row = asdict(move(source, target, queries=_QUERIES if verify else 0, on_progress=on_progress))
+    print_report("migrate", row, output)

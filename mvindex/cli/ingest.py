@@ -21,17 +21,21 @@ from mvindex.cli.options import (
     DeviceOption,
     FilterFieldOption,
     IndexOption,
+    JsonOption,
+    Output,
+    OutputOption,
     ThreadsOption,
     check_value,
     explain_wait,
     index_directory,
     is_address,
     note,
+    option,
     parse_choice,
     parse_field_types,
     prepare_queries,
+    print_report,
 )
-from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
 from mvindex.cli.terminal import escape_controls
 from mvindex.errors import ConfigError
 from mvindex.paths import expand_home
@@ -57,117 +61,81 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     index: IndexOption = None,
     format: Annotated[
         str | None,
-        typer.Option(
-            help="Read the files as csv (any delimiter), json, jsonl, parquet, arrow, dpr, msmarco, beir, markdown, "
+        option(
+            "Read the files as csv (any delimiter), json, jsonl, parquet, arrow, dpr, msmarco, beir, markdown, "
             "html, text, ... (default: detected).",
-            rich_help_panel=CORPUS,
+            CORPUS,
         ),
     ] = None,
     id_field: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Take the id from this column; '' makes ids from file and row (default: guessed).",
-            rich_help_panel=CORPUS,
-        ),
+        option("Take the id from this column; '' makes ids from file and row (default: guessed).", CORPUS, "NAME"),
     ] = None,
     text_field: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME,...",
-            help="Take the text from this column, or several: title,body; '*' is all (default: guessed).",
-            rich_help_panel=CORPUS,
+        option(
+            "Take the text from this column, or several: title,body; '*' is all (default: guessed).", CORPUS, "NAME,..."
         ),
     ] = None,
     title_field: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Take the title from this column; '' for none (default: guessed).",
-            rich_help_panel=CORPUS,
-        ),
+        str | None, option("Take the title from this column; '' for none (default: guessed).", CORPUS, "NAME")
     ] = None,
     on_error: Annotated[
-        str,
-        typer.Option(
-            metavar="stop|skip", help="Stop at a bad row, or skip it into a rejects file.", rich_help_panel=CORPUS
-        ),
+        str, option("Stop at a bad row, or skip it into a rejects file.", CORPUS, "stop|skip")
     ] = "stop",
     *,
     reading: FileFlags,
     encoder: Annotated[
         str | None,
-        typer.Option(
-            help="Encode texts by this: minilm-views (default), e5-views, minilm, a directory, a hub id.",
-            rich_help_panel=NEW_INDEX,
-        ),
+        option("Encode texts by this: minilm-views (default), e5-views, minilm, a directory, a hub id.", NEW_INDEX),
     ] = None,
     family: Annotated[
         str | None,
-        typer.Option(
-            help="Make views in this way: snippets (default), single, or another of `mvindex families`.",
-            rich_help_panel=NEW_INDEX,
-        ),
+        option("Make views in this way: snippets (default), single, or another of `mvindex families`.", NEW_INDEX),
     ] = None,
     views: Annotated[
         str | None,
-        typer.Option(
-            metavar="NUMBER|auto",
-            help="Make at most so many views of a document (default 8); auto: one for each part of the text, up to "
-            "256.",
-            rich_help_panel=NEW_INDEX,
+        option(
+            "Make at most so many views of a document (default 8); auto: one for each part of the text, up to 256.",
+            NEW_INDEX,
+            "NUMBER|auto",
         ),
     ] = None,
-    dtype: Annotated[
-        str | None,
-        typer.Option(metavar="fp16|fp32", help="Store views in this type (default: fp16).", rich_help_panel=NEW_INDEX),
-    ] = None,
+    dtype: Annotated[str | None, option("Store views in this type (default: fp16).", NEW_INDEX, "fp16|fp32")] = None,
     temperature: Annotated[
         float | None,
-        typer.Option(
-            help="Divide view scores by this in drpq scoring (default: that of the encoder, or 1).",
-            rich_help_panel=NEW_INDEX,
-        ),
+        option("Divide view scores by this in drpq scoring (default: that of the encoder, or 1).", NEW_INDEX),
     ] = None,
     prune_views: Annotated[
         float | None,
-        typer.Option(
-            metavar="EPS",
-            help="Leave out views this close to another view of their document (docs/how-to/pruning.md).",
-            rich_help_panel=NEW_INDEX,
+        option(
+            "Leave out views this close to another view of their document (docs/how-to/pruning.md).", NEW_INDEX, "EPS"
         ),
     ] = None,
     lexical: Annotated[
         str | None,
-        typer.Option(
-            metavar="TERMS",
-            help="Search these terms beside the views: unicode, english (stems), bigrams (quicker for "
+        option(
+            "Search these terms beside the views: unicode, english (stems), bigrams (quicker for "
             "Chinese, Japanese, Korean, Thai) or none. auto, the default in a directory, takes what suits the first "
             "texts (docs/how-to/hybrid.md).",
-            rich_help_panel=NEW_INDEX,
+            NEW_INDEX,
+            "TERMS",
         ),
     ] = None,
     filter_field: FilterFieldOption = None,
-    shards: Annotated[
-        int | None,
-        typer.Option(help="Split the documents by id into this many stores.", rich_help_panel=NEW_INDEX),
-    ] = None,
+    shards: Annotated[int | None, option("Split the documents by id into this many stores.", NEW_INDEX)] = None,
     shard: Annotated[
         str | None,
-        typer.Option(
-            metavar="NUMBER/COUNT",
-            help="Fill one shard only, from 0 to COUNT - 1: 0/16 to 15/16 in an array job, then mvindex assemble.",
-            rich_help_panel=NEW_INDEX,
+        option(
+            "Fill one shard only, from 0 to COUNT - 1: 0/16 to 15/16 in an array job, then mvindex assemble.",
+            NEW_INDEX,
+            "NUMBER/COUNT",
         ),
     ] = None,
     device: DeviceOption = None,
     devices: Annotated[
         str | None,
-        typer.Option(
-            metavar="0,1,...",
-            help="Encode on several GPUs at once, by their numbers, a process each; cpu may be one.",
-            rich_help_panel=MACHINE,
-        ),
+        option("Encode on several GPUs at once, by their numbers, a process each; cpu may be one.", MACHINE, "0,1,..."),
     ] = None,
     threads: ThreadsOption = None,
     output: OutputOption = Output.TABLE,
@@ -197,9 +165,8 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     from mvindex.encoder.checkpoint.families import parse_family
     from mvindex.index.factory import has_shard
     from mvindex.ingest.files import CorpusIngest, OnError
-    from mvindex.ingest.prune import check_eps
-    from mvindex.store.lexical.language import AUTO, NONE
-    from mvindex.store.lexical.tokenizer import Lexical
+    from mvindex.ingest.views import check_eps
+    from mvindex.store.lexical.tokenizer import AUTO, NONE, Lexical
     from mvindex.store.views import ViewType
 
     device = _chosen_device(device, devices)
@@ -279,7 +246,7 @@ def _chosen_device(device: str | None, devices: str | None) -> str | None:
 def _lexical_of_shards(paths: Sequence[str], options: CorpusOptions) -> str:
     """Return the terms that suit the first texts of a whole corpus: all shards of an index have the same."""
     from mvindex.corpus import Row, open_corpus
-    from mvindex.store.lexical.language import detect_lexical
+    from mvindex.store.lexical.tokenizer import detect_lexical
 
     if "-" in paths:
         raise ConfigError(
@@ -300,7 +267,7 @@ def parse_views(value: str | None) -> int | str | None:
 
 def default_path(paths: Sequence[str]) -> Path:
     """NAME.mvx in the current directory, after the first input file."""
-    from mvindex.corpus.remote import shown_address
+    from mvindex.corpus.paths import shown_address
 
     if paths[0] == "-":
         raise ConfigError("expected --index DIR, since stdin has no name to derive it from")
@@ -385,7 +352,7 @@ def _create(path: str, new: dict[str, Any], device: str | None, place: ShardPlac
 def _check_settings(index: IndexProtocol, new: dict[str, Any]) -> None:
     """Raise ConfigError when an option for a new index differs from this one; equal options are accepted."""
     from mvindex.encoder.checkpoint.families import AUTO_VIEWS
-    from mvindex.store.lexical.language import AUTO, NONE
+    from mvindex.store.lexical.tokenizer import AUTO, NONE
 
     info = index.info()
     encoder = info.encoder or {}

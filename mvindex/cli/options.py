@@ -1,4 +1,4 @@
-"""Options that several commands share: their declarations, how they are parsed, and how the index is opened."""
+"""The form of what a command prints on stdout: --output and --json, and reports in each form."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from itertools import islice
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from mvindex.cli.output import OUTPUT_PANEL
+from mvindex.cli.terminal import print_json, print_tsv
 from mvindex.errors import ConfigError, QueryError, Unsupported
 from mvindex.paths import user_path
 from mvindex.search.flags import SEARCH_FLAGS
@@ -23,6 +23,127 @@ from mvindex.search.flags import SEARCH_FLAGS
 if TYPE_CHECKING:
     from mvindex.index import Index, IndexProtocol
     from mvindex.measure.questions import QuestionFormat
+
+OUTPUT_PANEL = "Output"
+
+
+def option(
+    help: str, heading: str | None = None, metavar: str | None = None, *, names: Sequence[str] = (), **others: Any
+) -> Any:
+    """Return an option with this help under a heading of the command's help; its names are made of the parameter's."""
+    return typer.Option(*names, help=help, rich_help_panel=heading, metavar=metavar, **others)
+
+
+class Output(Enum):
+    """The form of the output of most commands."""
+
+    TABLE = "table"
+    JSON = "json"
+    TSV = "tsv"
+
+
+class ResultOutput(Enum):
+    """The form of the output of `mvindex query`."""
+
+    TABLE = "table"
+    JSON = "json"
+    TSV = "tsv"
+    TREC = "trec"
+
+
+_JSON = "mvindex.json"
+
+
+def _remember_json(ctx: typer.Context, is_set: bool) -> None:
+    ctx.meta[_JSON] = is_set
+
+
+def _with_json(ctx: typer.Context, value: Any) -> Any:
+    """Return the form of --output; JSON where --json is set."""
+    kind = type(value)
+    if not ctx.meta.get(_JSON):
+        return value
+    if value not in (kind.TABLE, kind.JSON):
+        raise typer.BadParameter(f"--json is short for --output json; got --output {value.value} too")
+    return kind.JSON
+
+
+# Parsed before --output.
+JsonOption = Annotated[
+    bool,
+    option(
+        "Short for --output json: one line for each result.",
+        OUTPUT_PANEL,
+        names=("--json",),
+        is_eager=True,
+        expose_value=False,
+        callback=_remember_json,
+    ),
+]
+OutputOption = Annotated[
+    Output,
+    option(
+        "Print a table for people, JSON, or tab-separated values.",
+        OUTPUT_PANEL,
+        names=("--output",),
+        callback=_with_json,
+    ),
+]
+ResultOutputOption = Annotated[
+    ResultOutput,
+    option(
+        "Print text for people, JSON, tab-separated values, or a TREC run.",
+        OUTPUT_PANEL,
+        names=("--output",),
+        callback=_with_json,
+    ),
+]
+
+
+def print_report(title: str, report: Mapping[str, Any], output: Output, summary: Sequence[str] = ()) -> None:
+    """Print a report to stdout.
+
+    Args:
+        title: Title of the table; "" for none.
+        report: Names and values.
+        output: Its form. A table leaves out what is not set. Tab-separated, each line is a name and a value; names in
+            an object are joined by a dot.
+        summary: Sentences for people, printed above the table.
+
+    """
+    if output is Output.JSON:
+        print_json(report)
+    elif output is Output.TSV:
+        print_tsv(_flat(report))
+    else:
+        from mvindex.cli import terminal
+
+        terminal.print_summary(summary)
+        terminal.print_table(
+            title, {name: value for name, value in report.items() if value not in (None, "", (), [], {})}
+        )
+
+
+def print_rows(
+    title: str, header: Sequence[str], rows: Sequence[Sequence[str]], output: Output, *, is_text: bool = False
+) -> None:
+    """Print rows of a report under a header to stdout, as a table or tab-separated; is_text: no cell is a number."""
+    if output is Output.TSV:
+        print_tsv([header, *rows])
+    else:
+        from mvindex.cli import terminal
+
+        terminal.print_grid(title, header, rows, is_text=is_text)
+        typer.echo()
+
+
+def _flat(report: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in report.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
 
 T = TypeVar("T")
 Choice = TypeVar("Choice", bound=Enum)
@@ -63,69 +184,53 @@ def search_option(name: str, *declared: str, metavar: str | None = None) -> Any:
 
 IndexOption = Annotated[
     str | None,
-    typer.Option(
-        "--index",
-        "-i",
-        metavar="DIR",
-        help="Use this index: a directory, or an address such as milvus://HOST:PORT/NAME (default: the only *.mvx "
+    option(
+        "Use this index: a directory, or an address such as milvus://HOST:PORT/NAME (default: the only *.mvx "
         "here). Addresses of served shards have commas between.",
+        metavar="DIR",
+        names=("--index", "-i"),
         envvar="MVINDEX_INDEX",
     ),
 ]
 FilterFieldOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--filter-field",
-        metavar="NAME:TYPE",
-        help="Declare a metadata field that filters compare often, with its type: int, float, text or date; may be "
+    option(
+        "Declare a metadata field that filters compare often, with its type: int, float, text or date; may be "
         "repeated.",
+        metavar="NAME:TYPE",
+        names=("--filter-field",),
     ),
 ]
 DeviceOption = Annotated[
     str | None,
-    typer.Option(
-        help="Encode on cpu or cuda (default: the fastest available).",
-        rich_help_panel=MACHINE,
-        autocompletion=_choices("cpu", "cuda"),
-    ),
+    option("Encode on cpu or cuda (default: the fastest available).", MACHINE, autocompletion=_choices("cpu", "cuda")),
 ]
 ThreadsOption = Annotated[
     int | None,
-    typer.Option(
+    option(
+        "Compute in so many threads (default: OMP_NUM_THREADS, else as many as the machine leaves).",
+        MACHINE,
         min=1,
-        help="Compute in so many threads (default: OMP_NUM_THREADS, else as many as the machine leaves).",
         callback=_use_threads,
         expose_value=False,
-        rich_help_panel=MACHINE,
     ),
 ]
 PartialOption = Annotated[
-    bool,
-    typer.Option(
-        "--allow-partial",
-        help="Search without missing or damaged shards, and report which.",
-        rich_help_panel=SEARCH,
-    ),
+    bool, option("Search without missing or damaged shards, and report which.", SEARCH, names=("--allow-partial",))
 ]
 SplitOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Use these judgements of a BEIR folder (default: test, or the only ones).", rich_help_panel=QUESTIONS
-    ),
+    str | None, option("Use these judgements of a BEIR folder (default: test, or the only ones).", QUESTIONS)
 ]
 QuestionFormatOption = Annotated[
     str | None,
-    typer.Option(
-        help="Read the questions as jsonl, dpr, tsv or text (one per line). All but text are detected.",
-        rich_help_panel=QUESTIONS,
+    option(
+        "Read the questions as jsonl, dpr, tsv or text (one per line). All but text are detected.",
+        QUESTIONS,
         autocompletion=_choices("jsonl", "dpr", "tsv", "text"),
     ),
 ]
-TrecOption = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help="Also write a TREC run file; - is stdout.", rich_help_panel=OUTPUT_PANEL),
-]
-ForceRunOption = Annotated[bool, typer.Option("--force", help="Overwrite the run file.", rich_help_panel=OUTPUT_PANEL)]
+TrecOption = Annotated[str | None, option("Also write a TREC run file; - is stdout.", OUTPUT_PANEL, "FILE")]
+ForceRunOption = Annotated[bool, option("Overwrite the run file.", OUTPUT_PANEL, names=("--force",))]
 
 QUESTION_BATCH = 256
 
@@ -171,7 +276,7 @@ def prepare_queries(index: IndexProtocol) -> None:
 
 def index_directory(place: str | None) -> Path:
     """Return the directory of the chosen index; raise Unsupported for an address."""
-    from mvindex.index.backends import find_backend
+    from mvindex.index.factory import find_backend
 
     backend = None if place is None else find_backend(place)
     if place is not None and backend is not None:
@@ -197,7 +302,7 @@ def one_place(ctx: typer.Context, given: str | None, index: str | None) -> str |
 
 def is_address(place: str | None) -> bool:
     """Return whether the index is behind an address rather than in a directory."""
-    from mvindex.index.backends import find_backend
+    from mvindex.index.factory import find_backend
 
     return place is not None and find_backend(place) is not None
 
@@ -224,8 +329,7 @@ def parse_choice(option: str, value: str, choices: type[Choice]) -> Choice:
 
 def find_judged_files(questions: list[str], qrels: str | None, split: str | None) -> tuple[list[str], str | None]:
     """Return the files of questions and of judgements, where the questions may be one folder of the BEIR layout."""
-    from mvindex.corpus.beir import beir_qrels, beir_queries
-    from mvindex.corpus.ir_names import folder_of
+    from mvindex.corpus.paths import beir_qrels, beir_queries, folder_of
 
     questions = [folder_of(name) for name in questions]
     if len(questions) == 1 and Path(questions[0]).is_dir():

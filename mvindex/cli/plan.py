@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mvindex.cli.options import SEARCH, parse_choice
-from mvindex.cli.output import JsonOption, Output, OutputOption, print_rows
+from mvindex.cli.options import SEARCH, JsonOption, Output, OutputOption, option, parse_choice, print_rows
 from mvindex.cli.terminal import print_json
 
 if TYPE_CHECKING:
@@ -19,61 +18,31 @@ _DOCUMENTS, _MACHINES = "Documents", "Machines"
 
 def plan(  # noqa: PLR0913 - each option is a flag of the command
     documents: Annotated[
-        str,
-        typer.Option(
-            metavar="NUMBER",
-            help="Plan for so many documents, such as 21M, 1.5e6 or 21015324.",
-            rich_help_panel=_DOCUMENTS,
-        ),
+        str, option("Plan for so many documents, such as 21M, 1.5e6 or 21015324.", _DOCUMENTS, "NUMBER")
     ],
     ram: Annotated[
         str,
-        typer.Option(
-            metavar="BYTES",
-            help="Give a machine so much memory: 64G and 64GiB are 64 x 2^30 bytes, 64GB is 64 x 10^9.",
-            rich_help_panel=_MACHINES,
+        option(
+            "Give a machine so much memory: 64G and 64GiB are 64 x 2^30 bytes, 64GB is 64 x 10^9.", _MACHINES, "BYTES"
         ),
     ],
-    dim: Annotated[
-        int, typer.Option(help="Plan for views of so many dimensions.", min=1, rich_help_panel=_DOCUMENTS)
-    ] = 384,
-    views: Annotated[
-        float, typer.Option(help="Plan for so many views per document, on average.", rich_help_panel=_DOCUMENTS)
-    ] = 8,
+    dim: Annotated[int, option("Plan for views of so many dimensions.", _DOCUMENTS, min=1)] = 384,
+    views: Annotated[float, option("Plan for so many views per document, on average.", _DOCUMENTS)] = 8,
     disk: Annotated[
-        str | None,
-        typer.Option(
-            metavar="BYTES",
-            help="Give a machine so much disk, such as 2T (default: not checked).",
-            rich_help_panel=_MACHINES,
-        ),
+        str | None, option("Give a machine so much disk, such as 2T (default: not checked).", _MACHINES, "BYTES")
     ] = None,
-    cores: Annotated[
-        int, typer.Option(help="Build on so many cores of a machine.", min=1, rich_help_panel=_MACHINES)
-    ] = 2,
-    gpu: Annotated[int, typer.Option(help="Give a machine so many GPUs.", min=0, rich_help_panel=_MACHINES)] = 0,
-    gpu_ram: Annotated[
-        str, typer.Option(metavar="BYTES", help="Give each GPU so much memory.", rich_help_panel=_MACHINES)
-    ] = "80G",
-    dtype: Annotated[
-        str,
-        typer.Option(metavar="fp16|fp32", help="Store views in this type.", rich_help_panel=_DOCUMENTS),
-    ] = "fp16",
+    cores: Annotated[int, option("Build on so many cores of a machine.", _MACHINES, min=1)] = 2,
+    gpu: Annotated[int, option("Give a machine so many GPUs.", _MACHINES, min=0)] = 0,
+    gpu_ram: Annotated[str, option("Give each GPU so much memory.", _MACHINES, "BYTES")] = "80G",
+    dtype: Annotated[str, option("Store views in this type.", _DOCUMENTS, "fp16|fp32")] = "fp16",
     text_bytes: Annotated[
         int,
-        typer.Option(
-            metavar="BYTES",
-            help="Plan for so many bytes of title, text and metadata per document, on average.",
-            min=0,
-            rich_help_panel=_DOCUMENTS,
+        option(
+            "Plan for so many bytes of title, text and metadata per document, on average.", _DOCUMENTS, "BYTES", min=0
         ),
     ] = 600,
-    top_k: Annotated[
-        int, typer.Option("--top-k", "-k", help="Return so many documents.", min=1, rich_help_panel=SEARCH)
-    ] = 10,
-    target_recall: Annotated[
-        float, typer.Option(help="Find this share of the exact top_k.", rich_help_panel=SEARCH)
-    ] = 0.98,
+    top_k: Annotated[int, option("Return so many documents.", SEARCH, names=("--top-k", "-k"), min=1)] = 10,
+    target_recall: Annotated[float, option("Find this share of the exact top_k.", SEARCH)] = 0.98,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:

@@ -10,28 +10,32 @@ import typer
 
 from mvindex.cli.flags import LikeFlags, PageFlags, RerankFlags, SearchFlags
 from mvindex.cli.options import (
+    OUTPUT_PANEL,
     QUESTION_BATCH,
     QUESTIONS,
     DeviceOption,
     ForceRunOption,
     IndexOption,
+    JsonOption,
     PartialOption,
     QuestionFormatOption,
+    ResultOutput,
+    ResultOutputOption,
     ThreadsOption,
     TrecOption,
     explain_wait,
     note,
     open_chosen,
+    option,
     parse_question_format,
     prepare_queries,
     split_batches,
 )
-from mvindex.cli.output import OUTPUT_PANEL, JsonOption, ResultOutput, ResultOutputOption
 from mvindex.cli.terminal import print_json, print_tsv
 
 if TYPE_CHECKING:
     from mvindex.cli.results import Explained
-    from mvindex.measure.run_files import RunWriter
+    from mvindex.measure.compare import RunWriter
     from mvindex.records import SearchResult
     from mvindex.search.like import Like
     from mvindex.search.request import SearchRequest
@@ -56,22 +60,17 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
     text: Annotated[str | None, typer.Argument(help="The query.", metavar="QUERY", show_default=False)] = None,
     index: IndexOption = None,
     *,
-    queries: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Search for the queries of a file; - is stdin.", rich_help_panel=QUESTIONS),
-    ] = None,
+    queries: Annotated[str | None, option("Search for the queries of a file; - is stdin.", QUESTIONS, "FILE")] = None,
     also: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Search for another wording of the query together with it; may be repeated.", rich_help_panel=QUESTIONS
-        ),
+        option("Search for another wording of the query together with it; may be repeated.", QUESTIONS),
     ] = None,
     combine: Annotated[
         str | None,
-        typer.Option(
-            metavar="max|sum|mean",
-            help="Combine a document's scores for the wordings of --also in this way (default: max).",
-            rich_help_panel=QUESTIONS,
+        option(
+            "Combine a document's scores for the wordings of --also in this way (default: max).",
+            QUESTIONS,
+            "max|sum|mean",
         ),
     ] = None,
     format: QuestionFormatOption = None,
@@ -81,10 +80,8 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
     rerank: RerankFlags,
     explain: Annotated[
         bool,
-        typer.Option(
-            "--explain",
-            help="Show every view's score, the best view's margin, and drpq's weights.",
-            rich_help_panel=OUTPUT_PANEL,
+        option(
+            "Show every view's score, the best view's margin, and drpq's weights.", OUTPUT_PANEL, names=("--explain",)
         ),
     ] = False,
     trec: TrecOption = None,
@@ -195,7 +192,7 @@ def _encoded_texts(texts: list[str], request: SearchRequest) -> list[str]:
     """Return the texts as a search encodes them: without operators."""
     if not request.operators:
         return texts
-    from mvindex.search.operators import parse_operators
+    from mvindex.search.plan import parse_operators
 
     return [parse_operators(text).text for text in texts]
 
@@ -225,6 +222,6 @@ def _read_queries(path: str, format: str | None) -> Iterator[_Query]:
 
 
 def _open_run(path: str, force: bool) -> AbstractContextManager[RunWriter]:
-    from mvindex.measure.run_files import open_run
+    from mvindex.measure.compare import open_run
 
     return open_run(path, force=force)

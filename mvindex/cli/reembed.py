@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mvindex.cli.admin import is_served
 from mvindex.cli.ingest import parse_views, stop_on_interrupt
+from mvindex.cli.maintenance import is_served
 from mvindex.cli.options import (
     QUESTION_BATCH,
     QUESTIONS,
     DeviceOption,
     IndexOption,
+    JsonOption,
+    Output,
+    OutputOption,
     QuestionFormatOption,
     ThreadsOption,
     check_value,
@@ -23,11 +26,12 @@ from mvindex.cli.options import (
     note,
     one_place,
     open_chosen_local,
+    option,
     parse_question_format,
     prepare_queries,
+    print_report,
     split_batches,
 )
-from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
 from mvindex.errors import ConfigError, Unsupported
 from mvindex.store.protocol import Operation
 
@@ -40,27 +44,26 @@ _CUTOFFS = (1, 10)
 
 def reembed(  # noqa: PLR0913 - each option is a flag of the command
     ctx: typer.Context,
-    encoder: Annotated[
-        str, typer.Option(help="Encode texts by this from now on: minilm-views, e5-views, a directory, a hub id.")
-    ],
+    encoder: Annotated[str, option("Encode texts by this from now on: minilm-views, e5-views, a directory, a hub id.")],
     place: Annotated[str | None, typer.Argument(metavar="INDEX", help="The index; or --index.")] = None,
     index: IndexOption = None,
-    family: Annotated[str | None, typer.Option(help="Make views in this way: one of `mvindex families`.")] = None,
+    family: Annotated[str | None, option("Make views in this way: one of `mvindex families`.")] = None,
     views: Annotated[
-        str | None, typer.Option(metavar="NUMBER|auto", help="Make at most so many views of a document (default 8).")
+        str | None, option("Make at most so many views of a document (default 8).", metavar="NUMBER|auto")
     ] = None,
     texts_only: Annotated[
         bool,
-        typer.Option(
-            "--texts-only", help="Encode title and text alone of documents that had view texts or given vectors, too."
+        option(
+            "Encode title and text alone of documents that had view texts or given vectors, too.",
+            names=("--texts-only",),
         ),
     ] = False,
     questions: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Measure R@1 and R@10 of these questions by the old and the new encoder; see mvindex eval.",
-            rich_help_panel=QUESTIONS,
+        option(
+            "Measure R@1 and R@10 of these questions by the old and the new encoder; see mvindex eval.",
+            QUESTIONS,
+            "FILE",
         ),
     ] = None,
     format: QuestionFormatOption = None,

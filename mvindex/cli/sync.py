@@ -13,12 +13,16 @@ from mvindex.cli.options import (
     NEW_INDEX,
     DeviceOption,
     IndexOption,
+    JsonOption,
+    Output,
+    OutputOption,
     ThreadsOption,
     note,
     open_chosen,
+    option,
     prepare_queries,
+    print_report,
 )
-from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
 from mvindex.cli.terminal import escape_controls
 from mvindex.paths import expand_home
 
@@ -33,25 +37,21 @@ def sync(  # noqa: PLR0913 - each option is a flag of the command
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The folder.")],
     index: IndexOption = None,
     name: Annotated[
-        str | None,
-        typer.Option(help="Begin ids with this, which tells its documents from others (default: the folder's name)."),
+        str | None, option("Begin ids with this, which tells its documents from others (default: the folder's name).")
     ] = None,
     *,
     files: FileFlags,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what would change.")] = False,
+    dry_run: Annotated[bool, option("Change nothing; show what would change.", names=("--dry-run",))] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Change nothing; read all files, and exit 1 unless the index equals them.")
+        bool, option("Change nothing; read all files, and exit 1 unless the index equals them.", names=("--check",))
     ] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Continue, and sync again when files change.")] = False,
+    watch: Annotated[bool, option("Continue, and sync again when files change.", names=("--watch",))] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Delete all documents of the folder, should none of its files be there.")
+        bool, option("Delete all documents of the folder, should none of its files be there.", names=("--force",))
     ] = False,
     encoder: Annotated[
         str | None,
-        typer.Option(
-            help="Encode texts by this: minilm-views (default), e5-views, minilm, a directory, a hub id.",
-            rich_help_panel=NEW_INDEX,
-        ),
+        option("Encode texts by this: minilm-views (default), e5-views, minilm, a directory, a hub id.", NEW_INDEX),
     ] = None,
     device: DeviceOption = None,
     threads: ThreadsOption = None,
@@ -166,7 +166,7 @@ def _watch(
 ) -> None:
     import os
 
-    from mvindex.io.sync.watch import changes
+    from mvindex.io.sync.run import changes
 
     path = os.path.realpath(folder)
     note(f"watching {escape_controls(path)}; press Ctrl-C to end")

@@ -8,17 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from mvindex.cli.admin import is_served, refuse_options, run_job
+from mvindex.cli.maintenance import is_served, refuse_options, run_job
 from mvindex.cli.options import (
     QUESTIONS,
     IndexOption,
+    JsonOption,
+    Output,
+    OutputOption,
     QuestionFormatOption,
     ThreadsOption,
     note,
     open_chosen_local,
+    option,
     parse_question_format,
+    print_report,
+    print_rows,
 )
-from mvindex.cli.output import JsonOption, Output, OutputOption, print_report, print_rows
 from mvindex.cli.terminal import print_json
 
 if TYPE_CHECKING:
@@ -27,49 +32,47 @@ if TYPE_CHECKING:
 
 
 def tune(  # noqa: PLR0913 - each option is a flag of the command
-    target_recall: Annotated[float, typer.Option(help="Find this share of the exact top-k.")] = 0.98,
+    target_recall: Annotated[float, option("Find this share of the exact top-k.")] = 0.98,
     queries: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Measure with these questions, or vectors as .npy of shape (q, d) (default: views of the index).",
-            rich_help_panel=QUESTIONS,
+        option(
+            "Measure with these questions, or vectors as .npy of shape (q, d) (default: views of the index).",
+            QUESTIONS,
+            "FILE",
         ),
     ] = None,
-    top_k: Annotated[int, typer.Option("--top-k", "-k", help="Measure results of so many documents.")] = 10,
+    top_k: Annotated[int, option("Measure results of so many documents.", names=("--top-k", "-k"))] = 10,
     index: IndexOption = None,
     format: QuestionFormatOption = None,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Plot recall against time (PNG, SVG or PDF; needs matplotlib).")
+        Path | None, option("Plot recall against time (PNG, SVG or PDF; needs matplotlib).", metavar="FILE")
     ] = None,
-    fusion: Annotated[bool, typer.Option("--fusion", help="Tune the fusion of hybrid search by nDCG instead.")] = False,
+    fusion: Annotated[bool, option("Tune the fusion of hybrid search by nDCG instead.", names=("--fusion",))] = False,
     confidence: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Fit hit.confidence on these questions instead; one without a passage_id has no answer.",
-            rich_help_panel=QUESTIONS,
+        option(
+            "Fit hit.confidence on these questions instead; one without a passage_id has no answer.", QUESTIONS, "FILE"
         ),
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="With --fusion: set method, weights, depth, constant, k1 or b without measuring; the rest is as in a "
+        option(
+            "With --fusion: set method, weights, depth, constant, k1 or b without measuring; the rest is as in a "
             "new index. Repeatable.",
+            metavar="NAME=VALUE",
+            names=("--set",),
         ),
     ] = None,
     qrels: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Judge --fusion or --confidence by these, BEIR or TREC (default: passage_id of the questions).",
-            rich_help_panel=QUESTIONS,
+        option(
+            "Judge --fusion or --confidence by these, BEIR or TREC (default: passage_id of the questions).",
+            QUESTIONS,
+            "FILE",
         ),
     ] = None,
     time_limit_s: Annotated[
-        float, typer.Option("--time-limit", help="Seconds after which no further setting is measured.")
+        float, option("Seconds after which no further setting is measured.", names=("--time-limit",))
     ] = 1800.0,
     threads: ThreadsOption = None,
     output: OutputOption = Output.TABLE,
@@ -164,18 +167,18 @@ def _check_fusion_options(fusion: bool, queries: str | None, others: Mapping[str
     """Check that --fusion has the options it needs, and no others."""
     if not fusion:
         raise typer.BadParameter("--qrels: belongs to --fusion")
-    for option, value in others.items():
+    for name, value in others.items():
         if value is not None:
-            raise typer.BadParameter(f"{option}: does not belong to --fusion")
+            raise typer.BadParameter(f"{name}: does not belong to --fusion")
     if queries is None or queries.endswith(".npy"):
         raise typer.BadParameter("--fusion: expected --queries FILE with texts, as lexical search needs them")
 
 
 def _check_confidence_options(file: str, others: Mapping[str, object]) -> None:
     """Check that --confidence stands alone, and names texts."""
-    for option, value in others.items():
+    for name, value in others.items():
         if value:
-            raise typer.BadParameter(f"{option}: does not belong to --confidence")
+            raise typer.BadParameter(f"{name}: does not belong to --confidence")
     if file.endswith(".npy"):
         raise typer.BadParameter("--confidence: expected a FILE of questions, got vectors")
 

@@ -9,11 +9,9 @@ from mvindex.plugins import lazy_names
 if TYPE_CHECKING:
     from mvindex.corpus.folder import Folder, FolderFile, FolderOptions, LeftOut
     from mvindex.corpus.formats import BinaryFormat, TextFormat
-    from mvindex.corpus.options import MAX_ROW_BYTES, CorpusOptions
-    from mvindex.corpus.reader import Corpus, is_folder, open_corpus, read_documents
+    from mvindex.corpus.reader import Corpus, RejectsWriter, is_folder, open_corpus, read_documents
     from mvindex.corpus.registry import find_format
-    from mvindex.corpus.rejects import RejectsWriter
-    from mvindex.corpus.rows import Reject, Row, Source, SourceLocation
+    from mvindex.corpus.rows import MAX_ROW_BYTES, CorpusOptions, Reject, Row, Source, SourceLocation
 
 __all__ = [
     "MAX_ROW_BYTES",
@@ -42,14 +40,14 @@ __getattr__, __dir__ = lazy_names(
     {
         "BinaryFormat": "formats",
         "Corpus": "reader",
-        "CorpusOptions": "options",
+        "CorpusOptions": "rows",
         "Folder": "folder",
         "FolderFile": "folder",
         "FolderOptions": "folder",
         "LeftOut": "folder",
-        "MAX_ROW_BYTES": "options",
+        "MAX_ROW_BYTES": "rows",
         "Reject": "rows",
-        "RejectsWriter": "rejects",
+        "RejectsWriter": "reader",
         "Row": "rows",
         "Source": "rows",
         "SourceLocation": "rows",

@@ -1,4 +1,4 @@
-"""Tables with a header of any names: CSV, TSV, and the same with semicolons or pipes."""
+"""Tables with a header of any names (CSV, TSV, and the same with semicolons or pipes), and TSV by DPR and MS MARCO."""
 
 from __future__ import annotations
 
@@ -14,20 +14,25 @@ from mvindex.corpus.delimited import (
     sample_cells,
     split_header,
 )
-from mvindex.corpus.fields import decode_utf8
 from mvindex.corpus.formats import TextFormat
-from mvindex.corpus.lines import Lines, take_first_line, take_probe, without_line_end
-from mvindex.corpus.options import CorpusOptions
-from mvindex.corpus.roles import (
+from mvindex.corpus.lines import Lines, decode_utf8, take_first_line, take_probe, without_line_end
+from mvindex.corpus.rows import (
     ID_NAMES,
+    MSMARCO,
     TEXT_NAMES,
     TITLE_NAMES,
     Columns,
+    CorpusOptions,
+    Reject,
+    Roles,
+    Row,
+    Source,
+    check_roles,
     find_roles,
     list_names,
+    named_roles,
     text_columns,
 )
-from mvindex.corpus.rows import Reject, Row, Source
 from mvindex.errors import CorpusError, DocumentError
 
 CSV = "csv"
@@ -47,8 +52,7 @@ def open_csv(lines: Lines, options: CorpusOptions) -> tuple[Source, Iterator[Row
     if separator:
         first, _ = take_first_line(lines)
         header += without_line_end(first) + b"\n"
-    if lines.is_cut:
-        raise CorpusError(f"{lines.location}: the header is over {lines.max_bytes:,} bytes (max_row_bytes)")
+    _refuse_cut(lines)
     delimiter = separator[1] if separator else _find_delimiter(lines, first)
     cells = _header_cells(lines, first, delimiter)
     names = tuple(name or f"column {number}" for number, name in enumerate(cells, start=1))
@@ -59,14 +63,11 @@ def open_csv(lines: Lines, options: CorpusOptions) -> tuple[Source, Iterator[Row
     left_out = frozenset(unnamed)
     known = tuple(name for name in names if name not in left_out)
     roles = find_roles(Columns(place=lines.path, kind="column", names=known, sample=lambda: sample), options)
-    source = Source(
-        path=lines.path,
-        format=CSV,
-        is_detected=options.format is None,
-        id_field=roles.id,
-        text_field=roles.text[0],
-        more_text_fields=roles.text[1:],
-        title_field=roles.title,
+    source = Source.of(
+        lines.path,
+        CSV,
+        options,
+        roles,
         columns=names,
         header=header,
         numbers=tuple(name for name in known if name not in roles.taken and _holds_numbers(sample, name)),
@@ -87,6 +88,12 @@ def is_csv(first_line: bytes) -> bool:
 
 
 FORMATS = (TextFormat(name=CSV, matches=is_csv, open=open_csv, suffixes=(".csv",)),)
+
+
+def _refuse_cut(lines: Lines) -> None:
+    """Raise CorpusError where the header is longer than a row may be."""
+    if lines.is_cut:
+        raise CorpusError(f"{lines.location}: the header is over {lines.max_bytes:,} bytes (max_row_bytes)")
 
 
 def _is_known_header(cells: list[bytes]) -> bool:
@@ -167,3 +174,114 @@ def _holds_no_texts(sample: list[dict[str, str]], name: str) -> bool:
 def _holds_numbers(sample: list[dict[str, str]], name: str) -> bool:
     cells = [row[name] for row in sample if name in row]
     return bool(cells) and all(map(is_number, cells))
+
+
+DPR = "dpr"
+_SUFFIX = ".tsv"
+_ID_NAMES = frozenset(
+    "#id _id did doc_id docid docno document_id guid id key passage_id passageid pid uid uuid".split()
+)
+_WORD = re.compile(r"[^\W\d][\w.#-]*")
+_HEADING = re.compile(r"[^\W\d][\w.#-]*( [\w.#-]+){0,2}")
+
+
+def open_tsv(lines: Lines, options: CorpusOptions) -> tuple[Source, Iterator[Row | Reject]]:
+    """Return how the file is read, found in its first line, and the rows below the header, in order.
+
+    A header that is not DPR's makes it a table like any other, which is opened as csv.
+    """
+    first, blank = take_first_line(lines)
+    cells = _split_header(first)
+    if options.format is None and _is_table(first, cells, options):
+        lines.push_back(blank + first, 0)
+        return open_csv(lines, options)
+    if _has_header(lines.path, first, cells, options):
+        source = _header_source(lines, first, cells, options)
+        return source, read_rows(lines, source, Layout())
+    lines.push_back(blank + first, 0)
+    roles = Roles(title=None)
+    source = Source.of(
+        lines.path, MSMARCO, options, roles, columns=("id", "text"), rejects_suffix=_SUFFIX, ids=lines.ids
+    )
+    return source, read_rows(lines, source, Layout(is_quoted=False))
+
+
+# What no other format matches is opened as DPR's, which tells MS MARCO by its missing header.
+TSV_FORMATS = (
+    TextFormat(name=DPR, matches=lambda first_line: True, open=open_tsv),
+    TextFormat(name=MSMARCO, matches=lambda first_line: False, open=open_tsv),
+)
+
+
+def _split_header(first: bytes) -> tuple[str, ...]:
+    cells = split_header(first, b"\t")
+    cells = without_line_end(first).split(b"\t") if cells is None else cells  # a first row that is not quoted csv
+    return tuple(cell.decode(errors="replace").strip() for cell in cells)
+
+
+def _is_table(first: bytes, cells: tuple[str, ...], options: CorpusOptions) -> bool:
+    """Return whether the first line is a header of three columns or more, or of commas where fields are named."""
+    if b"\t" not in first:
+        return options.names_fields
+    is_dpr = options.names_fields or {"id", "text"} <= set(cells)
+    return not is_dpr and len(cells) > 2 and _looks_like_header(cells)
+
+
+def _has_header(path: str, first: bytes, cells: tuple[str, ...], options: CorpusOptions) -> bool:
+    """Return whether the file has DPR's header, or rows of two columns without one; raise CorpusError otherwise."""
+    if options.format:
+        return options.format == DPR
+    if options.names_fields or {"id", "text"} <= set(cells):
+        return True
+    num_columns = first.count(b"\t") + 1
+    if num_columns == 1:
+        commas = "; if they are columns of a table with commas, give --format csv" if b"," in first else ""
+        raise CorpusError(f"{path}: has no tab and no JSON object in its first line; give --format if it has{commas}")
+    if _looks_like_header(cells):
+        raise CorpusError(
+            f'{path}: the first line looks like a header without "id" and "text" (columns: {list_names(cells)}); '
+            "name them with --id-field and --text-field, or let --format csv guess them; "
+            "give --format msmarco if it is a document"
+        )
+    if num_columns != 2 or " " in cells[0]:
+        raise CorpusError(
+            f"{path}: has no header, and its {num_columns} columns are not an id and a text "
+            f"(columns: {list_names(cells)}); "
+            "add a first line that names them, id and text and title with tabs between, or give --format"
+        )
+    return False
+
+
+def _looks_like_header(cells: tuple[str, ...]) -> bool:
+    """Return whether the cells read like names of columns; in doubt True: a header stored as a document stays."""
+    if cells[0].casefold() in _ID_NAMES:
+        return True
+    if not all(len(cell) <= 40 and _HEADING.fullmatch(cell) for cell in cells):
+        return False
+    # The first cell of a row is an id, which mostly has a digit (n00001740, doc-7); the name of a column rarely has.
+    return bool(_WORD.fullmatch(cells[0])) and not any(char.isdigit() for char in cells[0])
+
+
+def _header_source(lines: Lines, first: bytes, cells: tuple[str, ...], options: CorpusOptions) -> Source:
+    columns = Columns(place=lines.path, kind="column", names=cells, sample=list)
+    named = named_roles(columns, options)
+    title = "title" if options.title_field is None and "title" in cells else named.title
+    roles = Roles(
+        id="id" if options.id_field is None else named.id,
+        text=named.text or ("text",),
+        title=None if title in named.text else title,
+    )
+    check_roles(columns, roles)
+    source = Source.of(
+        lines.path,
+        DPR,
+        options,
+        roles,
+        columns=cells,
+        header=without_line_end(first) + b"\n",
+        rejects_suffix=_SUFFIX,
+        ids=lines.ids,
+    )
+    check_names(source)
+    _refuse_cut(lines)
+    return source

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from mvindex.corpus.inputs import Input
 from mvindex.corpus.lines import Lines
-from mvindex.corpus.options import CorpusOptions
-from mvindex.corpus.rows import Reject, Row, Source
+from mvindex.corpus.rows import CorpusOptions, Reject, Row, Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""One input, open: its stored bytes counted, its content decompressed as a stream."""
+"""Opens input files as streams of bytes or lines: plain, gzip or zstd by their first bytes, `-` for stdin."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import PurePath
-from typing import BinaryIO, Protocol, cast
+from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 
 from mvindex.corpus.folder import FolderFile
-from mvindex.corpus.ids import FileIds
-from mvindex.corpus.paths import STDIN, total_bytes
-from mvindex.corpus.remote import is_remote, open_address, shown_address
+from mvindex.corpus.paths import STDIN, is_remote, open_address, shown_address, total_bytes
+from mvindex.corpus.rows import FileIds
 from mvindex.errors import CorpusError
 from mvindex.paths import expand_home
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 logger = logging.getLogger(__name__)
 
@@ -201,3 +204,75 @@ def _decoder_errors() -> tuple[type[Exception], ...]:
     import zstandard
 
     return (zlib.error, zstandard.ZstdError)
+
+
+MAX_LINE_BYTES = 16 << 20
+UTF8_MARK = b"\xef\xbb\xbf"
+
+
+def stream_name(path: str) -> str:
+    """Return the name that messages use for a path: the path, or `<stdin>` for `-`."""
+    return "<stdin>" if path == "-" else path
+
+
+@contextmanager
+def open_bytes(path: str) -> Iterator[BinaryIO]:
+    """Open the decompressed bytes of a file, buffered; pipes work, since it never seeks, and stdin stays open.
+
+    Raises:
+        CorpusError: The file cannot be opened or read, or its compressed data is damaged or cut short.
+
+    """
+    file = Input(path)
+    try:
+        yield cast(BinaryIO, io.BufferedReader(_Named(file.name, file.stream())))
+    finally:
+        file.close()
+
+
+def read_lines(path: str, max_bytes: int = MAX_LINE_BYTES) -> Iterator[tuple[int, str]]:
+    r"""Yield the lines of a UTF-8 file with their numbers from 1, without line ends and byte order mark.
+
+    Raises:
+        CorpusError: A line is over max_bytes, holds invalid UTF-8 or a NUL; the message names path and line, and
+            reading stops there.
+
+    """
+    name = stream_name(path)
+    with open_bytes(path) as stream:
+        number = 0
+        while line := stream.readline(max_bytes + 1):
+            number += 1
+            if len(line) > max_bytes and not line.endswith(b"\n"):
+                raise CorpusError(f"{name}:{number}: expected a line of at most {max_bytes:,} bytes, got a longer one")
+            yield number, _decode_line(line.removeprefix(UTF8_MARK) if number == 1 else line, f"{name}:{number}")
+
+
+def _decode_line(line: bytes, location: str) -> str:
+    line = line.removesuffix(b"\n").removesuffix(b"\r")
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as err:
+        raise CorpusError(
+            f"{location}: byte {err.start + 1} of the line is {line[err.start]:#04x}, which is not valid UTF-8; "
+            "save the file as UTF-8"
+        ) from err
+    if "\0" in text:
+        raise CorpusError(f"{location}: holds a NUL at character {text.index(chr(0)) + 1}; expected text")
+    return text
+
+
+class _Named(io.RawIOBase):
+    """A raw stream over another whose failures become CorpusErrors that name the file."""
+
+    def __init__(self, name: str, stream: io.BufferedReader) -> None:
+        self._name, self._stream = name, stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        try:
+            return self._stream.readinto1(buffer)
+        except (OSError, EOFError) as err:
+            raise CorpusError(f"{self._name}: cannot be read: {err}") from err

@@ -1,4 +1,4 @@
-"""Rows of Arrow tables (Parquet, Arrow files), streamed in small batches."""
+"""Tables of Arrow: their schema and rows as documents, read from Parquet and from Arrow files and streams."""
 
 from __future__ import annotations
 
@@ -9,11 +9,20 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from mvindex.corpus.fields import document_of
-from mvindex.corpus.ids import FileIds
-from mvindex.corpus.options import CorpusOptions
-from mvindex.corpus.roles import Columns, find_roles, list_names
-from mvindex.corpus.rows import Reject, Row, Source, SourceLocation
+from mvindex.corpus.formats import BinaryFormat
+from mvindex.corpus.inputs import Input
+from mvindex.corpus.lines import document_of
+from mvindex.corpus.rows import (
+    Columns,
+    CorpusOptions,
+    FileIds,
+    Reject,
+    Row,
+    Source,
+    SourceLocation,
+    find_roles,
+    list_names,
+)
 from mvindex.errors import CorpusError, DocumentError
 from mvindex.plugins import require
 
@@ -178,14 +187,11 @@ def _table_source(table: Table, options: CorpusOptions) -> Source:
             return list(islice((fields for part in parts for fields in table_rows(part)), _SAMPLE_ROWS))
 
     roles = find_roles(Columns(place=table.path, kind="column", names=columns, sample=sample), options)
-    source = Source(
-        path=table.path,
-        format=table.format,
-        is_detected=options.format is None,
-        id_field=roles.id,
-        text_field=roles.text[0],
-        more_text_fields=roles.text[1:],
-        title_field=roles.title,
+    source = Source.of(
+        table.path,
+        table.format,
+        options,
+        roles,
         columns=columns,
         left_out=left_out,
         # Rejected rows of a table are written as JSON.
@@ -228,3 +234,124 @@ def is_json_type(types: Any, kind: Any) -> bool:
         return is_json_type(types, kind.value_type) and not types.is_floating(kind.value_type)
     is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
     return is_number or types.is_null(kind) or str(kind) in _STRINGS
+
+
+PARQUET = "parquet"
+_MAGIC = b"PAR1"
+_BUFFER_BYTES = 2**20
+# Texts are compressed to a twentieth at best; what is smaller repeats itself.
+_MOST_COMPRESSION = 100
+
+
+def open_parquet(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[Row | Reject]]:
+    """Return how the file is read, by its schema, and its rows; raise CorpusError for a pipe or a damaged file."""
+    if not file.is_seekable:
+        raise CorpusError(f"{file.name}: is Parquet, which cannot be read from a pipe; name the file")
+    parquet = require("pyarrow.parquet", "files", f"reading {file.name} (Parquet)")
+    arrow = require("pyarrow", "files", "reading Parquet")
+    try:
+        # Pages are read as they are needed: the default would fetch whole row groups ahead.
+        stored = parquet.ParquetFile(
+            file.file, pre_buffer=False, buffer_size=_BUFFER_BYTES, page_checksum_verification=True
+        )
+    except (arrow.ArrowException, OSError, UnicodeDecodeError) as err:  # the last for a column's name
+        raise CorpusError(f"{file.name}: is not a whole Parquet file: {first_line(err)}") from err
+
+    def batches(columns: Sequence[str]) -> Generator[Any, None, None]:
+        num_rows = max(1, stored.metadata.num_rows)
+        size_bytes = file.size_bytes or 0
+        done_rows = 0
+        try:
+            # Columns in turn: side by side they seek to and fro, and fetch ranges of a remote file again.
+            for batch in stored.iter_batches(
+                batch_rows(_most_row_bytes(stored.metadata)), columns=columns, use_threads=False
+            ):
+                yield batch
+                done_rows += batch.num_rows
+                file.bytes_read = size_bytes * done_rows // num_rows
+        except (arrow.ArrowException, OSError) as err:
+            raise CorpusError(f"{file.name}: is damaged after row {done_rows}: {first_line(err)}") from err
+
+    table = Table(
+        path=file.name,
+        format=PARQUET,
+        schema=stored.schema_arrow,
+        batches=batches,
+        ids=file.ids,
+        size_bytes=file.size_bytes,
+    )
+    return open_table(table, options)
+
+
+def _most_row_bytes(metadata: Any) -> int:
+    """Return how many bytes one row may have of a column that is stored in far fewer; 0 where there is none."""
+    chunks = (
+        metadata.row_group(group).column(column)
+        for group in range(metadata.num_row_groups)
+        for column in range(metadata.num_columns)
+    )
+    sizes = ((chunk.total_uncompressed_size, chunk.total_compressed_size) for chunk in chunks)
+    return max((size for size, stored in sizes if size > stored * _MOST_COMPRESSION), default=0)
+
+
+def is_parquet(head: bytes) -> bool:
+    """Return whether a file with these first bytes is Parquet."""
+    # An id may be "PAR1" too, but then a tab or a printable character follows.
+    return head.startswith(_MAGIC) and head[4:5] < b" " and head[4:5] != b"\t"
+
+
+PARQUET_FORMATS = (BinaryFormat(name=PARQUET, matches=is_parquet, open=open_parquet),)
+
+
+ARROW = "arrow"
+_FILE_MAGIC = b"ARROW1\0\0"
+# Of the first message of a stream, its schema; the length follows.
+_STREAM_MAGIC = b"\xff\xff\xff\xff"
+_MAX_SCHEMA_BYTES = 1 << 28
+
+
+def open_arrow(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[Row | Reject]]:
+    """Return how the file is read, by its schema, and its rows; raise CorpusError for a pipe or a damaged file."""
+    if not file.is_seekable:
+        raise CorpusError(f"{file.name}: is an Arrow file, which cannot be read from a pipe; name the file")
+    arrow = require("pyarrow", "files", f"reading {file.name} (Arrow)")
+
+    def open_reader() -> Any:
+        file.file.seek(0)
+        return arrow.ipc.open_file(file.file) if file.head == _FILE_MAGIC else arrow.ipc.open_stream(file.file)
+
+    def batches(columns: Sequence[str]) -> Generator[Any, None, None]:
+        done_rows = 0
+        try:
+            for batch in _record_batches(open_reader()):
+                yield batch.select(list(columns))
+                done_rows += batch.num_rows
+                file.bytes_read = file.file.tell()
+        except (arrow.ArrowException, OSError) as err:
+            raise CorpusError(f"{file.name}: is damaged after row {done_rows}: {first_line(err)}") from err
+
+    try:
+        schema = open_reader().schema
+    except (arrow.ArrowException, OSError, UnicodeDecodeError) as err:
+        raise CorpusError(f"{file.name}: is not a whole Arrow file: {first_line(err)}") from err
+    table = Table(
+        path=file.name, format=ARROW, schema=schema, batches=batches, ids=file.ids, size_bytes=file.size_bytes
+    )
+    return open_table(table, options)
+
+
+def is_arrow(head: bytes) -> bool:
+    """Return whether a file with these first bytes is an Arrow file or stream."""
+    schema_bytes = int.from_bytes(head[4:8], "little")
+    is_stream = head.startswith(_STREAM_MAGIC) and 0 < schema_bytes < _MAX_SCHEMA_BYTES and schema_bytes % 8 == 0
+    return head == _FILE_MAGIC or is_stream
+
+
+ARROW_FORMATS = (BinaryFormat(name=ARROW, matches=is_arrow, open=open_arrow, suffixes=(".arrow", ".feather")),)
+
+
+def _record_batches(reader: Any) -> Iterator[Any]:
+    """Yield the record batches of a file or stream, each read when it is asked for."""
+    if hasattr(reader, "get_batch"):
+        return (reader.get_batch(number) for number in range(reader.num_record_batches))
+    return iter(reader)

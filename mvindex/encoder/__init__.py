@@ -7,8 +7,7 @@ transformer.py (the encoder). A new family is one function and an entry in the t
 or an entry point of another package. sentence_transformers.py writes a checkpoint for sentence-transformers.
 """
 
-from mvindex.encoder.base import Encoder
-from mvindex.encoder.function import CallableEncoder
+from mvindex.encoder.function import CallableEncoder, Encoder
 from mvindex.encoder.registry import EncoderLike, encoder_from_spec, load_encoder, prepare_queries
 
 __all__ = ["CallableEncoder", "Encoder", "EncoderLike", "encoder_from_spec", "load_encoder", "prepare_queries"]

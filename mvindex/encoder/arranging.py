@@ -9,8 +9,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from mvindex.encoder.arranged import Arranged, joined
-from mvindex.encoder.inputs import Inputs
+from mvindex.encoder.arranged import Arranged, Inputs, joined
 from mvindex.encoder.workers import Workers
 from mvindex.kernels.threads import default_threads
 from mvindex.records import Document

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from mvindex.encoder.arranged import Arranged
-from mvindex.encoder.base import join_views, slices
+from mvindex.encoder.arranged import Arranged, Inputs
 from mvindex.encoder.checkpoint import Checkpoint
-from mvindex.encoder.inputs import Inputs
-from mvindex.encoder.pooling import add_document_share
+from mvindex.encoder.forward import add_document_share
+from mvindex.encoder.function import join_views, slices
 from mvindex.errors import EncoderError
 from mvindex.records import Bools, CountCallback, Document, Floats, Ints, Views, no_progress
 

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mvindex.durable import file_checksum
-from mvindex.encoder.base import join_text
-from mvindex.encoder.checkpoint.growth import check_normalizer, check_tokenizer_file
 from mvindex.encoder.checkpoint.hub import find_source
-from mvindex.encoder.checkpoint.load import VOCABULARIES, quiet
-from mvindex.encoder.checkpoint.sizes import check_all_used
+from mvindex.encoder.checkpoint.load import VOCABULARIES, check_all_used, quiet
+from mvindex.encoder.checkpoint.tensors import check_normalizer, check_tokenizer_file
 from mvindex.encoder.device import choose_device, torch_threads
+from mvindex.encoder.function import join_text
 from mvindex.errors import CheckpointError, EncoderError
 from mvindex.plugins import require
 from mvindex.records import Document

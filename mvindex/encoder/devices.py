@@ -11,8 +11,8 @@ import numpy as np
 
 from mvindex.encoder.arranged import Arranged
 from mvindex.encoder.arranging import Arranging
-from mvindex.encoder.base import DEVICE_CHUNKS, join_views, slices
 from mvindex.encoder.checkpoint_encoder import CheckpointEncoder
+from mvindex.encoder.function import DEVICE_CHUNKS, join_views, slices
 from mvindex.encoder.workers import Workers
 from mvindex.errors import ConfigError
 from mvindex.kernels.threads import default_threads

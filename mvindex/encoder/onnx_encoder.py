@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mvindex.encoder.arranged import Arranged
-from mvindex.encoder.base import DEVICE_CHUNKS
+from mvindex.encoder.arranged import Arranged, Inputs
 from mvindex.encoder.batches import Batch, BatchShape, Finished, batches
 from mvindex.encoder.checkpoint import Checkpoint
 from mvindex.encoder.checkpoint.families import BUILT_IN
 from mvindex.encoder.checkpoint.load import check_can_load
 from mvindex.encoder.checkpoint_encoder import CheckpointEncoder
-from mvindex.encoder.inputs import Inputs
+from mvindex.encoder.forward import RowMeans
+from mvindex.encoder.function import DEVICE_CHUNKS
 from mvindex.encoder.onnx_cache import HEAD, MODEL, TOKENIZER, OnnxForm
-from mvindex.encoder.pooling import RowMeans
 from mvindex.encoder.unigram import Unigram
 from mvindex.kernels.threads import default_threads, map_in_threads
 from mvindex.records import CountCallback, Document, Floats, no_progress

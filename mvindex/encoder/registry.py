@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias, cast
 
 from mvindex.corpus.text.parts import Splitter, parse_splitter
-from mvindex.encoder.base import Encoder
 from mvindex.encoder.checkpoint import parse_family, read_checkpoint
 from mvindex.encoder.checkpoint.families import AUTO_VIEWS, SENTENCES, SNIPPETS
 from mvindex.encoder.checkpoint.hub import DEFAULT, E5, LIGHT_FORMS
@@ -16,9 +15,7 @@ from mvindex.encoder.checkpoint.load import check_can_load, check_has_torch_form
 from mvindex.encoder.checkpoint_encoder import CheckpointEncoder
 from mvindex.encoder.devices import DevicesEncoder, names_several, parse_devices
 from mvindex.encoder.embedding import openai
-from mvindex.encoder.embedding.embedder import Embedder
-from mvindex.encoder.embedding.encoder import EmbeddingEncoder, ViewPlan
-from mvindex.encoder.embedding.function import FunctionEmbedder, makes_views
+from mvindex.encoder.embedding.encoder import Embedder, EmbeddingEncoder, FunctionEmbedder, ViewPlan, makes_views
 from mvindex.encoder.embedding.sentence_transformer import (
     KIND as SENTENCE_TRANSFORMER,
 )
@@ -27,7 +24,7 @@ from mvindex.encoder.embedding.sentence_transformer import (
     is_sentence_transformer,
     open_sentence_transformer,
 )
-from mvindex.encoder.function import CallableEncoder
+from mvindex.encoder.function import CallableEncoder, Encoder
 from mvindex.encoder.light import find_light_form
 from mvindex.encoder.onnx_cache import FormState, OnnxForm, Refused, find_form, form_folder
 from mvindex.encoder.onnx_encoder import OnnxEncoder

@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from mvindex.encoder.arranged import Arranged, ranges
+from mvindex.encoder.arranged import Arranged, Inputs, ranges
 from mvindex.encoder.arranging import Arranging
-from mvindex.encoder.base import DEVICE_CHUNKS, SLICE_DOCUMENTS, slices
 from mvindex.encoder.batches import Batch, Finished, batches
 from mvindex.encoder.checkpoint import Checkpoint, Parts, load_parts, load_tokenizer
 from mvindex.encoder.checkpoint.settings import first_line
 from mvindex.encoder.checkpoint_encoder import CheckpointEncoder
 from mvindex.encoder.clusters import pad_tokens, token_views, unpad_views
 from mvindex.encoder.device import batch_shape, choose_device, document_dtype, on_device, torch_threads
-from mvindex.encoder.forward import last_states
-from mvindex.encoder.inputs import Inputs
-from mvindex.encoder.pooling import row_means
+from mvindex.encoder.forward import last_states, row_means
+from mvindex.encoder.function import DEVICE_CHUNKS, SLICE_DOCUMENTS, slices
 from mvindex.errors import EncoderError, Unsupported
 from mvindex.records import CountCallback, Document, Floats, Ints, no_progress
 
@@ -95,7 +93,7 @@ class TransformerEncoder(CheckpointEncoder):
 
         Unsupported for the families whose views are made of all tokens' states: none of them attends by itself.
         """
-        from mvindex.encoder.attention import view_attentions
+        from mvindex.encoder.forward import view_attentions
 
         family = self.checkpoint.settings.family
         if family.pools_tokens:

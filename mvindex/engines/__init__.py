@@ -87,7 +87,7 @@ def open_scan(device: str | None = None, share: int = 1) -> ScanEngine:
         from mvindex.engines.scan_torch import TorchScan
 
         return TorchScan(DeviceConfig(device=device, share=share))
-    from mvindex.engines.scan_plain_first import PlainFirstScan
+    from mvindex.engines.scan_numpy import PlainFirstScan
 
     return PlainFirstScan(lambda snapshot: _open_fast_scan(share, snapshot))
 

@@ -28,8 +28,7 @@ from mvindex.errors import (
 from mvindex.records import ProgressCallback, no_progress
 from mvindex.store.copies_file import UNFINISHED, copies_faults, copies_path
 from mvindex.store.embedded import EmbeddedStore
-from mvindex.store.files import check_directory, check_regular
-from mvindex.store.sizes import file_bytes, size_of
+from mvindex.store.files import check_directory, check_regular, file_bytes, size_of
 from mvindex.store.snapshot import Snapshot
 
 _GONE = "gone-"
@@ -151,7 +150,7 @@ def make_copies(snapshot: Snapshot, on_progress: ProgressCallback = no_progress)
     elements = snapshot.views.num_views * snapshot.views.dim
     if elements <= kernels.WORTH_LOADING or not kernels.has_int8_products():
         return False
-    from mvindex.engines.copy_blocks import write_blocks
+    from mvindex.engines.copy_cache import write_blocks
 
     write_blocks(snapshot, on_progress)
     return True

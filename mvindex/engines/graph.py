@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from mvindex.engines.graph_build import BEAM, DEGREE, SPARE, build_graph
-from mvindex.engines.graph_codes import BITS, code_bytes_of
+from mvindex.engines.graph_build import BEAM, BITS, DEGREE, SPARE, build_graph, code_bytes_of
 from mvindex.engines.protocol import BuildOptions, EngineCapabilities, EngineKind, Parameter, Search, ViewBytes
 from mvindex.errors import EngineError
 from mvindex.kernels.loading import Loading

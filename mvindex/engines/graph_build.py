@@ -1,9 +1,4 @@
-"""How a graph is built: document by document in an order drawn by chance, a batch at a time.
-
-The views of a batch are linked to those of the batches before, in threads; then back. So the graph is the same
-whatever the number of threads. What is linked is kept now and then in the directory of unfinished work. A build that
-goes on from a graph takes over its links, see graph_carry, and links the documents that it lacks.
-"""
+"""The codes of a graph's views, of 4 bits a dimension, by which it is built and walked."""
 
 from __future__ import annotations
 
@@ -14,24 +9,161 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from mvindex.durable import file_checksum, flush_to_disk, rename
-from mvindex.engines.graph_carry import Carried, carried_from
-from mvindex.engines.graph_codes import BITS, MEAN, load, mean_of, save, write_codes
-from mvindex.engines.protocol import BuildOptions
-from mvindex.errors import ConfigError
+from mvindex.engines.protocol import Base, BuildOptions
+from mvindex.errors import ConfigError, EngineError
+from mvindex.kernels.score import decode
 from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
-from mvindex.records import Bools, Floats, Ints
+from mvindex.records import Bools, Floats, Ints, ProgressCallback
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import MappedViews
 
 if TYPE_CHECKING:
     from mvindex.kernels.linking import Room
     from mvindex.kernels.walk import Graph, Steps
+
+BITS = 4
+CODES, FACTORS, MEAN = "codes.npy", "factors.npy", "mean.npy"
+_READ_VIEWS = 65_536
+_CHUNK_DIMS, _CHUNK_BYTES = 64, 32
+
+
+def code_bytes_of(dim: int) -> int:
+    """Return the bytes of the code of a view, whole vectors of 32 bytes."""
+    return -(-dim // _CHUNK_DIMS) * _CHUNK_BYTES
+
+
+def mean_of(views: MappedViews) -> Floats:
+    """Return the mean of all views, (d,) float32."""
+    mean = np.zeros(views.dim)
+    for begin in range(0, views.num_views, _READ_VIEWS):
+        rows = decode(views.read_views(begin, min(begin + _READ_VIEWS, views.num_views)))
+        mean += rows.sum(axis=0, dtype=np.float64) / views.num_views
+    return mean.astype(np.float32)
+
+
+def load(path: Path) -> npt.NDArray[Any]:
+    """Map an array."""
+    array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)
+    return array
+
+
+class OldCodes(NamedTuple):
+    """The codes of a graph that is there; numbers: (n,) int32, the number in it of each view now, -1 for new ones."""
+
+    directory: Path
+    numbers: npt.NDArray[np.int32]
+
+
+def write_codes(
+    views: MappedViews, directory: Path, mean: Floats, old: OldCodes | None, on_progress: ProgressCallback
+) -> tuple[npt.NDArray[np.uint8], Floats]:
+    """Write codes and factors of all views; return the codes, mapped, and factors, (n, 2) float32.
+
+    A view's second factor is the square of the norm of its rest beside the mean. Codes in `old` are copied.
+    """
+    from mvindex.kernels.walk import encode_packed
+
+    shape = (views.num_views, code_bytes_of(views.dim))
+    factors: npt.NDArray[np.float32] = np.zeros((views.num_views, 2), dtype=np.float32)
+    old_codes, old_factors = (load(old.directory / name) if old is not None else factors for name in (CODES, FACTORS))
+    # Written, not mapped: a full disk is an error then, and no signal.
+    with open(directory / CODES, "xb") as file:
+        _write_header(file, np.dtype(np.uint8), shape)
+        for begin in range(0, views.num_views, _READ_VIEWS):
+            end = min(begin + _READ_VIEWS, views.num_views)
+            codes: npt.NDArray[np.uint8] = np.empty((end - begin, shape[1]), dtype=np.uint8)
+            fresh = np.arange(end - begin)
+            if old is not None:
+                numbers = old.numbers[begin:end]
+                codes[:], factors[begin:end] = old_codes[numbers], old_factors[numbers]
+                fresh = np.flatnonzero(numbers < 0)
+            if len(fresh):
+                rows = decode(views.read_views(begin + int(fresh[0]), begin + int(fresh[-1]) + 1)[fresh - fresh[0]])
+                own_codes, own_factors = (
+                    np.empty((len(fresh), shape[1]), np.uint8),
+                    np.empty((len(fresh), 2), np.float32),
+                )
+                encode_packed(rows, mean, own_codes, own_factors)
+                codes[fresh], factors[begin + fresh] = own_codes, own_factors
+            file.write(codes.data)
+            on_progress("packing codes", end, views.num_views)
+    save(directory / FACTORS, factors)
+    return load(directory / CODES), factors
+
+
+def save(path: Path, array: npt.NDArray[Any]) -> None:
+    """Write an array to a new file; np.save() may miss that the disk did not take the last bytes."""
+    with open(path, "xb") as file:
+        _write_header(file, array.dtype, array.shape)
+        file.write(array.data.cast("B") if array.size else b"")
+
+
+def _write_header(file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+
+
+class Carried(NamedTuple):
+    """A graph that is there, and where its views are now.
+
+    links: (n, degree) int32, its own; moved: (n,) int32, the number of each of its views now, -1 for one that is gone;
+    codes: its codes; rows: the rows of its documents that are still there.
+    """
+
+    links: npt.NDArray[np.int32]
+    moved: npt.NDArray[np.int32]
+    codes: OldCodes
+    rows: Ints
+
+    def write_links(self, links: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        """Write the links that are left under the views' numbers now; return the old numbers of views that lost one."""
+        from mvindex.kernels.linking import carry_links
+
+        has_lost = np.zeros(len(self.moved), dtype=bool)
+        carry_links(self.links, self.moved, links, has_lost)
+        return np.flatnonzero(has_lost).astype(np.int32)
+
+    def find_linked(self, graph: Graph) -> Bools:
+        """Return which documents, (m,), can stay as they are linked; the links of others that are there are taken away.
+
+        Where documents are gone, another may have a view without links, or none that any link leads to.
+        """
+        is_linked = np.zeros(len(graph.starts) - 1, dtype=bool)
+        is_linked[self.rows] = True
+        if not (self.moved < 0).any():
+            return is_linked
+        from mvindex.kernels.linking import mark_targets
+
+        links, starts = graph.links, graph.starts[:-1]
+        is_target = np.zeros(len(links), dtype=bool)
+        mark_targets(links, is_target)
+        is_linked &= np.logical_or.reduceat(is_target, starts)
+        is_linked &= np.logical_and.reduceat(links[:, 0] >= 0, starts)
+        links[~is_linked[graph.owners]] = -1
+        return is_linked
+
+
+def carried_from(base: Base, views: MappedViews) -> Carried:
+    """Return what the documents in these views take over; EngineError where a document's views are not as many."""
+    arrays: dict[str, npt.NDArray[Any]] = {name: load(base.directory / f"{name}.npy") for name in ("links", "starts")}
+    counts, is_there = np.diff(arrays["starts"]), base.rows >= 0
+    rows = base.rows[is_there]
+    if not np.array_equal(counts[is_there], np.diff(views.starts)[rows]):
+        raise EngineError(f"{base.directory}: expected a graph of the documents in the index, got one of others")
+    # From a document's first view then to its first view now.
+    shifts = np.where(is_there, views.starts[base.rows] - arrays["starts"][:-1], 0)
+    numbers = np.arange(len(arrays["links"]), dtype=np.int64) + np.repeat(shifts, counts)
+    moved = np.where(np.repeat(is_there, counts), numbers, -1).astype(np.int32)
+    old_numbers: npt.NDArray[np.int32] = np.full(views.num_views, -1, dtype=np.int32)
+    old_numbers[moved[moved >= 0]] = np.flatnonzero(moved >= 0)
+    return Carried(arrays["links"], moved, OldCodes(base.directory, old_numbers), rows)
+
 
 DEGREE, BEAM = 32, 64
 # While a graph is built a view has room for half as many links again, so that the best are seldom chosen anew.
@@ -232,7 +364,7 @@ class _Place:
     """The working memory of one thread."""
 
     def __init__(self, graph: Graph, manner: _Manner) -> None:
-        from mvindex.kernels.aligned import aligned_bytes
+        from mvindex.kernels.copies import aligned_bytes
         from mvindex.kernels.linking import MOST_CANDIDATES, Room
         from mvindex.kernels.walk import new_steps
 

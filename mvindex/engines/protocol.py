@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 from mvindex.errors import ConfigError
-from mvindex.kernels.ram import memory_bytes
 from mvindex.kernels.score import Scoring, lipschitz_constant
+from mvindex.kernels.threads import memory_bytes
 from mvindex.records import Bools, Doubles, Floats, Ints, ProgressCallback, no_progress
 from mvindex.store.snapshot import Snapshot
 

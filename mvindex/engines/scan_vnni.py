@@ -25,8 +25,7 @@ from mvindex.engines.protocol import (
     scaled_temperatures,
 )
 from mvindex.engines.scan_numpy import blocks_with
-from mvindex.kernels.aligned import aligned_bytes
-from mvindex.kernels.copies import MEMORY, Memory
+from mvindex.kernels.copies import MEMORY, Memory, aligned_bytes
 from mvindex.kernels.llvm import LANES
 from mvindex.kernels.scan import (
     CHUNK_VIEWS,

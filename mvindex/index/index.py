@@ -21,8 +21,7 @@ from mvindex.encoder.embedding.encoder import EmbeddingEncoder
 from mvindex.encoder.registry import encoder_given_again, splitter_of
 from mvindex.errors import ConfigError, DamagedIndex, MvindexError, QueryError, Unsupported
 from mvindex.index.administration import ADMINISTRATION, IndexAdmin
-from mvindex.index.searches import Searches
-from mvindex.index.writes import delete_documents, replace_metadata
+from mvindex.index.protocol import Searches, delete_documents, replace_metadata
 from mvindex.kernels.loading import Loading
 from mvindex.kernels.score import Aggregate, parse_scoring
 from mvindex.records import (
@@ -43,21 +42,20 @@ from mvindex.records import (
 from mvindex.search.confidence import calibration_of, confident
 from mvindex.search.diversity import search_diverse
 from mvindex.search.fusion import Fusion, Mode, parse_setting
-from mvindex.search.plan import IndexState, Plan, make_plan, make_plans
-from mvindex.search.protocol import SearchEngine
+from mvindex.search.hits import document_of, score_views, views_of
+from mvindex.search.like import search_like
+from mvindex.search.plan import IndexState, Plan, SearchEngine, make_plan, make_plans
 from mvindex.search.request import Queries, SearchRequest, Vector, as_vectors, check_query_text
-from mvindex.search.results import document_of, score_views, views_of
-from mvindex.search.similar import search_like
 from mvindex.store import catalog
 from mvindex.store.embedded import EmbeddedStore, temperature_of
 from mvindex.store.filters import Filter
-from mvindex.store.lexical.language import JUDGED_TEXTS, detect_lexical
+from mvindex.store.lexical.tokenizer import JUDGED_TEXTS, detect_lexical
 from mvindex.store.protocol import Capabilities, Operation, Store
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from mvindex.index.admin import Admin
+    from mvindex.index.administration import Admin
     from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport
     from mvindex.ingest.items import Items
     from mvindex.search.request import ScoringName

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mvindex.ingest.entries import GivenViews, text_entries, view_entries
+from mvindex.ingest.items import GivenViews, text_entries, view_entries
 from mvindex.ingest.pipeline import (
     CHUNK_CHARS,
     CHUNK_DOCUMENTS,
@@ -15,8 +15,8 @@ from mvindex.ingest.pipeline import (
     ingest_store,
     refuse_duplicate,
 )
-from mvindex.ingest.reuse import Encode, reusing
 from mvindex.ingest.shards import Target, ingest_shards
+from mvindex.ingest.views import Encode, reusing
 from mvindex.store.protocol import Store
 from mvindex.store.sharded import ShardedStore
 

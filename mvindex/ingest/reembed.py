@@ -23,16 +23,16 @@ from mvindex.engines.build_shards import remove_trained, train_snapshots
 from mvindex.engines.protocol import EXACT
 from mvindex.errors import DocumentError
 from mvindex.ingest.pipeline import CHUNK_DOCUMENTS, Entry, IngestHooks, ingest_store
-from mvindex.ingest.reuse import reusing
+from mvindex.ingest.views import reusing
 from mvindex.records import CountCallback, Document, ProgressCallback, no_progress
 from mvindex.store import catalog, schema
-from mvindex.store.batch import content_hash
 from mvindex.store.catalog import ExistingDocument
 from mvindex.store.create import create_store, remove_leftovers
 from mvindex.store.embedded import EmbeddedStore, LocalStore, LocalWriter
 from mvindex.store.generation import Generation, retire
 from mvindex.store.protocol import Store
 from mvindex.store.reader import StoredDocument
+from mvindex.store.rows import content_hash
 from mvindex.store.sharded import ShardedStore
 from mvindex.store.snapshot import read_snapshot
 from mvindex.store.writer import Transaction

@@ -1,9 +1,8 @@
 """Import of vectors from files of other tools, and export of indexes to such files.
 
-export.py lays an index out (parquet.py, arrays.py, texts.py write the files, manifest.py says what they hold).
-import_.py makes an index of vectors: those of Parquet, NumPy and JSON Lines files (files.py, with parquet_rows.py,
-array_rows.py and json_rows.py), and DPR's pickles (dpr.py, with safe_pickle.py, which runs nothing in them).
-Texts in other files are joined in join.py.
+export.py lays an index out in files; manifest.py says what they hold. import_.py makes an index of vectors: those of
+Parquet, NumPy and JSON Lines files (parquet_rows.py, array_rows.py), and DPR's pickles (dpr.py, with safe_pickle.py,
+which runs nothing in them). staging.py checks them, and joins them with texts in other files.
 """
 
 from __future__ import annotations
@@ -15,10 +14,8 @@ from mvindex.plugins import lazy_names
 if TYPE_CHECKING:
     from mvindex.io.dpr import import_dpr
     from mvindex.io.export import ExportReport, export_index
-    from mvindex.io.files import import_vectors
-    from mvindex.io.import_ import ImportReport, Target
-    from mvindex.io.join import Texts
-    from mvindex.io.validation import Columns, MissingPolicy
+    from mvindex.io.import_ import ImportReport, Target, import_vectors
+    from mvindex.io.staging import Columns, MissingPolicy, Texts
 
 __all__ = [
     "Columns",
@@ -36,14 +33,14 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "Columns": "validation",
+        "Columns": "staging",
         "ExportReport": "export",
         "ImportReport": "import_",
-        "MissingPolicy": "validation",
+        "MissingPolicy": "staging",
         "Target": "import_",
-        "Texts": "join",
+        "Texts": "staging",
         "export_index": "export",
         "import_dpr": "dpr",
-        "import_vectors": "files",
+        "import_vectors": "import_",
     },
 )

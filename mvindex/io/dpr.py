@@ -11,10 +11,8 @@ from pathlib import Path
 from mvindex.corpus.paths import expand_local_paths
 from mvindex.errors import CorpusError
 from mvindex.io.import_ import ImportReport, Target, check_target, compute_mark, fill, spool_folder
-from mvindex.io.join import Texts, join_texts
 from mvindex.io.safe_pickle import read_pickled_vectors
-from mvindex.io.staging_table import Spool, VectorTable
-from mvindex.io.validation import check_id
+from mvindex.io.staging import Spool, Texts, VectorTable, check_id, join_texts
 from mvindex.records import ProgressCallback, no_progress
 
 ID_PREFIX = "wiki:"

@@ -1,8 +1,9 @@
-"""Export of an index to files: `mvindex export`. Streamed part by part; each part is complete or absent."""
+"""Writes exports as Parquet: one row a view, or one row a document."""
 
 from __future__ import annotations
 
 import fcntl
+import json
 import logging
 import os
 import re
@@ -11,14 +12,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TextIO
+from xml.sax.saxutils import escape
 
 import numpy as np
 
 from mvindex.durable import flush_to_disk, make_directories, rename
 from mvindex.errors import ConfigError, StoreError
-from mvindex.index import Index, backends, store_of
-from mvindex.io.arrays import write_arrays
+from mvindex.index import Index, factory, store_of
 from mvindex.io.manifest import (
     MANIFEST,
     ExportedFile,
@@ -27,15 +28,173 @@ from mvindex.io.manifest import (
     read_manifest,
     write_manifest,
 )
-from mvindex.io.parquet import write_document_rows, write_view_rows
-from mvindex.io.texts import write_jsonl, write_trec
 from mvindex.paths import user_path
-from mvindex.records import ProgressCallback, no_progress
-from mvindex.store.batch import Batch
+from mvindex.plugins import require
+from mvindex.records import Document, Ints, ProgressCallback, dump_metadata, no_progress
 from mvindex.store.embedded import LocalStore
+from mvindex.store.rows import Batch
 from mvindex.store.views import ViewType
 
 logger = logging.getLogger(__name__)
+
+# The vectors are not among them: no two are the same.
+_DICTIONARIES = ["doc_id", "title", "metadata"]
+
+
+def write_view_rows(paths: Sequence[Path], view_type: ViewType, batches: Iterator[Batch]) -> None:
+    """Write a row for each view; title, text and metadata are in the first row of a document."""
+    _write(paths[0], view_type, batches, _view_rows)
+
+
+def write_document_rows(paths: Sequence[Path], view_type: ViewType, batches: Iterator[Batch]) -> None:
+    """Write a row for each document, with the list of its vectors."""
+    _write(paths[0], view_type, batches, _document_rows)
+
+
+def _write(
+    path: Path, view_type: ViewType, batches: Iterator[Batch], columns_of: Callable[[Any, Batch, ViewType], Any]
+) -> None:
+    arrow = require("pyarrow", "files", "an export as Parquet")
+    parquet = require("pyarrow.parquet", "files", "an export as Parquet")
+    writer = None
+    try:
+        for batch in batches:
+            rows = arrow.RecordBatch.from_pydict(columns_of(arrow, batch, view_type))
+            if writer is None:
+                writer = parquet.ParquetWriter(
+                    path, rows.schema, compression="zstd", use_dictionary=_DICTIONARIES, write_page_checksum=True
+                )
+            writer.write_batch(rows)
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _view_rows(arrow: Any, batch: Batch, view_type: ViewType) -> dict[str, Any]:
+    starts = batch.views.starts
+    counts = np.diff(starts)
+    document_of_row = np.repeat(np.arange(len(counts)), counts)
+    slots = np.arange(len(document_of_row)) - starts[document_of_row]
+    first_rows = arrow.array(document_of_row, mask=slots > 0)
+    documents = _document_columns(arrow, batch)
+    begins, ends = _spans(arrow, batch.views.spans)
+    return {
+        "doc_id": documents["doc_id"].take(arrow.array(document_of_row)),
+        "view": arrow.array(slots, type=arrow.int32()),
+        "vector": _vectors(arrow, batch, view_type),
+        "span_begin": begins,
+        "span_end": ends,
+        **{name: documents[name].take(first_rows) for name in ("ordinal", "title", "text", "metadata")},
+    }
+
+
+def _document_rows(arrow: Any, batch: Batch, view_type: ViewType) -> dict[str, Any]:
+    starts = arrow.array(batch.views.starts, type=arrow.int32())
+    columns = {"vectors": _vectors(arrow, batch, view_type)}
+    columns["span_begins"], columns["span_ends"] = _spans(arrow, batch.views.spans)
+    lists = {name: arrow.ListArray.from_arrays(starts, values) for name, values in columns.items()}
+    return _document_columns(arrow, batch) | lists
+
+
+def _document_columns(arrow: Any, batch: Batch) -> dict[str, Any]:
+    documents = batch.documents
+    metadata = [dump_metadata(document.metadata, document.id) for document in documents]
+    ordinals = np.arange(len(documents)) if batch.ordinals is None else batch.ordinals
+    return {
+        "doc_id": arrow.array([document.id for document in documents], type=arrow.string()),
+        "ordinal": arrow.array(ordinals, type=arrow.int64()),
+        "title": arrow.array([document.title for document in documents], type=arrow.string()),
+        "text": arrow.array([document.text for document in documents], type=arrow.string()),
+        "metadata": arrow.array(metadata, type=arrow.string()),
+    }
+
+
+def _vectors(arrow: Any, batch: Batch, view_type: ViewType) -> Any:
+    rows = batch.views.rows
+    return arrow.FixedSizeListArray.from_arrays(arrow.array(rows.astype(view_type.dtype).reshape(-1)), rows.shape[1])
+
+
+def _spans(arrow: Any, spans: Ints) -> tuple[Any, Any]:
+    """Return begins and ends, null where a view has no span."""
+    is_none = spans[:, 0] < 0
+    begins, ends = (arrow.array(np.ascontiguousarray(spans[:, side]), mask=is_none) for side in (0, 1))
+    return begins, ends
+
+
+def write_jsonl(paths: Sequence[Path], view_type: ViewType, batches: Iterator[Batch]) -> None:
+    """Write a JSON object a line: a document with its vectors, each number exactly."""
+    with open_text(paths[0]) as file:
+        for batch in batches:
+            starts, rows = batch.views.starts.tolist(), batch.views.rows
+            for row, begin, end in zip(document_rows(batch), starts[:-1], starts[1:], strict=True):
+                write_line(file, {**row, "vectors": rows[begin:end].tolist()})
+
+
+def write_trec(paths: Sequence[Path], view_type: ViewType, batches: Iterator[Batch]) -> None:
+    """Write each document's id, title and text as TREC's <DOC>, with &, < and > as entities.
+
+    StoreError for an id with white space, which no run or judgement file of TREC could contain.
+    """
+    with open_text(paths[0]) as file:
+        for batch in batches:
+            file.writelines(map(_trec_document, batch.documents))
+
+
+def open_text(path: Path) -> TextIO:
+    """Create a UTF-8 file whose lines end with a line feed on any machine."""
+    return open(path, "w", encoding="utf-8", newline="\n")
+
+
+def write_line(file: TextIO, row: dict[str, Any]) -> None:
+    """Write the row as one line of JSON."""
+    file.write(json.dumps(row, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n")
+
+
+def document_rows(batch: Batch) -> Iterator[dict[str, Any]]:
+    """Yield each document of the batch as a JSON object, with the spans of its vectors and without these."""
+    starts = batch.views.starts.tolist()
+    for number, document in enumerate(batch.documents):
+        begin, end = starts[number], starts[number + 1]
+        row: dict[str, Any] = {"id": document.id, "title": document.title, "text": document.text}
+        row["metadata"] = dict(document.metadata)
+        if batch.ordinals is not None:
+            row["ordinal"] = int(batch.ordinals[number])
+        spans = batch.views.spans[begin:end]
+        if (spans >= 0).any():
+            row["spans"] = [span if span[0] >= 0 else None for span in spans.tolist()]
+        yield row
+
+
+def _trec_document(document: Document) -> str:
+    if document.id.split() != [document.id]:
+        raise StoreError(f"document {document.id!r}: expected an id without white space, which TREC's files need")
+    title = f"<TITLE>{escape(document.title)}</TITLE>\n" if document.title else ""
+    return f"<DOC>\n<DOCNO>{escape(document.id)}</DOCNO>\n{title}<TEXT>\n{escape(document.text)}\n</TEXT>\n</DOC>\n"
+
+
+def write_arrays(paths: Sequence[Path], view_type: ViewType, batches: Iterator[Batch]) -> None:
+    """Write three files: all views (r, d), the document id of each on a line, and the documents."""
+    vectors, ids, documents = paths
+    shape = (0, 0)
+    with open(vectors, "wb") as rows, open_text(ids) as names, open_text(documents) as lines:
+        for batch in batches:
+            dim = batch.views.rows.shape[1]
+            if not shape[1]:
+                _write_header(rows, view_type, (0, dim))
+            rows.write(batch.views.rows.astype(view_type.dtype).data)
+            shape = (shape[0] + len(batch.views.rows), dim)
+            counts = np.diff(batch.views.starts).tolist()
+            names.writelines(f"{doc.id}\n" * count for doc, count in zip(batch.documents, counts, strict=True))
+            for row, count in zip(document_rows(batch), counts, strict=True):
+                write_line(lines, {**row, "views": count})
+        # NumPy leaves room in the header for a first axis that grows: the two have one length.
+        rows.seek(0)
+        _write_header(rows, view_type, shape)
+
+
+def _write_header(file: BinaryIO, view_type: ViewType, shape: tuple[int, int]) -> None:
+    header = {"descr": np.lib.format.dtype_to_descr(view_type.dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
 
 
 # Of 1,024 documents each: with 8 views of 768 dims in fp16 a part is 0.8 GB.
@@ -80,7 +239,7 @@ def find_exporter(to: str) -> Callable[[Index, Path, ProgressCallback], Any]:
     """Return the function that exports to this format, ours or an add-on's; raise ConfigError for an unknown one."""
     if to in FORMATS:
         return lambda index, directory, on_progress: export_index(index, directory, to, on_progress)
-    return backends.find_exporter(to, tuple(FORMATS))
+    return factory.find_exporter(to, tuple(FORMATS))
 
 
 def export_index(

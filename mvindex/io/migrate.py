@@ -1,10 +1,8 @@
-"""Migration of an index: `mvindex migrate`. Vectors, texts, ids and ordinals stay the same; no text is encoded.
-
-Moved documents are recognised by their content, so that an interrupted run can be continued.
-"""
+"""Copies documents as they are stored from one store to another: ids, texts, views, ordinals and hashes stay."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,15 +10,53 @@ import numpy as np
 
 from mvindex.errors import ConfigError, StoreError
 from mvindex.index import Index, store_of
-from mvindex.index.backends import find_backend
-from mvindex.index.factory import index_exists, local_index, open_local
-from mvindex.io.copy import store_batches
+from mvindex.index.factory import find_backend, index_exists, local_index, open_local
 from mvindex.kernels.score import decode
 from mvindex.paths import user_path
-from mvindex.records import Floats, ProgressCallback, SearchResult, no_progress
+from mvindex.records import Floats, ProgressCallback, SearchResult, dump_metadata, no_progress
 from mvindex.search.request import as_vectors
+from mvindex.store.catalog import ExistingDocument
 from mvindex.store.create import create_store
 from mvindex.store.embedded import EmbeddedStore
+from mvindex.store.protocol import Store
+from mvindex.store.rows import Batch
+
+
+def store_batches(store: Store, batches: Iterable[Batch], next_ordinal: int | None) -> Iterator[tuple[int, int]]:
+    """Store documents that come as another store holds them; known ones with the same content are left alone.
+
+    Takes the writer lock.
+
+    Args:
+        store: Where the documents go.
+        batches: Documents with their views; each batch is one commit.
+        next_ordinal: Ordinal of the first document added after this copy; None where the batches give no ordinals.
+
+    Yields:
+        After each batch is durable, its number of documents and how many of them were stored.
+
+    """
+    with store.writing() as writer:
+        for batch in batches:
+            known = writer.known([document.id for document in batch.documents])
+            missing = _missing(batch, known)
+            if missing:
+                writer.commit(batch if len(missing) == len(batch.documents) else batch.select(missing), known)
+            yield len(batch.documents), len(missing)
+        if next_ordinal is not None:
+            writer.change_settings(next_ordinal=next_ordinal)
+
+
+def _missing(batch: Batch, known: Mapping[str, ExistingDocument]) -> list[int]:
+    """Return the positions of the documents that the store lacks, or holds with other content."""
+    missing = []
+    for number, document in enumerate(batch.documents):
+        old = known.get(document.id)
+        is_same = old is not None and old.content_hash == batch.content_hashes[number]
+        if old is None or not is_same or old.metadata != dump_metadata(document.metadata, document.id):
+            missing.append(number)
+    return missing
+
 
 _SEED = 7
 _TOP_K = 20

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn
 import numpy as np
 
 from mvindex.errors import CorpusError
-from mvindex.io.validation import Array
+from mvindex.io.staging import Array
 
 BLOCK_VECTORS = 1024
 _FLOATS: dict[str, np.dtype[Any]] = {"f2": np.dtype("f2"), "f4": np.dtype("f4"), "f8": np.dtype("f8")}

@@ -1,4 +1,4 @@
-"""Memory of the scans' copies of views: limited while they are made, and given back when memory falls short."""
+"""Memory that begins at a whole vector of the processor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,20 @@ from threading import Lock, Thread
 from typing import NamedTuple, Protocol
 from weakref import WeakSet
 
-from mvindex.kernels.ram import available_bytes, memory_bytes, private_bytes
+import numpy as np
+import numpy.typing as npt
+
+from mvindex.kernels.threads import available_bytes, memory_bytes, private_bytes
+
+ALIGNMENT = 64
+
+
+def aligned_bytes(size_bytes: int) -> npt.NDArray[np.uint8]:
+    """Return an array of so many bytes, 64-byte aligned."""
+    buffer = np.empty(size_bytes + ALIGNMENT, dtype=np.uint8)
+    shift = -buffer.ctypes.data % ALIGNMENT
+    return buffer[shift : shift + size_bytes]
+
 
 # Copies are made while this part of the memory stays available, and given back when less than that part is.
 _RESERVE, _SHORT = 1 / 8, 1 / 16

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mvindex.kernels.compiled import compiled_strict
-from mvindex.kernels.packed import decode_packed
-from mvindex.kernels.walk import Graph, Query, Steps, offset_of, product, walk
+from mvindex.kernels.walk import Graph, Query, Steps, decode_packed, offset_of, product, walk
 
 # Links that are chosen from at once, at most.
 MOST_CANDIDATES = 4096

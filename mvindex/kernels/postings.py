@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mvindex.kernels.compiled import compiled_inline, compiled_strict
-from mvindex.kernels.numbers import word_at
+from mvindex.kernels.llvm import word_at
 
 # Bytes of a header: four uint32, the numbers of terms and postings, and the bytes of the first two streams.
 _HEADER_BYTES, _HASH_BYTES = 16, 8

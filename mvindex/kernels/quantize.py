@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mvindex.kernels.compiled import compiled
-from mvindex.kernels.numbers import decoded
+from mvindex.kernels.llvm import decoded
 
 # Dimensions whose largest value is below this are held as zeros: their scale could not be inverted.
 _SMALLEST = 2.0**-90

@@ -11,8 +11,7 @@ from numba import types
 
 from mvindex.kernels import SUM_LANES
 from mvindex.kernels.compiled import compiled_strict, intrinsic
-from mvindex.kernels.llvm import I32, I64, Loop, call, filled, pointer
-from mvindex.kernels.numbers import decoded, prefetch
+from mvindex.kernels.llvm import I32, I64, Loop, call, decoded, filled, pointer, prefetch
 
 # Documents ahead of the one that is summed.
 _AHEAD = 1

@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba import types
 
 from mvindex.kernels.compiled import compiled_inline, compiled_strict, intrinsic
-from mvindex.kernels.numbers import prefetch, word_at
+from mvindex.kernels.llvm import prefetch, word_at
 
 # Odd, with bits in no order: from the golden ratio, as in Knuth's multiplicative hashing.
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)

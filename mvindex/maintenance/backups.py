@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 import xxhash
 
-from mvindex.corpus.remote import failure_reason, is_remote, open_system, shown_address
+from mvindex.corpus.paths import failure_reason, is_remote, open_system, shown_address
 from mvindex.durable import DIRECTORY_MODE, file_checksum, flush_to_disk
 from mvindex.errors import ConfigError, DamagedIndex, MvindexError, StoreError
 from mvindex.maintenance.dispatch import verify
@@ -27,8 +27,7 @@ from mvindex.paths import user_path
 from mvindex.records import CountCallback, no_progress
 from mvindex.store.create import atomic_directory, remove_leftovers, scratch_directory
 from mvindex.store.embedded import EmbeddedStore
-from mvindex.store.files import CURRENT
-from mvindex.store.network_fs import refuse_network
+from mvindex.store.files import CURRENT, refuse_network
 from mvindex.store.shard_layout import SHARDS, is_sharded
 from mvindex.store.sharded import open_sharded_store
 

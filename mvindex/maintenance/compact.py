@@ -14,7 +14,7 @@ from mvindex.errors import DamagedIndex
 from mvindex.records import CountCallback, no_progress
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.embedded_writer import EmbeddedWriter
-from mvindex.store.sizes import size_of
+from mvindex.store.files import size_of
 from mvindex.store.snapshot import Snapshot, read_snapshot
 from mvindex.store.writer import GenerationWriter, Transaction
 

@@ -27,16 +27,15 @@ from mvindex.store.files import (
     read_acknowledged,
     read_current,
     read_kept_settings,
+    refuse_network,
     write_acknowledged,
     write_current,
+    writer_lock,
 )
 from mvindex.store.generation import Generation
-from mvindex.store.locks import writer_lock
-from mvindex.store.network_fs import refuse_network
 from mvindex.store.rows import FORMAT_VERSION
-from mvindex.store.segments import CommittedSegment
 from mvindex.store.snapshot import read_checked, segment_names
-from mvindex.store.views import ROW_DTYPE
+from mvindex.store.views import ROW_DTYPE, CommittedSegment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,11 +23,18 @@ from mvindex.records import CountCallback, Ints, no_progress
 from mvindex.store import catalog, schema
 from mvindex.store.connections import map_sqlite_errors
 from mvindex.store.create import atomic_directory, start_generation
-from mvindex.store.files import KEPT_SETTINGS, Current, read_acknowledged, read_kept_settings, write_current
+from mvindex.store.files import (
+    KEPT_SETTINGS,
+    Current,
+    read_acknowledged,
+    read_kept_settings,
+    temporary_database,
+    temporary_errors,
+    write_current,
+)
 from mvindex.store.generation import Generation, generation_name, lock_generation
 from mvindex.store.rows import FORMAT_VERSION, Rows
 from mvindex.store.snapshot import check_kept, read_checked, read_snapshot, segment_names
-from mvindex.store.temporary import temporary_database, temporary_errors
 from mvindex.store.views import ROW_DTYPE, ViewType
 from mvindex.store.writer import GenerationWriter, Transaction
 

@@ -22,7 +22,7 @@ from mvindex.maintenance.verify import verify as verify_one
 from mvindex.records import CountCallback
 from mvindex.store.create import atomic_directory, create_store
 from mvindex.store.embedded import EmbeddedStore
-from mvindex.store.files import KEPT_SETTINGS, check_regular
+from mvindex.store.files import KEPT_SETTINGS, check_regular, size_of
 from mvindex.store.rows import FORMAT_VERSION
 from mvindex.store.shard_layout import (
     SHARDS,
@@ -34,7 +34,6 @@ from mvindex.store.shard_layout import (
     read_shards,
     write_shards,
 )
-from mvindex.store.sizes import size_of
 
 
 def verify_shards(index: Path, on_progress: CountCallback) -> VerifyReport:

@@ -22,13 +22,12 @@ from mvindex.store.connections import FILE_NAME, map_sqlite_errors
 from mvindex.store.copies_file import copies_faults, copies_path
 from mvindex.store.create import atomic_directory
 from mvindex.store.embedded import EmbeddedStore
-from mvindex.store.files import Current, check_regular, write_acknowledged, write_current
+from mvindex.store.files import Current, check_regular, size_of, write_acknowledged, write_current
 from mvindex.store.generation import generation_name
 from mvindex.store.lexical.reader import check_lexical
 from mvindex.store.rows import FORMAT_VERSION
-from mvindex.store.segments import BLOCK_BYTES, MappedSegment
-from mvindex.store.sizes import size_of
 from mvindex.store.snapshot import Snapshot
+from mvindex.store.views import BLOCK_BYTES, MappedSegment
 
 _PAGES = 4096
 _TRIES = 5

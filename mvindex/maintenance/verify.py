@@ -32,10 +32,9 @@ from mvindex.store.files import (
 from mvindex.store.generation import Generation
 from mvindex.store.lexical.reader import check_lexical
 from mvindex.store.rows import FORMAT_VERSION
-from mvindex.store.segments import BLOCK_BYTES, CommittedSegment, block_checksum
 from mvindex.store.shard_switch import active_current
 from mvindex.store.snapshot import Snapshot, read_checked, read_snapshot, segment_names
-from mvindex.store.views import ROW_DTYPE, ViewType
+from mvindex.store.views import BLOCK_BYTES, ROW_DTYPE, CommittedSegment, ViewType, block_checksum
 
 _MAX_MESSAGES = 100
 _FILES = re.compile(r"current\.json|writer\.lock|catalog\.sqlite|acknowledged|views-|rows-|copies-")

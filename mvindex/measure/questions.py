@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mvindex.corpus.streams import read_lines, stream_name
+from mvindex.corpus.inputs import read_lines, stream_name
 from mvindex.errors import CorpusError
 from mvindex.records import has_visible
 

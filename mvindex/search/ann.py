@@ -15,8 +15,7 @@ from mvindex.engines.protocol import OneOfShards, ranks_documents
 from mvindex.kernels.score import Aggregate
 from mvindex.records import Bools, Doubles, Floats, Ints
 from mvindex.search.exact import Best, StoredViews, add_tail, rankings_of, scanned
-from mvindex.search.ranking import Engines, Ranking, Request, Share, ViewHits
-from mvindex.search.rescore import Pairs
+from mvindex.search.ranking import Engines, Pairs, Ranking, Request, Share, ViewHits
 from mvindex.store.snapshot import Snapshot
 
 # Where documents are uneven, an exact engine is first searched for this many times the mean rows of top_k documents.

@@ -1,4 +1,4 @@
-"""Hits and results, made of rankings and stored documents; each citation is chosen when it is first asked for."""
+"""Documents and views as they are shown, and the parts of views in a score."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from functools import partial
 
 import numpy as np
 
-from mvindex.corpus.text.citation import Citer, ScoredViews
-from mvindex.corpus.text.quotes import Quoting, quotes
+from mvindex.corpus.text.citation import Citer, Quoting, ScoredViews, quotes
+from mvindex.kernels.score import Aggregate, Scoring, view_scores, view_weights
 from mvindex.records import (
     ALL_FIELDS,
     Citation,
     Cite,
     Component,
+    Document,
+    DocumentViews,
     Field,
     Floats,
     Hit,
     SearchResult,
+    ViewScore,
+    span_and_snippet,
     undecoded_hit,
     undecoded_hit_without_text,
 )
@@ -27,12 +31,60 @@ from mvindex.search.fusion import Mode
 from mvindex.search.hybrid import Ranked
 from mvindex.search.parts import Parts
 from mvindex.search.plan import Plan
-from mvindex.search.ranking import Ranking
+from mvindex.search.ranking import Pairs, Ranking
 from mvindex.search.request import Queries
-from mvindex.search.rescore import Pairs
 from mvindex.search.result_merge import ShardResult
 from mvindex.search.terms import LexicalSearch
 from mvindex.store.reader import StoredDocument
+
+
+def score_views(
+    documents: Mapping[str, tuple[StoredDocument, Floats]], query: Floats, scoring: Scoring
+) -> dict[str, list[ViewScore]]:
+    """Return every view of the documents with its score and weight, best first, by document id.
+
+    Args:
+        documents: Each document with its views, (k, d) as stored, by id.
+        query: (d,) float32.
+        scoring: How the views of a document make its score.
+    """
+    if not documents:
+        return {}
+    scores = view_scores(np.concatenate([views for _, views in documents.values()]), query)
+    ends = np.cumsum([len(views) for _, views in documents.values()])
+    parts = zip(documents.items(), np.split(scores, ends[:-1]), strict=True)
+    return {doc_id: _weighted(stored, part, scoring) for (doc_id, (stored, _)), part in parts}
+
+
+def _weighted(stored: StoredDocument, scores: Floats, scoring: Scoring) -> list[ViewScore]:
+    """Return every view of a document with its score and its weight in the document's score, best first.
+
+    Args:
+        stored: The document.
+        scores: (k,) of its views.
+        scoring: By best view the first view has all the weight.
+
+    """
+    order = np.lexsort((np.arange(len(scores)), -scores)).tolist()
+    if scoring.aggregate is Aggregate.DRPQ:
+        weights = view_weights(scores, scoring.temperature)
+    else:
+        weights = (np.arange(len(scores)) == order[0]).astype(np.float64)
+    return [
+        ViewScore(slot, float(scores[slot]), *span_and_snippet(stored, slot), float(weights[slot])) for slot in order
+    ]
+
+
+def views_of(stored: StoredDocument, vectors: Floats) -> DocumentViews:
+    """Return the views of a stored document with what each stands for."""
+    shown = [span_and_snippet(stored, slot) for slot in range(len(vectors))]
+    spans, snippets = tuple(span for span, _ in shown), tuple(snippet for _, snippet in shown)
+    return DocumentViews(stored.id, vectors.astype(np.float32), spans, snippets)
+
+
+def document_of(stored: StoredDocument) -> Document:
+    """Return the document as it was added."""
+    return Document(stored.id, stored.text, stored.title, stored.metadata)
 
 
 def make_results(

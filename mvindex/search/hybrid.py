@@ -9,8 +9,8 @@ import numpy as np
 
 from mvindex.records import Combine, Component, Doubles, Floats, Ints
 from mvindex.search.confidence import Evidence
+from mvindex.search.exact import score_group
 from mvindex.search.fusion import Fusion, Method
-from mvindex.search.group import score_group
 from mvindex.search.plan import Plan
 from mvindex.search.ranking import Ranking
 from mvindex.search.request import Queries

@@ -25,9 +25,8 @@ from mvindex.search.hybrid import (
     of_views,
     rank_terms,
 )
-from mvindex.search.operators import SnapshotTerms
 from mvindex.search.parts import Part, Parts
-from mvindex.search.plan import Plan
+from mvindex.search.plan import Plan, SnapshotTerms
 from mvindex.search.ranking import Engines, Request, Share
 from mvindex.search.request import Queries
 from mvindex.search.terms import LexicalSearch, TermCounts

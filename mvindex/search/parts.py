@@ -16,8 +16,7 @@ from mvindex.errors import StoreError
 from mvindex.kernels.score import Scoring
 from mvindex.records import Field, Floats, Ints
 from mvindex.search.exact import StoredViews
-from mvindex.search.ranking import Engines, Request
-from mvindex.search.rescore import Pairs, ScoredPairs, score_pairs, scores_of_views
+from mvindex.search.ranking import Engines, Pairs, Request, ScoredPairs, score_pairs, scores_of_views
 from mvindex.store.reader import SnapshotReader, StoredDocument
 from mvindex.store.snapshot import Snapshot
 

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import math
+import time
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from mvindex.engines.protocol import Engine, ScanEngine
-from mvindex.kernels.score import Scoring
-from mvindex.records import Bools, Floats, Ints
+from mvindex.kernels import SUM_LANES, has_numba, pays_to_load, pays_to_wait
+from mvindex.kernels.loading import Loading
+from mvindex.kernels.score import Aggregate, DocumentScores, Scoring, document_scores, view_sums
+from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
+from mvindex.records import Bools, Doubles, Floats, Ints
+from mvindex.store.views import MappedViews
 
 # A shard has more of the best than their mean and so many standard deviations once in 700 times.
 _DEVIATIONS = 3
@@ -98,3 +110,201 @@ class Ranking(NamedTuple):
     def after(self, before: Ranking) -> Ranking:
         """Return the ranking with the work of a search before it counted as well."""
         return self._replace(rounds=self.rounds + before.rounds, num_scored=self.num_scored + before.num_scored)
+
+
+# Views scored at once: bounds the memory of their sums.
+_CHUNK_VIEWS = 1 << 19
+# Documents gathered at once where there is no compiled loop: bounds their float64 copies.
+_GATHERED_DOCUMENTS = 2048
+# Views from which on another thread pays.
+_VIEWS_PER_THREAD = 8192
+# Where the seconds of a stage are added up.
+_WATCHED: ContextVar[dict[str, float] | None] = ContextVar("stages", default=None)
+
+
+class Pairs(NamedTuple):
+    """Documents to be scored: document rows (m,), and for each the number of its query, (m,)."""
+
+    doc_rows: Ints
+    which: Ints
+
+
+@contextmanager
+def watched_stages(seconds: dict[str, float]) -> Iterator[None]:
+    """Add the seconds of each stage of this thread's searches to `seconds` inside the context."""
+    before = _WATCHED.set(seconds)
+    try:
+        yield
+    finally:
+        _WATCHED.reset(before)
+
+
+def score_pairs(views: MappedViews, queries: Floats, pairs: Pairs, scoring: Scoring) -> DocumentScores:
+    """Return the score and winning slot of each pair, (m,) each. queries: (q, d) float32.
+
+    DamagedIndex when a document's views do not match their checksum.
+    """
+    begun = time.perf_counter()
+    try:
+        return _scored(views, queries, pairs, scoring)
+    finally:
+        seconds = _WATCHED.get()
+        if seconds is not None:
+            seconds["rescore"] = seconds.get("rescore", 0.0) + time.perf_counter() - begun
+
+
+def _scored(views: MappedViews, queries: Floats, pairs: Pairs, scoring: Scoring) -> DocumentScores:
+    if not len(pairs.doc_rows):
+        return DocumentScores(np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int64))
+    ranges = _ranges_of(views, pairs)
+    num_views = int(ranges.starts[-1])
+    if num_views <= _CHUNK_VIEWS:
+        return _scored_ranges(views, queries, ranges, scoring)
+    cuts = np.searchsorted(ranges.starts[1:], np.arange(_CHUNK_VIEWS, num_views, _CHUNK_VIEWS))
+    ends = pairwise(sorted({0, *cuts.tolist(), len(pairs.doc_rows)}))
+    parts = [_scored_ranges(views, queries, ranges.part(begin, end), scoring) for begin, end in ends]
+    return DocumentScores(
+        np.concatenate([part.scores for part in parts]), np.concatenate([part.slots for part in parts])
+    )
+
+
+def scores_of_views(views: MappedViews, queries: Floats, pairs: Pairs) -> list[Floats]:
+    """Return the scores of all views of each pair's document, (k,) float32 each. queries: (q, d) float32."""
+    if not len(pairs.doc_rows):
+        return []
+    ranges = _ranges_of(views, pairs)
+    scores = _view_sums(views, queries, ranges).astype(np.float32)
+    return [scores[begin:end] for begin, end in pairwise(ranges.starts.tolist())]
+
+
+class ScoredPairs(NamedTuple):
+    """Documents with their scores, (m,) each: which query, document row, score, winning slot and ordinal."""
+
+    which: Ints
+    rows: Ints
+    scores: Floats
+    slots: Ints
+    ordinals: Ints
+
+
+class _Ranges(NamedTuple):
+    """Pairs with the view rows of each: [begins[i], ends[i]), of which the sums are written from starts[i] on."""
+
+    pairs: Pairs
+    begins: Ints
+    ends: Ints
+    starts: Ints
+
+    def part(self, begin: int, end: int) -> _Ranges:
+        """Return the pairs [begin, end)."""
+        at = slice(begin, end)
+        pairs = Pairs(self.pairs.doc_rows[at], self.pairs.which[at])
+        return _Ranges(pairs, self.begins[at], self.ends[at], self.starts[begin : end + 1] - self.starts[begin])
+
+
+def _ranges_of(views: MappedViews, pairs: Pairs) -> _Ranges:
+    begins, ends = views.starts[pairs.doc_rows], views.starts[pairs.doc_rows + 1]
+    starts = np.zeros(len(begins) + 1, dtype=np.int64)
+    (ends - begins).cumsum(out=starts[1:])
+    return _Ranges(pairs, begins, ends, starts)
+
+
+def _view_sums(views: MappedViews, queries: Floats, ranges: _Ranges) -> Doubles:
+    """Return the sums of all views of the pairs, (starts[-1],); DamagedIndex as for score_pairs."""
+    elements = int(ranges.starts[-1]) * views.dim
+    if (
+        has_numba()
+        and pays_to_load(elements)
+        and _SUMS[views.words.dtype.itemsize].is_done(lambda: _load_sums(views.words), waits=pays_to_wait(elements))
+    ):
+        return _compiled_sums(views, queries, ranges)
+    # Else a few documents' views are copied at a time, query by query.
+    (doc_rows, which), starts = ranges.pairs, ranges.starts
+    views.check_documents(doc_rows)
+    sums = np.empty(starts[-1])
+    changes = np.flatnonzero(np.diff(which)) + 1
+    steps = range(0, len(which), _GATHERED_DOCUMENTS)
+    for begin, end in pairwise(sorted({0, *changes.tolist(), *steps, len(which)})):
+        packed, _ = views.gather(doc_rows[begin:end])
+        sums[starts[begin] : starts[end]] = view_sums(packed, queries[which[begin]])
+    return sums
+
+
+def _scored_ranges(views: MappedViews, queries: Floats, ranges: _Ranges, scoring: Scoring) -> DocumentScores:
+    """Return what document_scores() does, by a compiled loop where one is loaded."""
+    sums, starts = _view_sums(views, queries, ranges), ranges.starts
+    if scoring.aggregate is Aggregate.MAX and _SUMS[views.words.dtype.itemsize].has_loaded:
+        from mvindex.kernels.sums import best_of_documents
+
+        scores, slots = np.empty(len(starts) - 1, dtype=np.float32), np.empty(len(starts) - 1, dtype=np.int64)
+        if best_of_documents(sums, starts, scores, slots):
+            return DocumentScores(scores, slots)
+    # Which also says what is wrong with sums that are not finite.
+    return document_scores(sums, starts, scoring)
+
+
+# By the bytes of a stored number: other types are other compiled code.
+_SUMS = defaultdict[int, Loading](Loading)
+
+
+def _load_sums(stored: Any) -> None:
+    """Call the loops for no document, which loads or compiles them."""
+    from mvindex.kernels.llvm import call_for_documents
+    from mvindex.kernels.sums import best_of_documents, sums_of_documents
+
+    none, starts = np.empty(0, dtype=np.int64), np.zeros(1, dtype=np.int64)
+    call_for_documents(stored, none, none)
+    sums_of_documents(stored, none, starts, np.zeros((1, SUM_LANES)), none, np.empty(0))
+    best_of_documents(np.empty(0), starts, np.empty(0, dtype=np.float32), none)
+
+
+def _compiled_sums(views: MappedViews, queries: Floats, ranges: _Ranges) -> Doubles:
+    """Sum by compiled loops, which read the views where they lie."""
+    from mvindex.kernels.llvm import call_for_documents
+    from mvindex.kernels.sums import sums_of_documents
+
+    (doc_rows, which), begins, ends, starts = ranges
+    wide = queries.astype(np.float64, order="C")
+    if views.dim % SUM_LANES:
+        wide = np.zeros((len(queries), -(-views.dim // SUM_LANES) * SUM_LANES))
+        wide[:, : views.dim] = queries
+    stored = views.words
+    call_for_documents(stored, begins, ends)
+    views.check_documents(doc_rows)
+    num_views = int(starts[-1])
+    sums = np.empty(num_views)
+    if num_views < 2 * _VIEWS_PER_THREAD:
+        sums_of_documents(stored, begins, starts, wide, which, sums)
+        return sums
+    num_threads = max(1, min(default_threads(), num_views // _VIEWS_PER_THREAD))
+    parts = deque(pairwise(np.linspace(0, len(which), num_threads + 1).astype(np.int64).tolist()))
+
+    def score() -> None:
+        for begin, end in taken_from(parts):
+            at = slice(begin, end)
+            sums_of_documents(stored, begins[at], starts[begin : end + 1], wide, which[at], sums)
+
+    run_in_threads(score, num_threads)
+    return sums
+
+
+def documents_of_best_views(
+    views: MappedViews, query: Floats, doc_rows: Ints, depth: int, top_k: int
+) -> tuple[Ints, float]:
+    """Return the documents of the `depth` best views, at least top_k, and the highest score of other views.
+
+    query: (d,) float32; doc_rows: the min(depth, allowed) documents of the best views at least. Views of equal score
+    come in the order of the store.
+    """
+    ranges = _ranges_of(views, Pairs(doc_rows, np.zeros(len(doc_rows), dtype=np.int64)))
+    scores, starts = _view_sums(views, query[None], ranges).astype(np.float32), ranges.starts
+    owners = np.repeat(np.arange(len(doc_rows)), np.diff(starts))
+    order = np.argsort(-scores, kind="stable")
+    _, first = np.unique(owners[order], return_index=True)
+    needed = int(np.sort(first)[top_k - 1]) + 1
+    kept = order[: max(depth, needed)]
+    # A document that is not among doc_rows has no better view than the depth-th best of those that are.
+    best = np.sort(np.maximum.reduceat(scores, starts[:-1]))
+    elsewhere = best[-depth] if depth <= len(best) else -np.inf
+    unseen = max(elsewhere, scores[order[len(kept) :]].max(initial=-np.inf))
+    return doc_rows[np.unique(owners[kept])], float(unseen)

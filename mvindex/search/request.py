@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvindex.arrays import as_numbers
-from mvindex.corpus.text.quotes import MOST_CONTEXT, MOST_QUOTES, Quoting
+from mvindex.corpus.text.citation import MOST_CONTEXT, MOST_QUOTES, Quoting
 from mvindex.errors import QueryError
 from mvindex.kernels.score import Aggregate, parse_scoring
 from mvindex.records import ALL_FIELDS, Combine, Field, Floats, QueryGroup, SearchResult, check_count, check_flags

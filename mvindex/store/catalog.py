@@ -21,7 +21,7 @@ from mvindex.store.connections import FILE_NAME, ReadConnection, map_sqlite_erro
 from mvindex.store.lexical.tokenizer import StoredLexical
 from mvindex.store.rows import document_checksum
 from mvindex.store.schema import APPLICATION_ID, FILTER_FIELDS_KEY, LEXICAL_KEY, path_of, schema_of
-from mvindex.store.segments import BLOCK_BYTES, CommittedSegment
+from mvindex.store.views import BLOCK_BYTES, CommittedSegment
 
 # There are not so many settings.
 _MAX_SETTINGS = 1_000

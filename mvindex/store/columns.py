@@ -23,8 +23,7 @@ import xxhash
 
 from mvindex.errors import DamagedIndex
 from mvindex.records import Bools
-from mvindex.store.dates import Period, parse_period
-from mvindex.store.fields import FieldType, value_at
+from mvindex.store.fields import FieldType, Period, parse_period, value_at
 from mvindex.store.filters import And, Comparison, Condition, Contains, Exists, IsList, Not, Operand, Or, Ordered
 from mvindex.store.rows import as_signed
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from mvindex.durable import audit_step, flush_to_disk
 from mvindex.errors import DamagedIndex, StaleReader, StoreError
-from mvindex.store import dates
+from mvindex.store import fields
 from mvindex.store.files import check_regular, check_single_name
 from mvindex.store.schema import refuse_other_schema
 
@@ -363,7 +363,7 @@ def _connect(path: Path, mode: str, is_fixed: bool = False) -> ReadConnection:
     try:
         connection.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
         refuse_other_schema(connection, path)
-        dates.register(connection)
+        fields.register(connection)
     except BaseException:
         connection.close()
         raise

@@ -19,10 +19,9 @@ import xxhash
 
 from mvindex.durable import audit_step, flush_to_disk, rename
 from mvindex.errors import DamagedIndex, MvindexError, StoreError
-from mvindex.kernels.aligned import ALIGNMENT
+from mvindex.kernels.copies import ALIGNMENT
 from mvindex.store.files import MappedFile, check_regular
-from mvindex.store.segments import block_checksum
-from mvindex.store.views import MappedViews
+from mvindex.store.views import MappedViews, block_checksum
 
 UNFINISHED = ".new"
 _MAGIC = b"mvindex copies"

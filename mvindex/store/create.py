@@ -17,9 +17,8 @@ from typing import Any
 from mvindex.durable import DIRECTORY_MODE, flush_to_disk, make_directories, rename
 from mvindex.errors import ConfigError, StoreError
 from mvindex.store import catalog
-from mvindex.store.files import Current, write_acknowledged, write_current
+from mvindex.store.files import Current, refuse_network, write_acknowledged, write_current
 from mvindex.store.generation import generation_name
-from mvindex.store.network_fs import refuse_network
 from mvindex.store.rows import FORMAT_VERSION
 
 logger = logging.getLogger(__name__)

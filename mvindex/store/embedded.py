@@ -20,12 +20,19 @@ import numpy as np
 from mvindex.errors import IndexLocked, MvindexError, QueryError, StaleReader, StoreError
 from mvindex.records import Floats, IndexInfo, Ints
 from mvindex.store import catalog
-from mvindex.store.batch import Batch, result_of
 from mvindex.store.catalog import ExistingDocument
 from mvindex.store.connections import other_index
 from mvindex.store.copies_file import copies_path
 from mvindex.store.embedded_writer import EmbeddedWriter
-from mvindex.store.files import check_mapped, read_current, write_current
+from mvindex.store.files import (
+    check_mapped,
+    file_bytes,
+    read_current,
+    refuse_network,
+    size_of,
+    write_current,
+    writer_lock,
+)
 from mvindex.store.filters import Filter
 from mvindex.store.generation import (
     Generation,
@@ -33,12 +40,10 @@ from mvindex.store.generation import (
     remove_superseded,
 )
 from mvindex.store.lexical.tokenizer import StoredLexical
-from mvindex.store.locks import writer_lock
-from mvindex.store.network_fs import refuse_network
 from mvindex.store.protocol import Capabilities, Store, Writer
 from mvindex.store.reader import SnapshotReader, StoredDocument
+from mvindex.store.rows import Batch, result_of
 from mvindex.store.shard_switch import active_current
-from mvindex.store.sizes import file_bytes, size_of
 from mvindex.store.snapshot import Snapshot, read_snapshot
 from mvindex.store.views import ViewType
 from mvindex.store.writer import GenerationWriter

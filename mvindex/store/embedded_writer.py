@@ -14,13 +14,12 @@ import numpy as np
 
 from mvindex.errors import StoreError
 from mvindex.records import CountCallback, Ints, dump_metadata
-from mvindex.store.batch import Batch, result_of, with_mark
 from mvindex.store.catalog import ExistingDocument
 from mvindex.store.create import start_generation
 from mvindex.store.files import Current
 from mvindex.store.generation import Generation, generations_in, lock_generation, publish, unfinished
 from mvindex.store.lexical.tokenizer import Lexical
-from mvindex.store.rows import FORMAT_VERSION, Rows, StoredRow, pack_spans
+from mvindex.store.rows import FORMAT_VERSION, Batch, Rows, StoredRow, pack_spans, result_of, with_mark
 from mvindex.store.snapshot import Snapshot, read_snapshot
 from mvindex.store.writer import GenerationWriter, Transaction
 

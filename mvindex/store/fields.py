@@ -1,14 +1,132 @@
-"""Fields of filters: their names, where metadata holds their values, and the types that are declared for them."""
+"""Declared filter fields and their types, and how dates are read and compared."""
 
 from __future__ import annotations
 
+import calendar
+import datetime
+import functools
+import re
+import sqlite3
 from collections.abc import Mapping
 from enum import Enum
 from functools import lru_cache
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 from mvindex.errors import ConfigError
+
+DATE_KEY = "$date"
+# The SQL function that register() adds: a text to microseconds since 1970, NULL for what is no date.
+FUNCTION = "mvindex_date"
+_ISO = re.compile(
+    r"(\d{4})(?:-(\d\d)(?:-(\d\d)(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?([Zz]|[+-]\d\d(?::?\d\d)?)?)?)?)?",
+    re.ASCII,
+)
+_EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
+_MICROSECONDS = 1_000_000
+_DAY = 86_400 * _MICROSECONDS
+# Texts whose dates are kept. Longer ones than the longest date, and an offset, are none.
+_CACHED_TEXTS = 16_384
+_MOST_CHARS = len("2024-05-01T12:30:00.123456789+02:00")
+
+
+class Period(NamedTuple):
+    """Microseconds since 1970 in UTC, [begin, end): all of a year, month or day; of a moment one microsecond."""
+
+    begin: int
+    end: int
+
+
+def parse_period(value: object) -> Period | None:
+    """Return the period of an ISO 8601 text or of a date or datetime of Python; None for what is none."""
+    if isinstance(value, datetime.date):
+        # The text of a datetime always has a time, that of a date never.
+        return _parse_text(value.isoformat())
+    return _parse_text(value) if isinstance(value, str) else None
+
+
+def is_date(value: object) -> bool:
+    """Return whether an operand of a filter is a date: of Python, or {"$date": ...}."""
+    return isinstance(value, datetime.date) or (isinstance(value, Mapping) and set(value) == {DATE_KEY})
+
+
+def names_day(text: str) -> bool:
+    """Return whether a text is a date of at least a day, such as "2024-05-01" or "2024-05-01T12:30:00Z"."""
+    return len(text) >= len("2024-05-01") and _parse_text(text) is not None
+
+
+def first_text(moment: int) -> str:
+    """Return a text that no date from this moment on is before, by code point: local time may be a day behind UTC."""
+    return _day_text(moment // _DAY - 1, before="", after="9999-12-31")
+
+
+def last_text(moment: int) -> str:
+    """Return a text that every date before this moment is before, by code point: local time may be a day ahead."""
+    return _day_text(moment // _DAY + 2, before="0001-01-01", after="~")
+
+
+def register(connection: sqlite3.Connection) -> None:
+    """Add the SQL function that filters on dates call."""
+    connection.create_function(FUNCTION, 1, _begin_of, deterministic=True)
+
+
+def _begin_of(value: object) -> int | None:
+    return _kept_begin_of(value) if isinstance(value, str) and len(value) <= _MOST_CHARS else None
+
+
+@functools.lru_cache(_CACHED_TEXTS)
+def _kept_begin_of(text: str) -> int | None:
+    period = _parse_text(text)
+    return None if period is None else period.begin
+
+
+def _parse_text(text: str) -> Period | None:
+    found = _ISO.fullmatch(text)
+    if found is None:
+        return None
+    year, month, day, hour, minute, second, fraction, offset = found.groups()
+    try:
+        first = datetime.date(int(year), int(month or 1), int(day or 1)).toordinal()
+        if hour is None:
+            return Period(_days(first) * _DAY, _days(_day_after(int(year), month, day)) * _DAY)
+        datetime.time(int(hour), int(minute), int(second or 0))
+        shift = _offset_minutes(offset)
+    except ValueError:
+        return None
+    seconds = int(hour) * 3600 + (int(minute) - shift) * 60 + int(second or 0)
+    begin = _days(first) * _DAY + seconds * _MICROSECONDS + int((fraction or "0").ljust(6, "0")[:6])
+    return Period(begin, begin + 1)
+
+
+def _days(ordinal: int) -> int:
+    return ordinal - _EPOCH_DAY
+
+
+def _day_after(year: int, month: str | None, day: str | None) -> int:
+    """Return the ordinal of the day after a year, month or day."""
+    last_month = int(month or 12)
+    last_day = int(day) if day is not None else calendar.monthrange(year, last_month)[1]
+    return datetime.date(year, last_month, last_day).toordinal() + 1
+
+
+def _day_text(days: int, *, before: str, after: str) -> str:
+    """Return the date that many days after 1970; before and after the years that texts can hold, what is given."""
+    ordinal = days + _EPOCH_DAY
+    if ordinal < 1:
+        return before
+    return after if ordinal > datetime.date.max.toordinal() else datetime.date.fromordinal(ordinal).isoformat()
+
+
+def _offset_minutes(offset: str | None) -> int:
+    """Return the minutes that local time is ahead of UTC; ValueError for an offset of a day or more."""
+    if offset is None or offset in "Zz":
+        return 0
+    digits = offset[1:].replace(":", "")
+    hours, minutes = int(digits[:2]), int(digits[2:] or 0)
+    if hours > 23 or minutes > 59:
+        raise ValueError(offset)
+    return (hours * 60 + minutes) * (-1 if offset[0] == "-" else 1)
+
 
 ID = "id"
 LOGIC = ("and", "or", "not")

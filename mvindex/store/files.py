@@ -1,25 +1,108 @@
-"""Small files that are read and written whole: current.json and the acknowledged version; and checks of file types.
-
-Both are tiny, checksummed, and derived from the catalog: `mvindex build` makes them again.
-"""
+"""The files of an index: their names, sizes and checksums, its lock, and the file systems that they may be on."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
+import logging
 import mmap
 import os
 import re
+import socket
+import sqlite3
 import stat
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
 import xxhash
 
 from mvindex.durable import audit_step, flush_to_disk, rename
-from mvindex.errors import DamagedIndex, MvindexError, StoreError
+from mvindex.errors import DamagedIndex, IndexLocked, MvindexError, StoreError
+
+logger = logging.getLogger(__name__)
+
+
+def file_bytes(path: Path) -> int:
+    """Return the size of a file; 0 where there is none."""
+    try:
+        return path.lstat().st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+
+
+def size_of(directory: Path) -> int:
+    """Return the bytes of all files under a directory, without those that are removed meanwhile."""
+    # Not rglob(): that raises where a folder is removed between two looks.
+    return sum(file_bytes(Path(folder, name)) for folder, _, names in os.walk(directory) for name in names)
+
+
+def temporary_database(*, is_shared: bool = False) -> sqlite3.Connection:
+    """Open a new temporary database; the caller closes it. is_shared: by threads, one at a time."""
+    connection = sqlite3.connect("", isolation_level=None, check_same_thread=not is_shared)
+    connection.execute("PRAGMA journal_mode=OFF")
+    connection.execute("PRAGMA synchronous=OFF")
+    return connection
+
+
+@contextmanager
+def temporary_errors() -> Iterator[None]:
+    """Turn errors of a temporary database into a StoreError that names its folder."""
+    try:
+        yield
+    except sqlite3.Error as err:
+        # Where SQLite looks, in this order.
+        folder = os.environ.get("SQLITE_TMPDIR") or os.environ.get("TMPDIR") or "/var/tmp"  # noqa: S108
+        raise StoreError(
+            f"a temporary database in {folder}: {err}; make room there, or name another folder in SQLITE_TMPDIR"
+        ) from err
+
+
+_MOUNTS = Path("/proc/self/mountinfo")
+_NETWORKS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ncpfs"})
+_ESCAPE = re.compile(r"\\([0-7]{3})")
+
+
+def refuse_network(directory: Path) -> None:
+    """Raise StoreError for a directory on a network file system, where two hosts could write."""
+    found = network_of(directory, _read_mounts())
+    if found is not None:
+        raise StoreError(
+            f"{directory} is on {found}: locks of several hosts do not exclude each other there, so nothing is "
+            "written; keep the index on a local disk, and copy it with `mvindex snapshot` (reading works)"
+        )
+
+
+def network_of(directory: Path, mounts: str) -> str | None:
+    """Return the type of the network file system that holds the directory, such as "nfs4"; None for a local one.
+
+    mounts: lines as of /proc/self/mountinfo (proc(5)): the mount point is field 5, the type follows the hyphen.
+    """
+    found = ""
+    path = os.path.realpath(directory)
+    for line in mounts.splitlines():
+        left, hyphen, right = line.partition(" - ")
+        fields = left.split()
+        if not hyphen or len(fields) < 5:
+            continue
+        point = _ESCAPE.sub(lambda match: chr(int(match[1], 8)), fields[4])
+        # A mount stands behind the one that it is mounted in; a later one above hides those below it.
+        if os.path.commonpath([path, point]) == point:
+            found = right.split()[0]
+    return found if found in _NETWORKS else None
+
+
+def _read_mounts() -> str:
+    """Return the mounts that this process sees; an empty text where the system does not list them."""
+    try:
+        return _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return ""
+
 
 CURRENT = "current.json"
 ACKNOWLEDGED = "acknowledged"
@@ -222,3 +305,97 @@ def _is_valid(found: Current) -> bool:
 
 def _damaged_current(path: Path, what: str) -> DamagedIndex:
     return DamagedIndex(f"{path}: {what}; `mvindex build` makes it again from the catalog")
+
+
+FILE_NAME = "writer.lock"
+_SERVES = " serves this index at "
+
+
+# Indexes that this process serves, each locked for as long; a lock each for the process's own writers.
+_SERVED: dict[Path, Lock] = {}
+
+
+@contextmanager
+def served_lock(directory: Path, address: str) -> Iterator[None]:
+    """Lock the index for this process inside the block; errors of other writers name the address to use."""
+    place = directory.resolve()
+    with _locked(directory, f"{_holder()}{_SERVES}{address}"):
+        _SERVED[place] = Lock()
+        try:
+            yield
+        finally:
+            del _SERVED[place]
+
+
+@contextmanager
+def writer_lock(directory: Path) -> Iterator[None]:
+    """Make the caller the only writer inside the block; IndexLocked names the process that has the lock.
+
+    flock, not lockf: it belongs to the open file, so that two indexes open in one process exclude each other too.
+    """
+    turn = _SERVED.get(directory.resolve())
+    if turn is None:
+        with _locked(directory, _holder()):
+            yield
+        return
+    if not turn.acquire(blocking=False):
+        raise _own_writer(directory)
+    try:
+        yield
+    finally:
+        turn.release()
+
+
+@contextmanager
+def _locked(directory: Path, holder: str) -> Iterator[None]:
+    """Lock the index inside the block, with the owner's name in the lock file."""
+    path = directory / FILE_NAME
+    check_single_name(path)
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    except OSError as err:
+        is_forbidden = err.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+        why = "; the index is read-only here" if is_forbidden else ""
+        raise StoreError(f"{path}: cannot write: {err.strerror or err}{why}") from err
+    try:
+        _acquire(handle, path)
+        _sign(handle, holder)
+        yield
+        os.ftruncate(handle, 0)
+    finally:
+        os.close(handle)
+
+
+def _own_writer(directory: Path) -> IndexLocked:
+    return IndexLocked(
+        f"{directory}: this process is writing to this index, in another thread or as another open index; let them "
+        "write in turns"
+    )
+
+
+def _holder() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
+def _sign(handle: int, holder: str) -> None:
+    """Write the owner's name into the lock file, if the disk has room: it is for messages only."""
+    try:
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{holder}\n".encode(), 0)
+    except OSError as err:
+        logger.info("cannot write the holder into the lock file: %s", err)
+
+
+def _acquire(handle: int, path: Path) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as err:
+        holder = os.pread(handle, 400, 0).decode(errors="replace").strip() or "another process"
+        if _SERVES in holder:
+            address = holder.rpartition(_SERVES)[2]
+            raise IndexLocked(f"{path.parent}: {holder}; write through it: --index {address}") from err
+        if holder == _holder():
+            raise _own_writer(path.parent) from err
+        raise IndexLocked(f"{path.parent}: {holder} is writing to this index; try again when it is done") from err
+    except OSError as err:
+        raise StoreError(f"{path}: cannot lock: {err.strerror or err}; the file system must support flock") from err

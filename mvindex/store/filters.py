@@ -30,8 +30,18 @@ import numpy as np
 
 from mvindex.errors import QueryError
 from mvindex.records import plain_value, short_repr
-from mvindex.store.dates import DATE_KEY, Period, is_date, names_day, parse_period
-from mvindex.store.fields import ID, LOGIC, SIGIL, FieldType, field_paths
+from mvindex.store.fields import (
+    DATE_KEY,
+    ID,
+    LOGIC,
+    SIGIL,
+    FieldType,
+    Period,
+    field_paths,
+    is_date,
+    names_day,
+    parse_period,
+)
 
 Filter: TypeAlias = Mapping[str, Any]
 # What a field is compared with: parsed, so that dates are periods.

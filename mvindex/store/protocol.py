@@ -12,10 +12,10 @@ from mvindex.errors import Unsupported
 from mvindex.records import Floats, IndexInfo, Ints
 
 if TYPE_CHECKING:
-    from mvindex.store.batch import Batch
     from mvindex.store.catalog import ExistingDocument
     from mvindex.store.filters import Filter
     from mvindex.store.reader import StoredDocument
+    from mvindex.store.rows import Batch
     from mvindex.store.views import ViewType
 
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from mvindex.errors import DamagedIndex, QueryError, StoreError
 from mvindex.records import ALL_FIELDS, Bools, Document, Field, Ints, Span
-from mvindex.store.batch import Batch
 from mvindex.store.byte_limit import limited
 from mvindex.store.catalog import DOCUMENT_COLUMNS, check_document, find_existing
 from mvindex.store.columns import (
@@ -30,6 +29,7 @@ from mvindex.store.filter_sql import Sql, to_sql
 from mvindex.store.filters import Condition, Filter, parse_filter
 from mvindex.store.lexical.reader import LexicalReader
 from mvindex.store.rows import (
+    Batch,
     Rows,
     StoredRow,
     first_wrong_metadata,

@@ -21,17 +21,17 @@ import numpy as np
 from mvindex.errors import MvindexError, StaleReader, StoreError
 from mvindex.records import Floats, IndexInfo, Ints
 from mvindex.retries import Retries
-from mvindex.store.batch import Batch
 from mvindex.store.catalog import ExistingDocument
 from mvindex.store.embedded import EmbeddedStore, LocalStore, StorePart, remove_untouched
 from mvindex.store.embedded_writer import EmbeddedWriter
+from mvindex.store.files import size_of
 from mvindex.store.filters import Filter
 from mvindex.store.generation import Generation, place
 from mvindex.store.protocol import Capabilities
 from mvindex.store.reader import StoredDocument
+from mvindex.store.rows import Batch
 from mvindex.store.shard_layout import ShardPlace, check_place, open_shard, read_shards, shard_error_context, shard_of
 from mvindex.store.shard_switch import end_switch, write_switch
-from mvindex.store.sizes import size_of
 from mvindex.store.views import ViewType
 from mvindex.store.writer import GenerationWriter
 

@@ -26,8 +26,7 @@ from mvindex.store.generation import Generation
 from mvindex.store.lexical.reader import PostingsCache
 from mvindex.store.lexical.tokenizer import TERMS_VERSION, Lexical, StoredLexical, required_lexical
 from mvindex.store.rows import FORMAT_VERSION, deleted_checksum
-from mvindex.store.segments import MappedSegment
-from mvindex.store.views import ROW_DTYPE, MappedViews, ViewType
+from mvindex.store.views import ROW_DTYPE, MappedSegment, MappedViews, ViewType
 
 _FETCH_ROWS = 1 << 16
 MAX_DIM = 65_536

@@ -32,9 +32,8 @@ from mvindex.store.rows import (
     is_whole,
     metadata_checksum,
 )
-from mvindex.store.segments import append
 from mvindex.store.snapshot import Snapshot
-from mvindex.store.views import ROW_DTYPE, view_checksums
+from mvindex.store.views import ROW_DTYPE, append, view_checksums
 
 logger = logging.getLogger(__name__)
 

@@ -4,9 +4,9 @@ class TestMyIndex(IndexContract):
     def open_index(self, tmp_path): return mvindex.create(tmp_path / "x.mvx", dim=self.dim)
 """
 
+from mvindex.testing.asking import TrueScores, assert_same, brute_force, true_scores
 from mvindex.testing.contracts import EngineContract, IndexContract, random_views, unit
 from mvindex.testing.hybrid import HybridContract, assert_alike
-from mvindex.testing.truth import TrueScores, assert_same, brute_force, true_scores
 
 __all__ = [
     "EngineContract",

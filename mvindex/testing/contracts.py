@@ -18,8 +18,7 @@ from mvindex.index import IndexProtocol
 from mvindex.records import Bools, Document, Floats, QueryGroup, Span, ViewSpans
 from mvindex.search.request import FieldName
 from mvindex.store.protocol import Operation
-from mvindex.testing.asking import AskingContract
-from mvindex.testing.truth import assert_same, brute_force, brute_force_group
+from mvindex.testing.asking import AskingContract, assert_same, brute_force, brute_force_group
 
 
 class IndexContract(AskingContract):

@@ -8,8 +8,8 @@ import pytest
 
 import mvindex
 from mvindex.errors import StoreError
-from mvindex.store import network_fs as networks
-from mvindex.store.network_fs import network_of
+from mvindex.store import files as networks
+from mvindex.store.files import network_of
 from tests.durability.faults.cases import found_by
 
 # In the format of /proc/self/mountinfo: an NFS export with a local disk mounted inside it, a part of the export and a

@@ -14,7 +14,7 @@ from typer.testing import CliRunner  # noqa: E402 - only where the extra is
 
 import mvindex  # noqa: E402 - as above
 from mvindex.errors import ConfigError  # noqa: E402 - as above
-from mvindex.measure.answers import has_answer, tokenize  # noqa: E402 - as above
+from mvindex.measure.metrics import has_answer, tokenize  # noqa: E402 - as above
 from mvindex_train.data.records import read_examples  # noqa: E402 - as above
 from mvindex_train.mine_cli import app  # noqa: E402 - as above
 from tests.helpers.cli import read_passages, write_tsv  # noqa: E402 - as below

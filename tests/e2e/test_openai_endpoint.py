@@ -128,7 +128,7 @@ def test_a_command_without_the_server_fails_in_one_line(tmp_path):
     (tmp_path / "c.tsv").write_text("id\ttext\n1\tx\n")
     source = "openai:http://127.0.0.1:1/v1#m"
     failing = (
-        "import mvindex.encoder.embedding.http as http, sys; from mvindex.cli import main;"
+        "import mvindex.encoder.embedding.openai as http, sys; from mvindex.cli import main;"
         "http.time.sleep = lambda seconds: None;"
         f"sys.argv[1:] = ['ingest', 'c.tsv', '--encoder', {source!r}]; main()"
     )

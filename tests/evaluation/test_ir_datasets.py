@@ -3,8 +3,7 @@
 import pytest
 
 from mvindex.corpus import CorpusOptions, read_documents
-from mvindex.corpus.beir import beir_qrels, beir_queries
-from mvindex.corpus.ir_names import folder_of
+from mvindex.corpus.paths import beir_qrels, beir_queries, folder_of
 from mvindex.errors import CorpusError
 from mvindex.measure.questions import read_qrels, read_questions
 

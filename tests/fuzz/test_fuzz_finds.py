@@ -10,7 +10,7 @@ from fuzz_parts import targets
 from fuzz_parts.mutating import mutate
 from fuzz_parts.watching import Journal, Watch
 
-from mvindex.store import catalog, connections, reader, segments
+from mvindex.store import catalog, connections, reader, views
 from mvindex.store.views import MappedViews
 from tests.helpers.marks import full
 
@@ -33,7 +33,7 @@ def wrong_texts(patched):
 def wrong_views(patched):
     """Views are answered from as they are."""
     patched.setattr(MappedViews, "check_documents", lambda *_: None)
-    patched.setattr(segments.MappedSegment, "check", lambda *_: None)
+    patched.setattr(views.MappedSegment, "check", lambda *_: None)
 
 
 def blind_verify(patched):
@@ -43,7 +43,7 @@ def blind_verify(patched):
 
 def links_followed(patched):
     """Whatever stands in the place of a file is opened."""
-    for module in (connections, segments):
+    for module in (connections, views):
         patched.setattr(module, "check_regular", lambda _: None)
     patched.setattr(connections, "check_single_name", lambda _: None)
 

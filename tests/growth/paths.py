@@ -15,11 +15,11 @@ from mvindex.cli.conditions import parse_conditions
 from mvindex.corpus.reader import open_corpus
 from mvindex.corpus.text.citation import Citer, ScoredViews
 from mvindex.corpus.text.parts import split_parts
-from mvindex.corpus.text.snippets import split_sentences, split_snippets
+from mvindex.corpus.text.sentences import split_sentences, split_snippets
 from mvindex.corpus.text.units import split_units
-from mvindex.corpus.text.unspaced import pairs_and_letters, replace_runs
+from mvindex.corpus.text.words import pairs_and_letters, replace_runs
 from mvindex.errors import MvindexError
-from mvindex.search.operators import parse_operators
+from mvindex.search.plan import parse_operators
 from mvindex.store.filters import parse_filter
 from mvindex.store.lexical.tokenizer import Lexical, tokenize, tokenize_plainly
 

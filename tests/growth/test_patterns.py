@@ -26,7 +26,7 @@ BOUNDED: dict[str, str] = {
 }
 # File -> why it has no constant pattern.
 READ_ELSEWHERE = {
-    "mvindex/corpus/text/punkt.py": "one letter",
+    "mvindex/corpus/text/sentences.py": "one letter",
     "mvindex/corpus/reader.py": "a path, compared with the beginning of a message",
     "mvindex/cli/options.py": "names of options, looked for in a message",
 }

@@ -28,12 +28,12 @@ import numpy as np  # noqa: E402 - after the settings of threads
 
 import mvindex  # noqa: E402 - as above
 from mvindex.corpus import CorpusOptions, open_corpus  # noqa: E402 - as above
-from mvindex.engines import params  # noqa: E402 - as above
+from mvindex.engines import auto  # noqa: E402 - as above
 from mvindex.engines.build import save_search_params  # noqa: E402 - as above
 from mvindex.index import embedded_store_of  # noqa: E402 - as above
 from mvindex.index.factory import create_shard_index  # noqa: E402 - as above
-from mvindex.ingest.assemble import assemble  # noqa: E402 - as above
 from mvindex.ingest.files import CorpusIngest, OnError  # noqa: E402 - as above
+from mvindex.ingest.shards import assemble  # noqa: E402 - as above
 from mvindex.records import Views  # noqa: E402 - as above
 from mvindex.store.shard_layout import ShardPlace  # noqa: E402 - as above
 
@@ -43,7 +43,7 @@ BLOCK_MODULES = ("store.catalog", "store.segments", "maintenance.snapshot", "mai
 PIECE, PIECE_BYTES, CACHE_KIB = 256, 1 << 13, 64
 PIECES = [
     ("mvindex.ingest.pipeline", "CHUNK_DOCUMENTS", PIECE),
-    ("mvindex.ingest.assemble", "_CHECKED_IDS", PIECE),
+    ("mvindex.ingest.shards", "_CHECKED_IDS", PIECE),
     ("mvindex.maintenance.compact", "_COPIED_DOCUMENTS", PIECE),
     ("mvindex.maintenance.compact", "_SORTED_ROWS", PIECE),
     ("mvindex.maintenance.read", "_CHUNK_ROWS", PIECE),
@@ -55,8 +55,8 @@ PIECES = [
     ("mvindex.store.views", "_PIECE_ROWS", PIECE),
     ("mvindex_connectors.engines.faiss_files", "_BLOCK_ROWS", PIECE),
     ("mvindex_connectors.engines.faiss_ivf", "_READ_ROWS", PIECE),
-    ("mvindex_connectors.engines.faiss_ivf", "LEAST_SAMPLE", params.POINTS * LISTS),
-    ("mvindex.engines.params", "LEAST_SAMPLE", params.POINTS * LISTS),
+    ("mvindex_connectors.engines.faiss_ivf", "LEAST_SAMPLE", auto.POINTS * LISTS),
+    ("mvindex.engines.auto", "LEAST_SAMPLE", auto.POINTS * LISTS),
     ("mvindex.corpus.inputs", "_BLOCK_BYTES", PIECE_BYTES),
     ("mvindex.durable", "_READ_BYTES", PIECE_BYTES),
     *((f"mvindex.{module}", "BLOCK_BYTES", PIECE_BYTES) for module in BLOCK_MODULES),

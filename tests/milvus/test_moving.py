@@ -11,8 +11,7 @@ from mvindex import Document
 from mvindex.errors import ConfigError, StoreError
 from mvindex.index import store_of
 from mvindex.io.export import export_index
-from mvindex.io.files import import_vectors
-from mvindex.io.import_ import Target
+from mvindex.io.import_ import Target, import_vectors
 from mvindex.io.migrate import migrate
 from mvindex.store.embedded import EmbeddedStore
 from mvindex_connectors.milvus.bulk import export_bulk

@@ -14,7 +14,7 @@ from serving_tools import ServedHere, served
 
 import mvindex
 from mvindex.errors import CursorExpired, LimitExceeded, NotCalibrated, QueryError
-from mvindex.search import diversity, similar
+from mvindex.search import diversity, like
 from mvindex.search.request import parse_options
 from mvindex.testing import unit
 from mvindex.v1 import search_pb2
@@ -449,7 +449,7 @@ def test_negatives_are_compared_with_so_many_documents_and_texts_are_read_of_the
         assert [(hit.id, hit.text) for hit in found] == [("d-60", "d-60"), ("d-65", "d-65")]
         # After the request itself texts are read of the page only.
         assert [request.top_k for request in requests[1:] if request.fields] == [2]
-        monkeypatch.setattr(similar, "_MOST_COMPARED", 4)
+        monkeypatch.setattr(like, "_MOST_COMPARED", 4)
         with pytest.raises(QueryError, match="expected 2 documents nearer to positives among the 4 nearest, got 0"):
             circle.search(top_k=2, like="near", negatives=["far"])
 

@@ -189,7 +189,7 @@ def test_a_follower_never_goes_back_and_removes_older_copies(index, snapshots, t
 
 def test_a_network_file_system_is_refused(tmp_path, monkeypatch):
     mounts = f"36 35 98:0 / / rw - ext4 /dev/sda rw\n37 36 0:40 / {tmp_path} rw - nfs4 host:/x rw\n"
-    monkeypatch.setattr("mvindex.store.network_fs._read_mounts", lambda: mounts)
+    monkeypatch.setattr("mvindex.store.files._read_mounts", lambda: mounts)
     with pytest.raises(StoreError, match="is on nfs4"):
         FollowedIndex("a", "memory://nothing", tmp_path / "local")
     assert not (tmp_path / "local").exists()

@@ -17,8 +17,7 @@ from serving_tools import NoObserver, fill, served, vectors
 import mvindex
 from mvindex import Document
 from mvindex.corpus.text import citation
-from mvindex.corpus.text.citation import Citer, ScoredViews
-from mvindex.corpus.text.quotes import Quoting, quotes
+from mvindex.corpus.text.citation import Citer, Quoting, ScoredViews, quotes
 from mvindex.errors import DocumentError
 from mvindex.search.request import parse_request
 from mvindex.store.lexical import tokenizer

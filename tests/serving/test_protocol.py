@@ -6,7 +6,7 @@ import pytest
 
 from mvindex import Index
 from mvindex.index import IndexProtocol
-from mvindex.index.searches import Searches
+from mvindex.index.protocol import Searches
 from mvindex_connectors.remote import AsyncIndexClient, IndexClient
 
 _OWN = {"__init__", "__module__", "__doc__", "__dict__", "__weakref__", "__parameters__", "__subclasshook__"}

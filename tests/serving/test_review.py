@@ -27,7 +27,7 @@ from mvindex.errors import (
 from mvindex.index import embedded_store_of
 from mvindex.ingest import GivenViews
 from mvindex.search.request import parse_request
-from mvindex.store.locks import writer_lock
+from mvindex.store.files import writer_lock
 from mvindex.v1 import documents_pb2, search_pb2
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote import Access, AsyncIndexClient, CallSettings, IndexClient

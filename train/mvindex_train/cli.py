@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mvindex.cli.options import DeviceOption, ThreadsOption
-from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
+from mvindex.cli.options import DeviceOption, JsonOption, Output, OutputOption, ThreadsOption, print_report
 from mvindex_train.mine_cli import mine
 
 if TYPE_CHECKING:

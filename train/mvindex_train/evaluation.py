@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from mvindex.encoder import Encoder
 from mvindex.errors import CorpusError
 from mvindex.kernels.score import parse_aggregate
-from mvindex.measure.analysis.measures import local_variations, pair_scores
-from mvindex.measure.analysis.similarity import mean_cosines
+from mvindex.measure.analysis.measures import local_variations, mean_cosines, pair_scores
 from mvindex.measure.metrics import DEFAULT_CUTOFFS
 from mvindex.records import Document, Floats, Ints, Views
 from mvindex_train.config import LossConfig

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mvindex.cli.options import DeviceOption, ThreadsOption
-from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
+from mvindex.cli.options import DeviceOption, JsonOption, Output, OutputOption, ThreadsOption, print_report
 from mvindex_train.data.options import TrainingFormat
 from mvindex_train.negatives.config import MiningConfig, MiningJob, SourceKind
 

@@ -11,15 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from mvindex.encoder.arranged import Arranged
+from mvindex.encoder.arranged import Arranged, Inputs
 from mvindex.encoder.batches import BatchShape, batches
 from mvindex.encoder.checkpoint import Checkpoint, Parts, Settings, viewer_ids
 from mvindex.encoder.checkpoint.load import set_embeddings
 from mvindex.encoder.clusters import pad_tokens, token_views, unpad_views
 from mvindex.encoder.device import CUDA_LEAST_SPARED, on_device
-from mvindex.encoder.forward import last_states
-from mvindex.encoder.inputs import Inputs
-from mvindex.encoder.pooling import row_means
+from mvindex.encoder.forward import last_states, row_means
 from mvindex.encoder.transformer import TransformerEncoder
 from mvindex.records import Document, Ints
 from mvindex_train.config import OptimiserConfig
@@ -153,7 +151,7 @@ class TrainableEncoder(torch.nn.Module):
         return torch.nn.functional.normalize(rows, dim=-1) if self.settings.normalise else rows
 
     def _with_share(self, rows: torch.Tensor, starts: Ints) -> torch.Tensor:
-        """Return the rows with the document's share, as mvindex.encoder.pooling.add_document_share() makes them."""
+        """Return the rows with the document's share, as mvindex.encoder.forward.add_document_share() makes them."""
         share = self.settings.document_share
         if not share:
             return rows

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from mvindex.durable import whole_folder
 from mvindex.encoder.checkpoint.settings import read_json_object
 from mvindex.errors import CheckpointError, ConfigError, StoreError
-from mvindex.store.locks import FILE_NAME as LOCK_NAME
+from mvindex.store.files import FILE_NAME as LOCK_NAME
 from mvindex_train.fsync import atomic_file, map_write_errors, remove_unfinished
 
 if TYPE_CHECKING:

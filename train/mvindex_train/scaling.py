@@ -18,7 +18,7 @@ from mvindex.corpus import read_documents
 from mvindex.encoder import Encoder
 from mvindex.errors import CorpusError
 from mvindex.index.factory import create
-from mvindex.measure.judged import measure_values, parse_measure
+from mvindex.measure.metrics import measure_values, parse_measure
 from mvindex.measure.questions import read_qrels, read_questions
 from mvindex.records import Floats
 from mvindex_train.data.readers.context import find_file

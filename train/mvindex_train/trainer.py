@@ -16,7 +16,7 @@ from mvindex.encoder.device import torch_threads
 from mvindex.errors import ConfigError, IndexLocked
 from mvindex.paths import user_path
 from mvindex.plugins import require
-from mvindex.store.locks import writer_lock
+from mvindex.store.files import writer_lock
 from mvindex_train.callbacks import Callback, CallbackList, RunStart
 from mvindex_train.config import TrainConfig, check_can_train
 from mvindex_train.config_cli import label

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
+from mvindex.cli.options import JsonOption, Output, OutputOption, print_report
 
 app = typer.Typer()
 _FIELDS = "Fields of a new sidecar"

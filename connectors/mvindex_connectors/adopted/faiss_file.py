@@ -14,7 +14,7 @@ import numpy as np
 
 from mvindex.corpus.paths import expand_local_paths
 from mvindex.encoder import EncoderLike
-from mvindex.engines.params import nprobe_for_hits
+from mvindex.engines.auto import nprobe_for_hits
 from mvindex.errors import ConfigError, CorpusError, Unsupported
 from mvindex.index import Index
 from mvindex.io.array_rows import read_id_map, read_ids

@@ -12,7 +12,7 @@ import numpy as np
 
 from mvindex.errors import CorpusError, Unsupported
 from mvindex.io.import_ import ImportReport, Target, check_target, compute_mark, fill, spool_folder
-from mvindex.io.validation import VectorDocument, VectorSource
+from mvindex.io.staging import VectorDocument, VectorSource
 from mvindex.records import Floats, ProgressCallback, no_progress
 from mvindex_connectors.adopted.collection import choose_fields, connect, open_collection
 from mvindex_connectors.adopted.row_parser import RowParser, read_rows

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mvindex.errors import CorpusError, DocumentError, StoreError
-from mvindex.io.validation import check_id
+from mvindex.io.staging import check_id
 from mvindex.records import Document, Floats, Ints, ProgressCallback
 from mvindex_connectors.adopted.collection import Collection
 from mvindex_connectors.adopted.row_spool import RowSpool, SpooledRow

@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mvindex.io.staging_table import Spool
-from mvindex.io.validation import Array
+from mvindex.io.staging import Array, Spool
 from mvindex.records import Floats
-from mvindex.store.temporary import temporary_database, temporary_errors
+from mvindex.store.files import temporary_database, temporary_errors
 
 
 class SpooledRow(NamedTuple):

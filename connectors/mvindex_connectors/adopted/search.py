@@ -16,9 +16,8 @@ from mvindex.search.fusion import Mode
 from mvindex.search.hits import cites_of, hits_of
 from mvindex.search.hybrid import Ranked, fuse_rankings, of_views, rank_terms
 from mvindex.search.plan import Plan
-from mvindex.search.ranking import Ranking
+from mvindex.search.ranking import Pairs, Ranking, ScoredPairs
 from mvindex.search.request import Queries
-from mvindex.search.rescore import Pairs, ScoredPairs
 from mvindex.search.terms import TermSearch
 from mvindex.store.reader import StoredDocument
 from mvindex_connectors.adopted.catalog import Catalog, Documents, MetDocuments

@@ -22,7 +22,7 @@ from mvindex.ingest.pipeline import Entry, IngestReport
 from mvindex.paths import user_path
 from mvindex.records import ProgressCallback, no_progress
 from mvindex.store.embedded import EmbeddedStore
-from mvindex.store.lexical.language import NONE
+from mvindex.store.lexical.tokenizer import NONE
 from mvindex_connectors.adopted.collection import Collection, choose_fields, connect, open_collection
 from mvindex_connectors.adopted.row_parser import RowParser, read_rows
 from mvindex_connectors.adopted.row_spool import RowSpool

@@ -11,12 +11,12 @@ from mvindex.encoder import Encoder, EncoderLike
 from mvindex.encoder.registry import as_encoder
 from mvindex.errors import ConfigError, QueryError, Unsupported
 from mvindex.index import Index
-from mvindex.index.admin import Admin
+from mvindex.index.administration import Admin
 from mvindex.records import Floats, IndexInfo, Ints
-from mvindex.store.batch import Batch
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities, Operation
 from mvindex.store.reader import StoredDocument
+from mvindex.store.rows import Batch
 from mvindex.store.views import ViewType
 from mvindex_connectors.adopted.catalog import Catalog
 from mvindex_connectors.adopted.search import AdoptedSearch

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mvindex.engines.params import (
+from mvindex.engines.auto import (
     COARSE_KINDS,
     CODED_KINDS,
     IVF_KINDS,

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvindex.kernels import has_int8_products, pays_to_load, pays_to_wait
-from mvindex.kernels.aligned import aligned_bytes
+from mvindex.kernels.copies import aligned_bytes
 from mvindex.kernels.loading import Loading
 from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
 from mvindex.records import Floats, Ints
@@ -137,7 +137,7 @@ class FastScan:
 
     def _scored_lists(self, vector: Floats, depth: Depth, num_threads: int) -> tuple[Floats, Ints]:
         """Return the scores and numbers of the lists nearest to a rotated query, the nearest first."""
-        from mvindex.kernels.centroids import score_groups
+        from mvindex.kernels.fast_scan import score_groups
 
         if not self._has_groups:
             scores, lists = translated(self._quantiser.search, vector[None], depth.nprobe)
@@ -261,8 +261,7 @@ def _read(keys: npt.NDArray[np.uint64], query: _Query) -> tuple[Floats, Ints]:
 
 def _load() -> None:
     """Call the loops for next to nothing, which loads or compiles them."""
-    from mvindex.kernels.centroids import score_groups
-    from mvindex.kernels.fast_scan import describe_lists, read_keys, scan_lists
+    from mvindex.kernels.fast_scan import describe_lists, read_keys, scan_lists, score_groups
 
     none, floats = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)
     score_groups(np.empty((0, 4), dtype=np.int64), floats, floats, none)

@@ -7,7 +7,7 @@ from threading import Lock
 from types import ModuleType
 from typing import Any
 
-from mvindex.engines.params import CLONED_KINDS
+from mvindex.engines.auto import CLONED_KINDS
 from mvindex.records import Floats, Ints
 from mvindex_connectors.engines.faiss_files import translated
 from mvindex_connectors.engines.faiss_ivf import has_groups, ivf_of

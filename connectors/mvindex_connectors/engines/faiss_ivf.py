@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mvindex.engines.params import (
+from mvindex.engines.auto import (
     BLOCK_ROWS,
     COARSE_KINDS,
     GROUPED_NLIST,

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from mvindex.durable import file_checksum, flush_to_disk, rename
-from mvindex.engines.params import default_nlist, sample_size
+from mvindex.engines.auto import default_nlist, sample_size
 from mvindex.engines.protocol import BuildOptions
 from mvindex.errors import EngineError
 from mvindex.store.snapshot import Snapshot

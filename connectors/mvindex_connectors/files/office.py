@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 
 from mvindex.corpus.inputs import Input
-from mvindex.corpus.options import CorpusOptions
 from mvindex.corpus.passages import Outline, passage_format
 from mvindex.corpus.passages.markdown import outline_markdown
-from mvindex.corpus.text.normal import unset
+from mvindex.corpus.rows import CorpusOptions
+from mvindex.corpus.text.words import unset
 from mvindex_connectors.files.parsing import parse_file
 
 _SLIDE = re.compile(r"^<!-- Slide number: (\d+) -->$", re.MULTILINE)

@@ -168,7 +168,7 @@ def _cite(data: bytes) -> Iterator[Any]:
     data: JSON of question, text, title, views or null, and the numbers of a Quoting or null.
     """
     citation, numpy = importlib.import_module("mvindex.corpus.text.citation"), importlib.import_module("numpy")
-    quotes = importlib.import_module("mvindex.corpus.text.quotes")
+    quotes = importlib.import_module("mvindex.corpus.text.citation")
     question, text, title, views, quoting = json.loads(data)
     if views is not None:
         spans, scores = views

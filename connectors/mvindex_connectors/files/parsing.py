@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
 
 from mvindex.corpus.inputs import Input
-from mvindex.corpus.options import CorpusOptions
 from mvindex.corpus.passages.documents import read_whole
+from mvindex.corpus.rows import CorpusOptions
 from mvindex.errors import CorpusError
 from mvindex.plugins import require_installed
 from mvindex_connectors.files.parsers import LARGEST_RATIO, LEAST_BYTES, PARSERS

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mvindex.corpus.inputs import Input
-from mvindex.corpus.options import CorpusOptions
 from mvindex.corpus.passages import Block, Outline, Section, passage_format
 from mvindex.corpus.passages.outline import shorten
-from mvindex.corpus.text.normal import unset
+from mvindex.corpus.rows import CorpusOptions
+from mvindex.corpus.text.words import unset
 from mvindex.errors import CorpusError
 from mvindex_connectors.files.parsing import parse_file
 

@@ -9,12 +9,10 @@ from typing import Any, NamedTuple
 
 from mvindex.corpus.formats import BinaryFormat
 from mvindex.corpus.inputs import Input
-from mvindex.corpus.options import CorpusOptions
 from mvindex.corpus.passages.documents import SectionIds, file_source
 from mvindex.corpus.passages.outline import SEPARATOR, Section, shorten
-from mvindex.corpus.row_texts import cell_text, place_row, row_text
-from mvindex.corpus.rows import Row, Source, SourceLocation
-from mvindex.corpus.text.normal import unset
+from mvindex.corpus.rows import CorpusOptions, Row, Source, SourceLocation, cell_text, place_row, row_text
+from mvindex.corpus.text.words import unset
 from mvindex.records import Document
 from mvindex_connectors.files.parsing import parse_file
 

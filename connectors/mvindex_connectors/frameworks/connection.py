@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 from mvindex.encoder import EncoderLike
 from mvindex.errors import ConfigError
 from mvindex.index import Index, IndexProtocol
-from mvindex.index.backends import find_backend
-from mvindex.index.factory import checked_dim, create, default_lexical, index_exists, open_index
+from mvindex.index.factory import checked_dim, create, default_lexical, find_backend, index_exists, open_index
 from mvindex.paths import user_path
 from mvindex.records import CountCallback, Document, Floats, Hit, IndexInfo, ViewScore, no_progress
 from mvindex.store.filters import Filter
-from mvindex.store.lexical.language import AUTO, NONE
-from mvindex.store.lexical.tokenizer import parse_lexical
+from mvindex.store.lexical.tokenizer import AUTO, NONE, parse_lexical
 from mvindex_connectors.frameworks.sync_adapter import SyncAdapter
 
 if TYPE_CHECKING:

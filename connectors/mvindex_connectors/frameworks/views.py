@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvindex.arrays import as_numbers
-from mvindex.corpus.text.snippets import SPLITTER_VERSION, split_snippets
+from mvindex.corpus.text.sentences import SPLITTER_VERSION, split_snippets
 from mvindex.encoder import CallableEncoder
 from mvindex.errors import EncoderError
 from mvindex.records import CountCallback, Document, Floats, Span, Views, check_count

@@ -17,12 +17,10 @@ from mvindex.corpus.paths import expand_local_paths
 from mvindex.errors import CorpusError
 from mvindex.io.array_rows import read_id_map, read_ids
 from mvindex.io.import_ import ImportReport, Target, check_target, compute_mark, fill, spool_folder
-from mvindex.io.join import Texts, join_texts
-from mvindex.io.staging_table import VectorTable
-from mvindex.io.validation import Array
+from mvindex.io.staging import Array, Texts, VectorTable, join_texts
 from mvindex.plugins import require_faiss
 from mvindex.records import ProgressCallback, no_progress
-from mvindex.store.temporary import temporary_database, temporary_errors
+from mvindex.store.files import temporary_database, temporary_errors
 from mvindex_connectors.io.faiss_reader import ReadOptions, read_faiss
 
 _CHUNK = 4096

@@ -22,7 +22,7 @@ import numpy as np
 import mvindex
 import mvindex_connectors
 from mvindex.errors import CorpusError
-from mvindex.io.validation import Array
+from mvindex.io.staging import Array
 
 # The paths come first, so that the process reads by the code that started it, and not by another version's.
 _BOOT = "import sys; sys.path[:0] = sys.argv[4:]; from mvindex_connectors.io.faiss_reader import main; main()"

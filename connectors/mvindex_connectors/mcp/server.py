@@ -16,7 +16,7 @@ from mcp.types import ToolAnnotations
 from pydantic import ConfigDict, Field, ValidationError
 
 from mvindex import __version__
-from mvindex.corpus.ids import content_id
+from mvindex.corpus.rows import content_id
 from mvindex.errors import MvindexError, QueryError
 from mvindex.index import IndexProtocol
 from mvindex.records import Document

@@ -22,7 +22,7 @@ from mvindex.errors import ConfigError, StoreError
 from mvindex.index import Index, store_of
 from mvindex.kernels.score import decode
 from mvindex.records import Floats, ProgressCallback
-from mvindex.store.batch import Batch
+from mvindex.store.rows import Batch
 from mvindex.store.views import row_norms
 from mvindex_connectors.milvus.collections import new_settings, settings_record
 from mvindex_connectors.milvus.layout import documents_of, view_keys

@@ -9,8 +9,7 @@ import numpy as np
 
 from mvindex.kernels.score import Scoring
 from mvindex.records import Floats, Ints
-from mvindex.search.ranking import Ranking
-from mvindex.search.rescore import Pairs, ScoredPairs
+from mvindex.search.ranking import Pairs, Ranking, ScoredPairs
 from mvindex_connectors.milvus.reader import Reader
 from mvindex_connectors.milvus.records import Light, light
 from mvindex_connectors.milvus.search import Changed, MilvusViews, joined

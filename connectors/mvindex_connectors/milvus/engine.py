@@ -14,8 +14,8 @@ from mvindex.errors import StoreError
 from mvindex.records import Combine, Field, Floats, Ints, SearchResult
 from mvindex.retries import Retries
 from mvindex.search.confidence import Evidence, make_estimator
+from mvindex.search.exact import GroupSearch, pairs_of
 from mvindex.search.fusion import Fusion, Mode
-from mvindex.search.group import GroupSearch, pairs_of
 from mvindex.search.hits import cites_of, hits_of
 from mvindex.search.hybrid import (
     JudgedQuestion,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mvindex.records import Document
-from mvindex.store.batch import Batch
+from mvindex.store.rows import Batch
 from mvindex.store.views import PackedViews
 from mvindex_connectors.milvus.reader import Reader
 from mvindex_connectors.milvus.records import light, stored_document

@@ -15,10 +15,10 @@ import numpy as np
 
 from mvindex.errors import QueryError
 from mvindex.records import Ints
-from mvindex.store import dates
+from mvindex.store import fields
+from mvindex.store.files import temporary_database, temporary_errors
 from mvindex.store.filter_sql import to_sql
 from mvindex.store.filters import Filter, parse_filter
-from mvindex.store.temporary import temporary_database, temporary_errors
 from mvindex_connectors.milvus.reader import Reader
 
 _FIELDS = ("pk", "id", "metadata")
@@ -61,7 +61,7 @@ class FilterTable:
 
 def _filled(reader: Reader, next_document: int) -> sqlite3.Connection:
     connection = temporary_database(is_shared=True)
-    dates.register(connection)
+    fields.register(connection)
     connection.execute("CREATE TABLE documents(doc_row INTEGER PRIMARY KEY, id TEXT NOT NULL)")
     connection.execute("CREATE TABLE metadata(doc_row INTEGER PRIMARY KEY, json TEXT NOT NULL)")
     for rows in reader.each(next_document, _FIELDS):

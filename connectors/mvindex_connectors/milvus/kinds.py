@@ -6,7 +6,7 @@ import math
 import re
 from typing import Any
 
-from mvindex.engines.params import nprobe_for_hits
+from mvindex.engines.auto import nprobe_for_hits
 from mvindex.errors import ConfigError, Unsupported
 
 # mvindex' name -> Milvus' own.

@@ -14,9 +14,8 @@ import numpy.typing as npt
 
 from mvindex.errors import DamagedIndex, DocumentError, Unsupported
 from mvindex.records import Floats, Ints, dump_metadata
-from mvindex.store.batch import Batch
 from mvindex.store.reader import StoredDocument
-from mvindex.store.rows import as_signed, pack_spans, row_checksum
+from mvindex.store.rows import Batch, as_signed, pack_spans, row_checksum
 from mvindex.store.views import view_checksums
 from mvindex_connectors.milvus.layout import MAX_BYTES, MAX_DIM, MAX_ID_BYTES, MAX_VIEWS, MIN_DIM, id_hash
 

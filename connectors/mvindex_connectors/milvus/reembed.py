@@ -20,7 +20,7 @@ from mvindex.engines.protocol import EXACT
 from mvindex.index import Index
 from mvindex.ingest.pipeline import IngestHooks, ingest_store
 from mvindex.ingest.reembed import ReembedHooks, ReembedReport, counting, drop_outdated, entries_of, settings_of
-from mvindex.ingest.reuse import reusing
+from mvindex.ingest.views import reusing
 from mvindex_connectors.milvus.collections import (
     Home,
     create_store,

@@ -17,8 +17,7 @@ from mvindex.kernels.score import Aggregate, Scoring, document_scores, view_sums
 from mvindex.records import Doubles, Floats, Ints
 from mvindex.search.ann import Hits, Rounds, search_in_rounds
 from mvindex.search.exact import Best, rankings_of
-from mvindex.search.ranking import Ranking
-from mvindex.search.rescore import Pairs, ScoredPairs
+from mvindex.search.ranking import Pairs, Ranking, ScoredPairs
 from mvindex_connectors.milvus.connection import Connection, views_of
 from mvindex_connectors.milvus.kinds import FLAT, search_parameters
 from mvindex_connectors.milvus.layout import (

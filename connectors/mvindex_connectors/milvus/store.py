@@ -17,13 +17,13 @@ from typing import Any
 from mvindex.errors import IndexLocked, QueryError, StaleReader, StoreError
 from mvindex.records import Floats, IndexInfo, Ints
 from mvindex.retries import Retries
-from mvindex.store.batch import Batch, result_of
 from mvindex.store.catalog import CONFIDENCE_KEY, ExistingDocument
 from mvindex.store.embedded import being_written, temperature_of
 from mvindex.store.filters import Filter
 from mvindex.store.lexical.tokenizer import required_lexical
 from mvindex.store.protocol import Capabilities, Operation
 from mvindex.store.reader import StoredDocument
+from mvindex.store.rows import Batch, result_of
 from mvindex.store.views import ViewType
 from mvindex_connectors.milvus.collections import check_ours, drop_store, load_views, parse_settings, read_home
 from mvindex_connectors.milvus.connection import Connection, terms_of

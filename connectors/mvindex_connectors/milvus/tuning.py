@@ -12,7 +12,7 @@ from mvindex.kernels.score import Scoring
 from mvindex.records import Floats, ProgressCallback
 from mvindex.search.ranking import Ranking
 from mvindex.search.tuning import TuneGoal, TunePoint, TuneReport, choose
-from mvindex.search.tuning.queries import sample_rows
+from mvindex.search.tuning.search_params import sample_rows
 from mvindex_connectors.milvus.engine import MilvusEngine
 from mvindex_connectors.milvus.kinds import FLAT, choices
 from mvindex_connectors.milvus.layout import LIGHT_FIELDS

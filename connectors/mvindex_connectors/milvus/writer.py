@@ -17,10 +17,9 @@ import numpy as np
 from mvindex.errors import EncoderError, StoreError
 from mvindex.kernels.score import decode
 from mvindex.records import CountCallback, Floats, Ints
-from mvindex.store.batch import Batch, result_of, with_mark
 from mvindex.store.catalog import CHOOSE_LEXICAL_KEY, ExistingDocument
 from mvindex.store.lexical.tokenizer import Lexical, StoredLexical
-from mvindex.store.rows import lexical_text
+from mvindex.store.rows import Batch, lexical_text, result_of, with_mark
 from mvindex.store.views import row_norms
 from mvindex_connectors.milvus.collections import (
     Home,

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from mvindex.index.arrow import arrow_reader
-from mvindex.index.searches import Searches
+from mvindex.index.protocol import Searches
 from mvindex.records import Document, IndexInfo
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities, Operation

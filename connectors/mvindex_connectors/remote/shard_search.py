@@ -20,8 +20,8 @@ from mvindex.retries import Retries
 from mvindex.search.confidence import calibration_of, confident
 from mvindex.search.diversity import search_diverse
 from mvindex.search.fusion import Fusion, Mode, parse_fusion, parse_setting
-from mvindex.search.operators import parse_operators
-from mvindex.search.plan import IndexState, Plan, make_plan
+from mvindex.search.like import search_like
+from mvindex.search.plan import IndexState, Plan, make_plan, parse_operators
 from mvindex.search.request import Queries, SearchRequest, ShardSearch, as_vectors
 from mvindex.search.result_merge import (
     FusedRanking,
@@ -32,7 +32,6 @@ from mvindex.search.result_merge import (
     which_cut_short,
     with_confidence,
 )
-from mvindex.search.similar import search_like
 from mvindex.search.terms import TermCounts, ceiling_of
 from mvindex.store.lexical.tokenizer import Lexical, parse_lexical
 from mvindex.v1 import search_pb2 as messages

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from mvindex.corpus.text.citation import Citer, ScoredViews, citing_long_texts_by
+from mvindex.corpus.text.citation import Citer, Quoting, ScoredViews, citing_long_texts_by, quoting_long_texts_by
 from mvindex.corpus.text.parted import KEPT_CHARS
-from mvindex.corpus.text.quotes import Quoting, quoting_long_texts_by
 from mvindex.errors import CorpusError
 from mvindex.records import Citation, SearchResult
 from mvindex_connectors.files.parsing import parse_data

@@ -10,7 +10,7 @@ from pathlib import Path
 from mvindex.errors import MvindexError, ServerUnavailable, StoreError
 from mvindex.maintenance.backups import backup_names, backup_time, restore
 from mvindex.store.create import discard_directory, remove_leftovers
-from mvindex.store.network_fs import refuse_network
+from mvindex.store.files import refuse_network
 from mvindex_connectors.server.telemetry import Metrics
 
 logger = logging.getLogger(__name__)

@@ -10,15 +10,15 @@ import xxhash
 
 from mvindex.errors import QueryError
 from mvindex.index import Index, IndexProtocol, store_of
-from mvindex.index.writes import delete_documents, replace_metadata
+from mvindex.index.protocol import delete_documents, replace_metadata
 from mvindex.ingest import Encode, GivenViews, IngestHooks, IngestReport, reusing
 from mvindex.ingest.items import item_entries
 from mvindex.ingest.pipeline import differs
 from mvindex.records import CountCallback, Document, Views
-from mvindex.store.batch import content_hash
 from mvindex.store.catalog import ExistingDocument
 from mvindex.store.lexical.tokenizer import tokenizing_long_texts_by
 from mvindex.store.protocol import Store
+from mvindex.store.rows import content_hash
 from mvindex_connectors.server.tokenizing import tokenize_in_worker
 
 T = TypeVar("T")

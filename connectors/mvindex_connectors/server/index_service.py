@@ -18,10 +18,10 @@ from mvindex.ingest import Encode, GivenViews, IngestReport
 from mvindex.maintenance.backups import BackupReport, take_backup
 from mvindex.maintenance.compact import CompactReport
 from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore, check_ids, dump_metadata
+from mvindex.search.hits import document_of
 from mvindex.search.like import MAX_LIKE
 from mvindex.search.local import LocalSearch
 from mvindex.search.request import ScoringName, SearchRequest
-from mvindex.search.results import document_of
 from mvindex.search.terms import TermCounts
 from mvindex.store.embedded import LocalStore, StorePart
 from mvindex.store.filters import Filter

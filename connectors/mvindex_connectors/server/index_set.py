@@ -17,7 +17,7 @@ from mvindex.durable import make_directories, remove_entry, rename
 from mvindex.errors import ConfigError, IndexLocked, Unsupported
 from mvindex.index.factory import create, open_index
 from mvindex.store.create import remove_leftovers
-from mvindex.store.locks import served_lock, writer_lock
+from mvindex.store.files import served_lock, writer_lock
 from mvindex_connectors.server.config import ServerConfig, check_name
 from mvindex_connectors.server.follow import FollowedIndex
 from mvindex_connectors.server.index_service import IndexService

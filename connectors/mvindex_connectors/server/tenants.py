@@ -12,7 +12,7 @@ from mvindex.ingest import GivenViews, IngestReport
 from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore
 from mvindex.search.request import ScoringName, SearchRequest
 from mvindex.search.terms import TermCounts
-from mvindex.store.filter_match import FilterMatcher
+from mvindex.store.filter_sql import FilterMatcher
 from mvindex.store.filters import Filter, check_deletion, operand_as_json
 from mvindex_connectors.remote.convert import MAX_EXPLAINED, MAX_IDS
 from mvindex_connectors.server.admission import CallContext

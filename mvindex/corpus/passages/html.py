@@ -12,13 +12,12 @@ from dataclasses import replace
 from html import unescape
 
 from mvindex.corpus.inputs import Input
-from mvindex.corpus.options import CorpusOptions
-from mvindex.corpus.passages.decode import decode_html
-from mvindex.corpus.passages.documents import passage_format, read_whole
+from mvindex.corpus.passages.documents import decode_html, passage_format, read_whole
 from mvindex.corpus.passages.markdown import front_matter
 from mvindex.corpus.passages.outline import Block, Outline, SectionBuilder, fit_fields, with_encoding
+from mvindex.corpus.rows import CorpusOptions
 from mvindex.corpus.text.headings import table_title
-from mvindex.corpus.text.normal import unset
+from mvindex.corpus.text.words import unset
 
 _SKIPPED = frozenset(("script", "style", "noscript", "template", "svg", "math", "iframe", "object", "nav", "button"))
 _VOID = frozenset(

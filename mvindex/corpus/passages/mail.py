@@ -13,12 +13,11 @@ from itertools import islice
 from typing import Any, cast
 
 from mvindex.corpus.inputs import Input
-from mvindex.corpus.options import CorpusOptions
-from mvindex.corpus.passages.decode import decode_text
-from mvindex.corpus.passages.documents import passage_format, read_whole
+from mvindex.corpus.passages.documents import decode_text, passage_format, read_whole
 from mvindex.corpus.passages.html import outline_html
 from mvindex.corpus.passages.outline import Outline, fit_fields
 from mvindex.corpus.passages.plain import outline_text
+from mvindex.corpus.rows import CorpusOptions
 from mvindex.errors import CorpusError
 
 _PEOPLE = ("from", "to", "cc")

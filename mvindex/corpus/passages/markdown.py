@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from mvindex.corpus.inputs import Input
-from mvindex.corpus.options import CorpusOptions
-from mvindex.corpus.passages.decode import decode_text
-from mvindex.corpus.passages.documents import passage_format, read_whole
+from mvindex.corpus.passages.documents import decode_text, passage_format, read_whole
 from mvindex.corpus.passages.outline import Block, Outline, SectionBuilder, fit_fields, line_spans, with_encoding
+from mvindex.corpus.rows import CorpusOptions
 from mvindex.corpus.text.headings import table_title, without_attributes
 
 Warn: TypeAlias = "Callable[[int, str], None]"

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from mvindex.corpus.inputs import Input
-from mvindex.corpus.options import CorpusOptions
-from mvindex.corpus.passages.decode import decode_text
-from mvindex.corpus.passages.documents import passage_format, read_whole
+from mvindex.corpus.passages.documents import decode_text, passage_format, read_whole
 from mvindex.corpus.passages.markdown import add_markdown
 from mvindex.corpus.passages.outline import Block, Outline, SectionBuilder
+from mvindex.corpus.rows import CorpusOptions
 from mvindex.errors import CorpusError
 
 

@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterator
 from enum import Enum
 
-from mvindex.corpus.text.languages import split_in_languages
-from mvindex.corpus.text.snippets import SPLITTER_VERSION, split_sentences, without_whitespace
+from mvindex.corpus.text.sentences import SPLITTER_VERSION, split_in_languages, split_sentences, without_whitespace
 from mvindex.corpus.text.units import ends_line, lines_beside
 from mvindex.errors import ConfigError
 from mvindex.records import Span

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from mvindex.corpus.text.blocks import Kind, Stretch, stretches
-from mvindex.corpus.text.languages import AFTER_UNSPACED, CLOSERS, OPENERS, UNSPACED, is_abbreviation
+from mvindex.corpus.text.sentences import AFTER_UNSPACED, CLOSERS, OPENERS, UNSPACED, is_abbreviation
 from mvindex.records import Span
 
 # A longer part is cut into windows of at most so many characters.

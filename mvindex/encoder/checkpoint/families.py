@@ -17,7 +17,7 @@ from mvindex.errors import ConfigError
 GROUP = "mvindex.encoder_families"
 # The most views where their number follows the text: one a part, so that none but the longest texts reach it.
 AUTO_VIEWS = 256
-_PARTS, _VIEWERS, _WHOLE = (f"mvindex.encoder.families.{name}" for name in ("parts", "viewers", "whole"))
+_PARTS, _VIEWERS = (f"mvindex.encoder.families.{name}" for name in ("parts", "viewers"))
 _APART = "is read as a text of its own, and no module cuts a text"
 
 
@@ -56,21 +56,21 @@ SNIPPETS = Family(
 )
 SINGLE = Family(
     name="single",
-    arrange=f"{_WHOLE}:arrange_single",
+    arrange=f"{_PARTS}:arrange_single",
     summary="the mean of all states: one view of the whole text",
     default_max_views=1,
     no_export=None,
 )
 FIRST_K = Family(
     name="first-k",
-    arrange=f"{_WHOLE}:arrange_first_k",
+    arrange=f"{_PARTS}:arrange_first_k",
     summary="the state of one of the first tokens (Luan et al. 2021)",
     is_nested=True,
     no_export="no module keeps the first k states of a text: MultiVectorMask chooses tokens by what they are",
 )
 POLY = Family(
     name="poly",
-    arrange=f"{_WHOLE}:arrange_poly",
+    arrange=f"{_PARTS}:arrange_poly",
     summary="what a learnt code attends to (Humeau et al. 2020)",
     is_nested=True,
     is_trained=True,
@@ -79,7 +79,7 @@ POLY = Family(
 )
 KMEANS = Family(
     name="kmeans",
-    arrange=f"{_WHOLE}:arrange_kmeans",
+    arrange=f"{_PARTS}:arrange_kmeans",
     summary="a centroid of the tokens' states (DRPQ)",
     default_max_views=4,
     pools_tokens=True,

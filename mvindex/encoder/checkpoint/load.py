@@ -1,25 +1,32 @@
-"""Load model and tokenizer of a checkpoint by transformers: quietly, from safetensors, without foreign code."""
+"""Merge LoRA adapters in peft's format into the weights of their base."""
 
 from __future__ import annotations
 
 import importlib.util
 import inspect
 import logging
-from collections.abc import Iterator, Sequence
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
-from mvindex.encoder.checkpoint.adapter import merge_adapter
-from mvindex.encoder.checkpoint.dense import load_head
 from mvindex.encoder.checkpoint.families import POLY
-from mvindex.encoder.checkpoint.growth import check_normalizer, check_tokenizer_file
 from mvindex.encoder.checkpoint.hub import E5, PACKAGED, check_packaged_weights
-from mvindex.encoder.checkpoint.reader import ENCODER_HALVES, QUERY_FOLDER, VIEW_WEIGHTS, Checkpoint
+from mvindex.encoder.checkpoint.reader import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    ENCODER_HALVES,
+    QUERY_FOLDER,
+    VIEW_WEIGHTS,
+    Checkpoint,
+    weight_files,
+)
 from mvindex.encoder.checkpoint.settings import first_line, read_json_object
-from mvindex.encoder.checkpoint.sizes import check_all_used, check_sizes
-from mvindex.encoder.checkpoint.tensors import read_tensors
+from mvindex.encoder.checkpoint.tensors import check_normalizer, check_tokenizer_file, load_head, read_tensors
 from mvindex.errors import CheckpointError, ExtraMissing
 from mvindex.plugins import install_command, require
 
@@ -28,6 +35,143 @@ if TYPE_CHECKING:
     import torch
 
 logger = logging.getLogger(__name__)
+
+_PREFIX = "base_model.model."
+# What plain LoRA says of itself; any other key with a value stands for a variant, whose weights may not be
+# W + scale * B A.
+_PLAIN = frozenset(
+    {"peft_type", "base_model_name_or_path", "r", "lora_alpha", "lora_dropout", "target_modules", "bias", "task_type",
+     "inference_mode", "peft_version", "init_lora_weights", "revision", "use_rslora", "auto_mapping", "exclude_modules",
+     "layers_to_transform", "layers_pattern", "megatron_core", "qalora_group_size"}
+)  # fmt: skip
+_PLAIN_STARTS = (True, False, "gaussian")
+# No layer is as wide, and no weight of fp32 bears more.
+_MAX_RANK, _MAX_ALPHA = 1 << 20, 1e30
+
+
+def merge_adapter(model: torch.nn.Module, folder: Path) -> None:
+    """Change the model's weights to W + scale * B A (LoRA, Hu et al. 2022, section 4.1).
+
+    scale is alpha / r, or alpha / sqrt(r) where the adapter says use_rslora. Why not peft, which wrote the adapter:
+    importing it takes 3 seconds, on every command that encodes. Raises CheckpointError for another kind of adapter, or
+    one that does not fit the model.
+    """
+    config = read_json_object(folder / ADAPTER_CONFIG)
+    scale, rank = _scale(config, folder), config["r"]
+    tensors = read_tensors(folder / ADAPTER_WEIGHTS)
+    parameters = dict(model.named_parameters())
+    for name in sorted(tensors):
+        if not name.endswith(".lora_A.weight"):
+            continue
+        module = name.removesuffix(".lora_A.weight")
+        up, down = tensors.pop(f"{module}.lora_B.weight", None), tensors.pop(name)
+        weight = parameters.get(f"{module.removeprefix(_PREFIX)}.weight")
+        if up is None or weight is None or not _fits(weight, up, down, rank):
+            raise CheckpointError(f"{folder / ADAPTER_WEIGHTS}: {module!r} does not fit the base model at r {rank}")
+        weight.data += scale * (up.float() @ down.float())
+    if tensors:
+        raise CheckpointError(f"{folder / ADAPTER_WEIGHTS}: {sorted(tensors)[0]!r} is no weight of a LoRA adapter")
+
+
+def _fits(weight: torch.Tensor, up: torch.Tensor, down: torch.Tensor, rank: int) -> bool:
+    """Return whether B (up) and A (down) are matrices of that rank whose product has the weight's shape."""
+    return weight.ndim == 2 and up.shape == (weight.shape[0], rank) and down.shape == (rank, weight.shape[1])
+
+
+def _scale(config: dict[str, Any], folder: Path) -> float:
+    rank, alpha = config.get("r"), config.get("lora_alpha")
+    variants = sorted(name for name, value in config.items() if value and name not in _PLAIN)
+    if config.get("init_lora_weights", True) not in _PLAIN_STARTS:
+        variants.append(f"init_lora_weights {config['init_lora_weights']!r}")
+    if config.get("peft_type") != "LORA" or variants or config.get("bias", "none") != "none":
+        kind = config.get("peft_type") if not variants else f"LORA with {variants[0]}"
+        raise CheckpointError(
+            f"{folder / ADAPTER_CONFIG}: an adapter of kind {kind}; expected plain LORA without biases"
+        )
+    if isinstance(rank, bool) or not isinstance(rank, int) or not 1 <= rank <= _MAX_RANK or not _is_finite(alpha):
+        raise CheckpointError(
+            f"{folder / ADAPTER_CONFIG}: r is {rank!r:.40}, lora_alpha {alpha!r:.40}; "
+            f"expected r from 1 to {_MAX_RANK:,} and a finite number"
+        )
+    return alpha / math.sqrt(rank) if config.get("use_rslora") else alpha / rank
+
+
+def _is_finite(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and abs(value) <= _MAX_ALPHA
+
+
+# So many numbers (64 MiB) more may be drawn in vain: transformers then says which tensors the weights lack.
+_SPARE, _SPARE_MODULES = 1 << 24, 20
+# Counts of modules, each of which has a tensor of its own at least.
+_MODULES = re.compile(r"(layers?|groups?|experts?)$")
+# The number of a layer among the parts of its tensors' names; attention alone has four tensors.
+_LAYER_NUMBER, _LAYER_TENSORS = re.compile(r"\.[0-9]+\."), 4
+
+
+def check_sizes(folder: Path) -> None:
+    """Raise CheckpointError where config.json has more layers, or far more numbers, than the folder's weights.
+
+    transformers draws at random what the weights lack, of whatever size, and only then says so.
+    """
+    import torch
+
+    transformers = require("transformers", "train", "encoding texts")
+    sizes = list(_tensor_sizes(folder))
+    for name, count in _whole_numbers(read_json_object(folder / "config.json")):
+        if _MODULES.search(name) and count > len(sizes) + _SPARE_MODULES:
+            raise CheckpointError(
+                f"{folder}: {name} is {count:.6g} in config.json; the weights have {len(sizes)} tensors"
+            )
+    config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    with torch.device("meta"):  # shapes without numbers
+        if half := ENCODER_HALVES.get(config.model_type):
+            model = getattr(transformers, half)(config)
+        else:
+            model = transformers.AutoModel.from_config(config, trust_remote_code=False)
+    # Some checkpoints leave the pooler out.
+    needed = sum(part.numel() for name, part in model.named_parameters() if not name.startswith("pooler."))
+    if needed > sum(sizes) + _SPARE:
+        raise CheckpointError(
+            f"{folder}: config.json describes a model of {needed:,} numbers; the weights have {sum(sizes):,}"
+        )
+
+
+def check_all_used(folder: Path, unused: Iterable[str], *, is_half: bool = False) -> None:
+    """Raise CheckpointError where the weights have whole layers that config.json does not name.
+
+    unused: The names of the tensors that the model has no place for. Heads of other tasks may be among them: they have
+    no numbered parts of _LAYER_TENSORS tensors. is_half: Whether only the encoder of an encoder-decoder is loaded.
+    """
+    found = Counter(
+        name[: number.end() - 1]
+        for name in unused
+        if (number := _LAYER_NUMBER.search(name)) and not (is_half and name.startswith("decoder."))
+    )
+    layers = sorted(layer for layer, count in found.items() if count >= _LAYER_TENSORS)
+    if layers:
+        raise CheckpointError(
+            f"{folder}: the weights have layers that config.json does not name: {', '.join(layers[:3])}; its number of "
+            "layers is wrong"
+        )
+
+
+def _tensor_sizes(folder: Path) -> Iterator[int]:
+    """Yield how many numbers each tensor of the weights has."""
+    safetensors = require("safetensors", "train", "encoding texts")
+    for path in weight_files(folder):
+        with safetensors.safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118 - it is no dictionary
+                yield math.prod(file.get_slice(name).get_shape())
+
+
+def _whole_numbers(config: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """Yield key and value of every whole number in the config and its parts."""
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _whole_numbers(value)
+        elif isinstance(value, int):
+            yield name, value
+
 
 # New entries of the vocabulary (MVR section 3.2): the first stands for a question, the others for views 1 to k.
 QUERY_VIEWER = "[VIE]"

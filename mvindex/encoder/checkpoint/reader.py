@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mvindex.corpus.text.parts import Splitter
-from mvindex.encoder.checkpoint.dense import DENSE_WEIGHTS, Dense, read_dense
 from mvindex.encoder.checkpoint.families import SNIPPETS, Family
 from mvindex.encoder.checkpoint.hashes import sha256_of
 from mvindex.encoder.checkpoint.hub import ALLOW_DOWNLOAD, PACKAGED_NAMES, Source, find_source
-from mvindex.encoder.checkpoint.layout import find_transformer, read_layout
-from mvindex.encoder.checkpoint.modules import read_modules
+from mvindex.encoder.checkpoint.layout import find_transformer, read_layout, read_modules
 from mvindex.encoder.checkpoint.settings import (
     FILE_NAME,
     ClusterInit,
@@ -25,6 +23,7 @@ from mvindex.encoder.checkpoint.settings import (
     read_json_object,
     read_settings,
 )
+from mvindex.encoder.checkpoint.tensors import DENSE_WEIGHTS, Dense, read_dense
 from mvindex.errors import CheckpointError, ConfigError
 
 # Part of the fingerprint: raise it whenever the encoder makes other vectors of the same weights and settings.

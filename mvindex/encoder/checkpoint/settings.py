@@ -56,7 +56,7 @@ class Settings:
     """The settings of an encoder. Lengths are tokens of one window, special tokens included.
 
     pooling: of whole texts, hence of questions in every family. temperature: of DRPQ scoring; it changes scores, not
-    vectors. document_share: how much of the mean of a document's views is added to each, see mvindex.encoder.pooling.
+    vectors. document_share: how much of the mean of a document's views is added to each, see mvindex.encoder.forward.
     residual, own_snippet: of viewers, see mvindex.encoder.families.viewers. cluster_init: of `kmeans`.
     separate: questions have weights of their own. lower_case: texts are lower-cased, whatever the tokenizer does by
     itself. splitter: what cuts texts, None for the family's own. label: what to know of the training, such as a small

@@ -1,23 +1,140 @@
-"""An encoder over any model that makes one vector of a text: a view for each snippet of a document."""
+"""The protocol of models that make one vector of a text, and the check of what they return."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import xxhash
 
+from mvindex.arrays import as_numbers
 from mvindex.corpus.text.parts import Splitter
-from mvindex.corpus.text.snippets import merge_sentences
-from mvindex.encoder.base import join_text
+from mvindex.corpus.text.sentences import merge_sentences
 from mvindex.encoder.checkpoint.families import SINGLE, SNIPPETS
-from mvindex.encoder.embedding.embedder import Embedder, check_vectors
+from mvindex.encoder.function import join_text
 from mvindex.encoder.text import NO_SPAN
 from mvindex.errors import ConfigError, EncoderError
 from mvindex.records import CountCallback, Document, Doubles, Floats, Ints, Span, Views, has_visible, no_progress
+
+
+class Embedder(Protocol):
+    """Makes one vector of each text."""
+
+    @property
+    def kind(self) -> str:
+        """Return "function", "sentence-transformer" or "openai": what an index records it as."""
+        ...
+
+    @property
+    def source(self) -> str:
+        """Return its name for people: where it comes from, without secrets."""
+        ...
+
+    @property
+    def identity(self) -> str:
+        """Return what tells it from others, as far as that is known without calling it."""
+        ...
+
+    @property
+    def embeds_alike(self) -> bool:
+        """Return whether a query is embedded as a document is, so that one call may hold both."""
+        ...
+
+    @property
+    def max_chars(self) -> int:
+        """Return how long a text may be; longer ones are embedded in pieces."""
+        ...
+
+    def embed_documents(self, texts: list[str]) -> Any:
+        """Return one vector for each text of a document, (n, d)."""
+        ...
+
+    def embed_queries(self, texts: list[str]) -> Any:
+        """Return one vector for each query, (n, d)."""
+        ...
+
+
+def check_vectors(result: Any, texts: Sequence[str], place: str) -> Floats:
+    """Return a model's result as (n, d) float32; EncoderError names what it is instead."""
+    try:
+        array = as_numbers(result)
+    except ValueError as err:
+        raise EncoderError(f"{place}: {err}") from err
+    if array.ndim != 2:
+        many = "; mvindex.CallableEncoder(function) takes one that makes several views of a text itself"
+        raise EncoderError(
+            f"{place}: expected an (n, d) array of numbers, got shape {array.shape}{many if array.ndim == 3 else ''}"
+        )
+    if len(array) != len(texts) or array.shape[1] < 1:
+        raise EncoderError(f"{place}: expected a vector for each of {len(texts)} texts, got shape {array.shape}")
+    with np.errstate(over="ignore"):  # what overflows is found, and named, in the next line
+        rows = np.ascontiguousarray(array, dtype=np.float32)
+    bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if len(bad):
+        raise EncoderError(
+            f"{place}: expected finite numbers, got NaN, infinity or more than float32 holds for the text "
+            f"{texts[bad[0]]!r:.60}"
+        )
+    return rows
+
+
+# Some 2,000 tokens, which embedding models of today read at once; longer texts are embedded in pieces.
+MAX_CHARS = 8_000
+
+
+class FunctionEmbedder:
+    """A function of the caller as a model; query_function: for queries, where they are embedded otherwise."""
+
+    kind = "function"
+    embeds_alike = False
+    max_chars = MAX_CHARS
+
+    def __init__(
+        self,
+        function: Callable[[list[str]], Any],
+        query_function: Callable[[list[str]], Any] | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Take the functions; name: what an index records, the function's qualified name by default."""
+        self._function, self._query_function = function, query_function or function
+        own = qualified_name(function)
+        both = own if query_function is None else f"{own} + {qualified_name(query_function)}"
+        self.source = name or both
+
+    @property
+    def identity(self) -> str:
+        """Return the name. A lambda's is that of all lambdas of its scope: only its vectors tell it from others."""
+        return f"function:{self.source}"
+
+    def embed_documents(self, texts: list[str]) -> Any:
+        """Return the function's result."""
+        return self._function(texts)
+
+    def embed_queries(self, texts: list[str]) -> Any:
+        """Return the query function's result."""
+        return self._query_function(texts)
+
+
+def makes_views(function: Callable[[list[str]], Any]) -> bool:
+    """Return whether a function gives several vectors of a text, (k, d), tried with one text."""
+    result = function(["A short text."])
+    try:
+        return as_numbers(result[0]).ndim == 2
+    except (TypeError, ValueError, LookupError):  # a wrong result is named when it is used
+        return False
+
+
+def qualified_name(function: Callable[..., Any]) -> str:
+    """Return module and qualified name of a function, of what a partial calls, or of an object's class."""
+    if isinstance(function, functools.partial):
+        return f"partial({qualified_name(function.func)})"
+    named = function if getattr(function, "__qualname__", "") else type(function)
+    return f"{named.__module__}.{named.__qualname__}"
+
 
 # Texts embedded by one call of the model.
 TEXTS_AT_ONCE = 256

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from mvindex.encoder.checkpoint.families import Family
-from mvindex.encoder.families.parts import arrange_snippets
-from mvindex.encoder.families.whole import arrange_single
+from mvindex.encoder.families.parts import arrange_single, arrange_snippets
 from mvindex.encoder.families.windows import CONTEXT, Arrangement, Frame, Slots, Window, cut_windows
 from mvindex.encoder.text import TokenizedText
 from mvindex.errors import ConfigError

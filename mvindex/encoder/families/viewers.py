@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from mvindex.corpus.text.snippets import merge_sentences
+from mvindex.corpus.text.sentences import merge_sentences
 from mvindex.encoder.families.parts import token_slots
 from mvindex.encoder.families.windows import CONTEXT, Arrangement, Frame, Slots, Window, context, cut_windows
 from mvindex.encoder.text import NO_SPAN, Ids, TokenizedText

@@ -1,17 +1,16 @@
-"""One sync of a folder into an index, by what every index can do: scan, get, add and delete.
-
-The index itself is the only state: the files of a folder are known by the metadata of their documents. So a run that
-is killed at any moment is completed by the next one.
-"""
+"""Waits for changes in a folder, and tells when there are any that a sync would see."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import PurePath
+from types import SimpleNamespace
+from typing import Any
 
 from mvindex.corpus import Folder, FolderFile, Reject, Row
 from mvindex.corpus.reader import Corpus
@@ -19,11 +18,47 @@ from mvindex.corpus.registry import has_reader
 from mvindex.errors import ConfigError
 from mvindex.index.protocol import IndexProtocol
 from mvindex.ingest.pipeline import CHUNK_CHARS, CHUNK_DOCUMENTS, IngestHooks
-from mvindex.io.sync.cache import FileCache
-from mvindex.io.sync.digest import Digest, add_to_digests
-from mvindex.io.sync.options import SyncHooks, SyncOptions
-from mvindex.io.sync.report import SyncReport
+from mvindex.io.sync.report import Digest, FileCache, SyncHooks, SyncOptions, SyncReport, add_to_digests
+from mvindex.plugins import require
 from mvindex.records import Document, dump_metadata
+
+_DEBOUNCE_MS = 1_600
+
+
+def changes(folder: str, should_stop: Callable[[], bool]) -> Iterator[int]:
+    """Yield the number of changes, once none came for a moment; end when should_stop() is true.
+
+    The first time it may yield 0, soon after watching began, for changes that came before. Hidden files and indexes in
+    the folder are not watched, as they are not read.
+
+    Raises:
+        ExtraMissing: watchfiles is not installed.
+
+    """
+    watchfiles = require("watchfiles", "files", "--watch")
+
+    def is_watched(change: Any, path: str) -> bool:
+        return all(_is_read(part) for part in PurePath(path).relative_to(folder).parts)
+
+    is_first = True
+    for found in watchfiles.watch(
+        folder,
+        watch_filter=is_watched,
+        debounce=_DEBOUNCE_MS,
+        stop_event=SimpleNamespace(is_set=should_stop),
+        yield_on_timeout=True,
+    ):
+        if found or is_first:
+            yield len(found)
+        is_first = False
+
+
+def _is_read(part: str) -> bool:
+    """Return whether a file or folder of this name may be read; a change of .gitignore decides what is."""
+    if part == ".gitignore":
+        return True
+    return not (part.startswith(".") or part.endswith(".mvx") or ".rejects." in part)
+
 
 # The documents of a file with more are not kept in memory: the file is read twice.
 _HELD_DOCUMENTS = 20_000

@@ -1,6 +1,6 @@
 """Measure whether several views per document pay, by the papers' analyses, on your own questions."""
 
 from mvindex.measure.analysis.analyze import analyze
-from mvindex.measure.analysis.options import AnalysisOptions
+from mvindex.measure.analysis.questions import AnalysisOptions
 
 __all__ = ["AnalysisOptions", "analyze"]

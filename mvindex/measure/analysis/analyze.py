@@ -12,15 +12,31 @@ import numpy as np
 from mvindex.errors import Unsupported
 from mvindex.index import embedded_store_of
 from mvindex.kernels.score import Scoring, decode, parse_aggregate
-from mvindex.measure.analysis import measures, passages, variants
-from mvindex.measure.analysis.divergence import mean_divergences
-from mvindex.measure.analysis.options import AnalysisOptions
-from mvindex.measure.analysis.pool import Pool, choose_pool
-from mvindex.measure.analysis.questions import AnsweredSet, Qrels, Sample, answer_questions, take_sample
-from mvindex.measure.analysis.ranks import NOT_FOUND, RankRequest, RankTable, RelevantDocs, count_ranks
-from mvindex.measure.analysis.recall import gain, intervals, rank_array, recalls
-from mvindex.measure.analysis.similarity import MOST_SLOTS, measure_similarity
-from mvindex.measure.analysis.variants import MeanView, Variant
+from mvindex.measure.analysis import measures, passages, ranks
+from mvindex.measure.analysis.measures import MOST_SLOTS, mean_divergences, measure_similarity
+from mvindex.measure.analysis.questions import (
+    AnalysisOptions,
+    AnsweredSet,
+    Qrels,
+    Sample,
+    answer_questions,
+    take_sample,
+)
+from mvindex.measure.analysis.ranks import (
+    NOT_FOUND,
+    MeanView,
+    Pool,
+    RankRequest,
+    RankTable,
+    RelevantDocs,
+    Variant,
+    choose_pool,
+    count_ranks,
+    gain,
+    intervals,
+    rank_array,
+    recalls,
+)
 from mvindex.measure.analysis.verdict import Gain, judge
 from mvindex.measure.questions import Question
 from mvindex.records import Document, Doubles, Floats, Ints, ProgressCallback, no_progress
@@ -308,11 +324,11 @@ def _is_unit(pool: Pool) -> bool:
 def _variants(most_views: int, is_unit: bool, eps: Sequence[float]) -> list[Variant]:
     """Return all views first, then the variants to compare with, if any document has two views."""
     if most_views == 1:
-        return [variants.all_views()]
-    slots = [variants.single_view(slot) for slot in range(min(most_views, MOST_SLOTS))]
-    fewer = [variants.most_different(number) for number in range(1, min(most_views, _MOST_VIEWS) + 1)]
+        return [ranks.all_views()]
+    slots = [ranks.single_view(slot) for slot in range(min(most_views, MOST_SLOTS))]
+    fewer = [ranks.most_different(number) for number in range(1, min(most_views, _MOST_VIEWS) + 1)]
     mean = MeanView("the mean of the views", is_unit)
-    return [variants.all_views(), mean, *slots, *fewer, *(variants.pruned(one) for one in eps)]
+    return [ranks.all_views(), mean, *slots, *fewer, *(ranks.pruned(one) for one in eps)]
 
 
 def _pair_scores(pool: Pool, vectors: Floats, positions: Ints) -> measures.PairScores:

@@ -1,4 +1,4 @@
-"""Documents as the report shows them: the hardest questions, and maps of views."""
+"""Projection of a document's views and questions onto a plane."""
 
 from __future__ import annotations
 
@@ -10,14 +10,30 @@ import numpy as np
 
 from mvindex.index import embedded_store_of
 from mvindex.kernels.score import decode
-from mvindex.measure.analysis.maps import plane
 from mvindex.measure.analysis.questions import AnsweredQuestion
 from mvindex.measure.analysis.ranks import NOT_FOUND
-from mvindex.records import Floats, Ints, span_and_snippet
+from mvindex.records import Doubles, Floats, Ints, span_and_snippet
 from mvindex.store.reader import StoredDocument
 
 if TYPE_CHECKING:
     from mvindex.index import Index
+
+
+def plane(points: Floats) -> tuple[Doubles, float]:
+    """Return the points (n, d) in the plane of most variance, (n, 2), and the share of the variance it shows.
+
+    Principal components by singular values. Signs are fixed, so that the same points give the same picture: on each
+    axis the point furthest from the centre lies on the positive side.
+    """
+    centred = points.astype(np.float64) - points.astype(np.float64).mean(axis=0)
+    left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
+    placed = np.zeros((len(points), 2))
+    num_axes = min(2, len(sizes))
+    placed[:, :num_axes] = left[:, :num_axes] * sizes[:num_axes]
+    signs = np.sign(placed[np.abs(placed).argmax(axis=0), [0, 1]])
+    total = float((sizes**2).sum())
+    return placed * np.where(signs == 0, 1, signs), float((sizes[:num_axes] ** 2).sum()) / total if total else 1.0
+
 
 MOST_CHARS = 4000
 _HARDEST = 10

@@ -6,18 +6,22 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from mvindex.engines.auto import LINKED_VIEWS, SCANNED_BYTES
-from mvindex.engines.params import CLONED_KINDS, GROUPED_NLIST, IVF_KINDS, default_nlist
+from mvindex.engines.auto import CLONED_KINDS, GROUPED_NLIST, IVF_KINDS, LINKED_VIEWS, SCANNED_BYTES, default_nlist
 from mvindex.engines.protocol import EXACT
 from mvindex.errors import ConfigError
-from mvindex.measure.planning.rates import REFERENCE_CORES, Workload, build_seconds, query_seconds
-from mvindex.measure.planning.recall import Recall, expected_recall, nprobe_for
 from mvindex.measure.planning.sizes import (
+    REFERENCE_CORES,
     Collection,
     EngineBytes,
+    Recall,
     StoreBytes,
+    Workload,
+    build_seconds,
     engine_bytes,
+    expected_recall,
     has_copies_file,
+    nprobe_for,
+    query_seconds,
     scan_bytes,
     store_bytes,
 )

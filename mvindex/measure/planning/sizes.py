@@ -1,23 +1,205 @@
-"""Compute the bytes of an index by the arithmetic of its formats: store files, and engines on disk and in memory."""
+"""Expected recall of each kind, from measurements on two corpora (docs/how-to/scale.md, "Expected recall").
+
+The points are of 384 dimensions: the lower of 1.6 million views in 4,096 lists and of 8 million in 16,384 on the harder
+corpus, 1.6 million on the easier one. Recall follows the share of the lists searched, nearly alike at both sizes.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from mvindex.engines.auto import view_bytes
-from mvindex.engines.params import (
+from mvindex.engines.auto import (
     BLOCK_ROWS,
     COARSE_KINDS,
     GROUPED_NLIST,
+    GROUPS_ADDED,
     IVF_KINDS,
     LEAST_SAMPLE,
+    groups_for,
     num_groups,
     sample_size,
+    view_bytes,
 )
+from mvindex.engines.protocol import EXACT
 from mvindex.kernels import WORTH_LOADING
-from mvindex.store.segments import BLOCK_BYTES
-from mvindex.store.views import ROW_DTYPE, ViewType
+from mvindex.store.views import BLOCK_BYTES, ROW_DTYPE, ViewType
+
+_MEASURED_NLIST = 4_096
+
+
+class _Point(NamedTuple):
+    """The share of the lists searched, and (harder, easier) recall of the first 10 and of the first 100 documents."""
+
+    share: float
+    at_10: tuple[float, float]
+    at_100: tuple[float, float]
+
+
+_PQ: Sequence[_Point] = (
+    _Point(1 / 16, (0.929, 0.986), (0.831, 0.866)),
+    _Point(1 / 8, (0.970, 0.993), (0.919, 0.931)),
+    _Point(1 / 4, (0.991, 0.999), (0.973, 0.974)),
+    _Point(1 / 2, (0.999, 0.999), (0.992, 0.994)),
+)
+_POINTS: Mapping[str, Sequence[_Point]] = {
+    "ivf-pq": _PQ,
+    # Finer codes find no less than those of ivf-pq in the same lists.
+    "ivf-flat": _PQ,
+    "ivf-sq8": _PQ,
+    "ivf-rabitq": (
+        _Point(1 / 16, (0.895, 0.982), (0.787, 0.823)),
+        _Point(1 / 8, (0.923, 0.990), (0.848, 0.866)),
+        _Point(1 / 4, (0.927, 0.995), (0.872, 0.888)),
+    ),
+    # 800,000 views, searched with the defaults (docs/decisions/010).
+    "graph": (_Point(1.0, (0.973, 0.999), (0.971, 0.992)),),
+    # 80,000 views of the harder corpus, searched with the defaults.
+    "hnsw": (_Point(1.0, (0.996, 0.996), (0.986, 0.986)),),
+}
+# A graph over more views was not measured.
+_MAX_GRAPH_VIEWS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recall:
+    """The expected recall of the first `at` documents on the harder and the easier corpus; low is None if unknown."""
+
+    low: float | None
+    high: float
+    at: int
+
+
+def expected_recall(kind: str, num_views: int, target: float, top_k: int) -> tuple[Recall, float]:
+    """Return the expected recall, and the least measured share of the lists that reaches the target.
+
+    The largest share is taken where none reaches it. The share is of 4,096 lists or more; see nprobe_for().
+    """
+    at = 10 if top_k < math.sqrt(10 * 100) else 100
+    if kind not in _POINTS:
+        return Recall(low=1.0, high=1.0, at=at), 1.0
+    chosen = next((point for point in _POINTS[kind] if _at(point, at)[0] >= target), _POINTS[kind][-1])
+    low, high = _at(chosen, at)
+    is_unknown = kind == "hnsw" and num_views > _MAX_GRAPH_VIEWS
+    return Recall(low=None if is_unknown else low, high=high, at=at), chosen.share
+
+
+def nprobe_for(share: float, nlist: int) -> int:
+    """Return how many of nlist lists to search, to find what that share of 4,096 lists finds.
+
+    Below 4,096 lists the number searched per square root of nlist decides, as in the default search.
+    """
+    return math.ceil(nlist * min(1.0, share * max(1.0, math.sqrt(_MEASURED_NLIST / nlist))))
+
+
+def _at(point: _Point, at: int) -> tuple[float, float]:
+    return point.at_10 if at == 10 else point.at_100
+
+
+# The number of k-means iterations of a build.
+_ITERATIONS = 10
+# Comparing a view with a centroid of a group takes so many times as long as in a matrix product: 17 ns against 1.7, of
+# 96 dimensions.
+_UNBLOCKED = 10
+# Vectors visited in a graph of 32 links, per ef: 14 to 22 measured on 8,192 to 32,768 vectors.
+_VISITED_PER_EF = 17
+_HNSW_EF_CONSTRUCTION, _HNSW_MIN_EF, _HNSW_EF_PER_ROW = 80, 512, 4
+# Documents of a graph's beam for the first ten; they grow with the square root of top_k.
+_BEAM, _BEAM_TOP_K = 400, 10
+
+
+# The reference machine: the two cores of an AMD EPYC (Zen 5, AVX-512 VNNI) that docs/figures were measured on. Seconds
+# of one thread. A multiplication and addition of a matrix product, which trains lists and assigns views to them: 1.7 ns
+# for 96 dimensions.
+REFERENCE_CORES = 2
+_PRODUCT_S = 1.77e-11
+# Of an element of build_work(). Lists: the 125 s of 10 million views of 96 dimensions (full_count.jsonl), less their
+# products; the builds of other lists take about as long (scale.jsonl). graph: 271 s for 800,000 views of 384
+# (bench/graph.py). hnsw: 320 s for 1,600,000 (scale.jsonl). flat reads fp16 and writes float32, at 1.3 GB/s.
+_BUILD_S: Mapping[str, float] = {
+    EXACT: 0.0,
+    "flat": 1.5e-9,
+    "graph": 8.8e-7,
+    "hnsw": 3.8e-10,
+    **dict.fromkeys(IVF_KINDS, 2.5e-8),
+}
+# Of an element of query_work(), beside what each query takes. exact and graph: peers.jsonl. ivf-pq: 15 ms for 168
+# million views (full_count.jsonl). Others: the least time of scale.jsonl; flat as the scan in float32 there.
+_QUERY_FIXED_S = 5e-4
+_QUERY_S: Mapping[str, float] = {
+    EXACT: 6.0e-11,
+    "flat": 3.8e-10,
+    "graph": 1.3e-8,
+    "hnsw": 2.5e-9,
+    "ivf-flat": 2.7e-10,
+    "ivf-sq8": 2.1e-10,
+    "ivf-pq": 2.8e-11,
+    "ivf-rabitq": 6.7e-11,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """An engine to be built and searched: one shard's views, all_views of all shards, its lists and its search."""
+
+    kind: str
+    num_views: int
+    all_views: int
+    dim: int
+    nlist: int = 0
+    nprobe: int = 0
+    top_k: int = 10
+
+
+def build_seconds(load: Workload, cores: int) -> float:
+    """Return the seconds of a build on so many cores of the reference machine."""
+    return (_BUILD_S[load.kind] * build_work(load) + _PRODUCT_S * build_products(load)) / cores
+
+
+def query_seconds(load: Workload) -> float:
+    """Return the latency of a single query in one thread of the reference machine."""
+    return _QUERY_FIXED_S + _QUERY_S[load.kind] * query_work(load)
+
+
+def build_work(load: Workload) -> float:
+    """Return the elements (views times dimensions) that a build codes or, in a graph, compares."""
+    if load.kind == EXACT:
+        return 0.0
+    visited = min(load.num_views, _VISITED_PER_EF * _HNSW_EF_CONSTRUCTION) if load.kind == "hnsw" else 1
+    return float(load.num_views) * load.dim * visited
+
+
+def build_products(load: Workload) -> float:
+    """Return the multiplications, in matrix products, that train lists and assign views; 0 for kinds without lists."""
+    if load.kind not in IVF_KINDS:
+        return 0.0
+    rotated = load.dim if load.kind in COARSE_KINDS else 0
+    sample = sample_size(load.nlist, load.all_views)
+    if load.nlist < GROUPED_NLIST:
+        trained, compared = float(_ITERATIONS * load.nlist), float(load.nlist)
+    else:
+        groups, members = num_groups(load.nlist), load.nlist / num_groups(load.nlist)
+        trained, compared = groups + _ITERATIONS * members, groups + _UNBLOCKED * GROUPS_ADDED * members
+    return float(load.dim) * (sample * trained + load.num_views * (compared + rotated))
+
+
+def query_work(load: Workload) -> float:
+    """Return the elements that a query reads: vectors times dimensions, and for a graph documents times dimensions."""
+    if load.kind == "hnsw":
+        ef = max(_HNSW_MIN_EF, _HNSW_EF_PER_ROW * 4 * load.top_k)
+        return float(min(load.num_views, _VISITED_PER_EF * ef)) * load.dim
+    if load.kind == "graph":
+        return min(load.num_views, _BEAM * math.sqrt(load.top_k / _BEAM_TOP_K)) * load.dim
+    if load.kind not in IVF_KINDS:
+        return float(load.num_views) * load.dim
+    centroids = float(load.nlist)
+    if load.nlist >= GROUPED_NLIST:
+        groups = num_groups(load.nlist)
+        centroids = groups + load.nlist * groups_for(load.nprobe, load.nlist) / groups
+    return (load.num_views * load.nprobe / load.nlist + centroids) * load.dim
+
 
 # Where the views of a document start, and whether it is live.
 _STORE_BYTES = 8 + 1

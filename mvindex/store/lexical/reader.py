@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from mvindex.errors import DamagedIndex, StaleReader
 from mvindex.kernels.copies import MEMORY, watch
-from mvindex.kernels.ram import memory_bytes
+from mvindex.kernels.threads import memory_bytes
 from mvindex.store import schema
 from mvindex.store.lexical.postings import LastBlocks, Segment, read_block, read_blocks, read_lengths, read_segments
 

@@ -1,9 +1,4 @@
-"""Tokenizer of lexical search: the normal form of texts, split into terms by SQLite's FTS5, of which no more is used.
-
-ASCII characters other than letters and digits separate terms, so that FTS5 is given only what stands between them, and
-each such chunk once. A query is split by the same code as the texts, and never becomes an FTS5 query: quotes, operators
-and brackets in it have no meaning.
-"""
+"""When texts are split into terms, and postings packed, by compiled loops."""
 
 from __future__ import annotations
 
@@ -22,11 +17,25 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import xxhash
 
-from mvindex.corpus.text.normal import normal_form
-from mvindex.corpus.text.unspaced import PAIRED, letters_of, pairs_and_letters, pairs_of, replace_runs
+from mvindex.corpus.text.words import PAIRED, letters_of, normal_form, pairs_and_letters, pairs_of, replace_runs
 from mvindex.errors import ConfigError, StoreError, Unsupported
+from mvindex.kernels import has_numba, pays_to_load, pays_to_wait
+from mvindex.kernels.loading import Loading
 from mvindex.records import Bools, Hashes, Ints
-from mvindex.store.lexical.loops import pays_to_compile
+
+# What a character takes without the loops, in the elements that loading is counted in.
+_ELEMENTS = 40
+LOADING = Loading()
+
+
+def pays_to_compile(num_chars: int, load: Callable[[], None]) -> bool:
+    """Return whether texts of so many characters are split by compiled loops, which a process with much work loads.
+
+    load: loads or compiles them.
+    """
+    elements = num_chars * _ELEMENTS
+    return has_numba() and pays_to_load(elements) and LOADING.is_done(load, waits=pays_to_wait(elements))
+
 
 # Returns the hashes of the terms of each chunk.
 SplitChunks = Callable[[Sequence[bytes]], Sequence[tuple[int, ...]]]
@@ -181,7 +190,7 @@ def _takes_long(text: str) -> bool:
 def _load_loops() -> None:
     """Call the loops of terms and postings for one term, which loads or compiles them."""
     from mvindex.store.lexical.chunks import ChunkCounter
-    from mvindex.store.lexical.packing import Postings, encode_compiled, merge_compiled
+    from mvindex.store.lexical.postings import Postings, encode_compiled, merge_compiled
 
     hashes, starts, texts, counts, _ = ChunkCounter(lambda chunks: [[0] for _ in chunks]).count(["a"])
     blobs = encode_compiled(Postings(hashes, starts, texts, counts), np.array([0, 1]))
@@ -374,3 +383,38 @@ def _split_texts(texts: Sequence[str], lexical: Lexical) -> Iterator[sqlite3.Con
 
 _VOCABULARIES = {lexical: _Vocabulary(_splitter(lexical)) for lexical in Lexical}
 _QUERY_VOCABULARIES = {lexical: _Vocabulary(partial(_split_chunks, lexical=lexical)) for lexical in Lexical}
+
+
+# In place of a tokenizer: the one that suits the first texts.
+AUTO = "auto"
+# In place of a tokenizer: no lexical search.
+NONE = "none"
+# Texts that decide, and characters of each.
+JUDGED_TEXTS = 256
+_JUDGED_CHARS = 2000
+_WORD = re.compile(r"[^\W\d_]+")
+# Frequent in English, rare in other languages that are written in Latin letters.
+_ENGLISH = frozenset("the of and to that for with by from which this are it as at be his were has their".split())
+_LETTER = re.compile(r"[^\W\d_]")
+# Pairs of letters do no harm to words, so that few such texts among others decide.
+_LEAST_PAIRED = 0.05
+# English prose has some 25 to 35 % of these, lists and titles 10 to 20 %; Dutch and German have 1 to 4 %.
+_LEAST_SHARE = 0.08
+
+
+def detect_lexical(texts: Iterable[str]) -> Lexical:
+    """Return BIGRAMS where a part of the first texts is in scripts that are searched by pairs of letters.
+
+    ENGLISH where most are English, else UNICODE, which suits every language.
+    """
+    num_words = num_english = num_letters = num_paired = 0
+    for text in islice(texts, JUDGED_TEXTS):
+        begin = text[:_JUDGED_CHARS]
+        num_letters += len(_LETTER.findall(begin))
+        num_paired += 0 if begin.isascii() else len(PAIRED.findall(begin))
+        words = _WORD.findall(begin.lower())
+        num_words += len(words)
+        num_english += sum(word in _ENGLISH for word in words)
+    if num_paired > _LEAST_PAIRED * num_letters:
+        return Lexical.BIGRAMS
+    return Lexical.ENGLISH if num_english > _LEAST_SHARE * num_words else Lexical.UNICODE

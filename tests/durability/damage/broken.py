@@ -13,8 +13,7 @@ from mvindex.maintenance import dispatch
 from mvindex.maintenance.read import CatalogRow
 from mvindex.maintenance.repair import RepairReport
 from mvindex.store import catalog, reader, snapshot, writer
-from mvindex.store.segments import MappedSegment
-from mvindex.store.views import MappedViews
+from mvindex.store.views import MappedSegment, MappedViews
 from tests.durability.damage.files import Role
 from tests.durability.damage.kinds import Damage
 

@@ -14,7 +14,7 @@ import numpy as np
 
 import mvindex
 from mvindex.index import embedded_store_of
-from mvindex.store import network_fs as networks
+from mvindex.store import files as networks
 from tests.durability.checks import stored_in, wrong_answers
 from tests.durability.documents import doc_id
 from tests.durability.faults.cases import outcome

@@ -11,8 +11,7 @@ import xxhash
 from mvindex.store import writer
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.embedded_writer import EmbeddedWriter
-from mvindex.store.segments import CommittedSegment
-from mvindex.store.views import PackedViews
+from mvindex.store.views import CommittedSegment, PackedViews
 
 
 def commit_before_append():

@@ -16,7 +16,7 @@ import mvindex
 from mvindex.durable import EVENT, file_checksum
 from mvindex.errors import StoreError
 from mvindex.index.factory import open_shard_index
-from mvindex.ingest.assemble import assemble
+from mvindex.ingest.shards import assemble
 from mvindex.store.shard_layout import ShardPlace, shard_of
 from mvindex.testing import brute_force
 from tests.durability.checks import Checks, Fault, Left

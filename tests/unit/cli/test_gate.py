@@ -2,7 +2,7 @@
 
 import pytest
 
-from mvindex.cli.gate import Verdict, is_worse
+from mvindex.cli.eval import Verdict, is_worse
 from mvindex.cli.options import in_flags
 from mvindex.measure.compare import Comparison, RunReport
 

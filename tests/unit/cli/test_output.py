@@ -7,9 +7,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from mvindex.cli import render
-from mvindex.cli.options import explain_wait
-from mvindex.cli.output import JsonOption, Output, OutputOption, print_report, print_rows
+from mvindex.cli import terminal
+from mvindex.cli.options import JsonOption, Output, OutputOption, explain_wait, print_report, print_rows
 
 REPORT = {"documents": 2067, "size_bytes": 2048, "share": 0.25, "engine": {"kind": "hnsw", "M": 32}, "shards": None,
           "files": ["a.tsv", "b c"], "stopped": False}  # fmt: skip
@@ -69,7 +68,7 @@ def test_two_forms_at_once_are_refused():
 
 def test_a_grid_fits_the_terminal_and_wraps_its_widest_column(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "30")
-    render.print_grid("title", ("name", "value"), [("one two three four five six seven", "1"), ("b", "22")])
+    terminal.print_grid("title", ("name", "value"), [("one two three four five six seven", "1"), ("b", "22")])
     assert capsys.readouterr().out.splitlines() == [
         "title",
         "name                     value",
@@ -87,7 +86,7 @@ def test_rows_have_no_tab_or_line_break_of_their_own(capsys):
 
 def test_long_values_hang_under_the_first_line_and_controls_are_shown(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "20")
-    render.print_table("", {"id": "one two three four five", "text": "\x1b[2J"})
+    terminal.print_table("", {"id": "one two three four five", "text": "\x1b[2J"})
     assert capsys.readouterr().out.splitlines() == [
         "  id    one two",
         "        three four",

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mvindex.corpus import CorpusOptions, RejectsWriter, Row, Source, open_corpus, read_documents
-from mvindex.corpus.ids import content_id
+from mvindex.corpus.rows import content_id
 from mvindex.errors import CorpusError
 from mvindex.records import Document
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from mvindex.corpus import CorpusOptions, FolderOptions, Reject, open_corpus
-from mvindex.corpus.ignore import IgnorePatterns
+from mvindex.corpus.folder import IgnorePatterns
 from mvindex.corpus.reader import Corpus
 from mvindex.errors import ConfigError, CorpusError
 from tests.growth.test_growth import slowness
@@ -401,7 +401,7 @@ def test_json_rows_stay_rows(make, content):
 
 
 def test_a_large_json_file_is_told_by_its_beginning(make, monkeypatch):
-    monkeypatch.setattr("mvindex.corpus.folder_json._BEGIN_BYTES", 100)
+    monkeypatch.setattr("mvindex.corpus.json_files._BEGIN_BYTES", 100)
     config = '{"name": "demo", "values": [' + ", ".join(["1"] * 100) + "]}"
     rows = "[" + ", ".join(['{"text": "a b", "n": 1}'] * 50) + "]"
     found = read(make(**{"a.json": config, "b.json": rows}))[0]

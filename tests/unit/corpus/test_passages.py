@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from mvindex.corpus import CorpusOptions, Reject, open_corpus, read_documents
 from mvindex.corpus.passages.html import outline_html
 from mvindex.corpus.passages.markdown import outline_markdown, outline_markdown_file
-from mvindex.corpus.passages.outline import Block, Section
+from mvindex.corpus.passages.outline import Block, Section, split_section
 from mvindex.corpus.passages.plain import outline_rst, outline_text
-from mvindex.corpus.passages.split import split_section
 from mvindex.corpus.text.citation import Citer
 from mvindex.errors import CorpusError
 

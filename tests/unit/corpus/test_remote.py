@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from mvindex.corpus import CorpusOptions, open_corpus, read_documents
-from mvindex.corpus.paths import expand_local_paths
-from mvindex.corpus.remote import is_remote, shown_address
+from mvindex.corpus.paths import expand_local_paths, is_remote, shown_address
 from mvindex.errors import CorpusError, ExtraMissing
 from mvindex.plugins import install_command
 from mvindex.records import Document

@@ -9,7 +9,7 @@ import tracemalloc
 import pytest
 import zstandard
 
-from mvindex.corpus.streams import open_bytes, read_lines
+from mvindex.corpus.inputs import open_bytes, read_lines
 from mvindex.errors import CorpusError
 
 TEXT = b"".join(b"line %d of the file\n" % number for number in range(20_000))

@@ -6,9 +6,9 @@ import pytest
 pytest.importorskip("torch")
 
 from mvindex.encoder import load_encoder  # noqa: E402 - only where torch is
-from mvindex.encoder.base import slices  # noqa: E402 - as above
 from mvindex.encoder.checkpoint import read_checkpoint  # noqa: E402 - as above
 from mvindex.encoder.devices import parse_devices  # noqa: E402 - as above
+from mvindex.encoder.function import slices  # noqa: E402 - as above
 from mvindex.encoder.transformer import TransformerEncoder  # noqa: E402 - as above
 from mvindex.errors import ConfigError, EncoderError  # noqa: E402 - as above
 from mvindex.records import Document  # noqa: E402 - as above
@@ -18,7 +18,7 @@ DOCUMENTS = [Document(str(number), f"The {word} sat. It ran.", "A title") for nu
 
 @pytest.fixture
 def small_slices(monkeypatch):
-    monkeypatch.setattr("mvindex.encoder.base.SLICE_DOCUMENTS", 4)
+    monkeypatch.setattr("mvindex.encoder.function.SLICE_DOCUMENTS", 4)
     monkeypatch.setattr("mvindex.encoder.arranging._DOCUMENTS_AT_ONCE", 3)
 
 
@@ -55,8 +55,8 @@ def test_the_error_of_another_process_is_of_its_class():
 
 
 def test_slices_end_where_there_are_many_documents_or_characters(monkeypatch):
-    monkeypatch.setattr("mvindex.encoder.base.SLICE_DOCUMENTS", 3)
-    monkeypatch.setattr("mvindex.encoder.base.SLICE_CHARS", 10)
+    monkeypatch.setattr("mvindex.encoder.function.SLICE_DOCUMENTS", 3)
+    monkeypatch.setattr("mvindex.encoder.function.SLICE_CHARS", 10)
     documents = [Document(str(size), "x" * size) for size in (1, 2, 3, 9, 1, 1)]
     assert [[each.id for each in cut] for cut in slices(documents)] == [["1", "2", "3"], ["9", "1"], ["1"]]
 

@@ -140,7 +140,7 @@ def test_a_batch_pads_with_the_pad_id_and_counts_padding_for_nothing():
 
 def test_row_means_add_up_over_batches_and_leave_context_out():
     torch = pytest.importorskip("torch")
-    from mvindex.encoder.pooling import RowMeans, row_means
+    from mvindex.encoder.forward import RowMeans, row_means
 
     means = RowMeans(3, 2)
     states = np.array([[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]], np.float32)

@@ -93,7 +93,7 @@ def test_known_views_are_found_in_every_slice(encoder_of, monkeypatch):
     known = known_of(encoder, [long_text("He sat.")])
     documents = [long_text("She sat."), DOCUMENTS[0], long_text("He sat."), long_text("It sat.")]
     expected, done = encoder.encode_documents(documents), []
-    monkeypatch.setattr("mvindex.encoder.base.SLICE_DOCUMENTS", 1)
+    monkeypatch.setattr("mvindex.encoder.function.SLICE_DOCUMENTS", 1)
     found = encoder.encode_unknown(documents, known, done.append)
     np.testing.assert_allclose(found.rows, expected.rows, atol=ATOL)
     own = [found.is_reused[begin:end] for begin, end in pairwise(found.starts.tolist())]

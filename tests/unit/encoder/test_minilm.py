@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mvindex.corpus.text.snippets import split_snippets
+from mvindex.corpus.text.sentences import split_snippets
 from mvindex.encoder import encoder_from_spec, load_encoder
 from mvindex.encoder.checkpoint import read_checkpoint
 from mvindex.records import Document

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from mvindex.encoder.embedding import openai
-from mvindex.encoder.embedding.http import Sending, _retry_after
-from mvindex.encoder.embedding.openai import OpenAIEmbedder
+from mvindex.encoder.embedding.openai import OpenAIEmbedder, Sending, _retry_after
 from mvindex.errors import ConfigError, EncoderError, EncoderUnavailable
 
 KEY = "sk-secret-0123456789"
@@ -91,7 +90,7 @@ def test_batches_are_bounded_by_texts_and_by_characters(monkeypatch):
 
 def test_a_busy_server_is_asked_again_and_its_retry_after_is_honoured(monkeypatch):
     waits, answers = [], [(429, {"Retry-After": "7"}), (503, {}), (200, {})]
-    monkeypatch.setattr("mvindex.encoder.embedding.http.time.sleep", waits.append)
+    monkeypatch.setattr("mvindex.encoder.embedding.openai.time.sleep", waits.append)
 
     def answer(body, request):
         status, headers = answers.pop(0)

@@ -5,7 +5,7 @@ import pytest
 
 tokenizers = pytest.importorskip("tokenizers")
 
-from mvindex.corpus.text.snippets import split_sentences  # noqa: E402 - as above
+from mvindex.corpus.text.sentences import split_sentences  # noqa: E402 - as above
 from mvindex.encoder import text as encoder_text  # noqa: E402 - only where tokenizers is
 from mvindex.encoder.text import TextTokenizer  # noqa: E402 - as above
 from mvindex.errors import CheckpointError  # noqa: E402 - as above

@@ -13,7 +13,7 @@ transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
 
 from mvindex.corpus.text.parts import split_parts  # noqa: E402 - as above
-from mvindex.corpus.text.snippets import merge_sentences, split_sentences  # noqa: E402 - as above
+from mvindex.corpus.text.sentences import merge_sentences, split_sentences  # noqa: E402 - as above
 from mvindex.encoder import device as devices  # noqa: E402 - only where torch is
 from mvindex.encoder import encoder_from_spec, load_encoder, transformer  # noqa: E402 - as above
 from mvindex.encoder.batches import BatchShape  # noqa: E402 - as above

@@ -15,7 +15,7 @@ from mvindex.engines.build import EngineChoice, build_engine, engine_choice
 from mvindex.engines.build_shards import build_one_shard, train_shards
 from mvindex.errors import ConfigError, EngineError
 from mvindex.index import store_of
-from mvindex.ingest.assemble import assemble
+from mvindex.ingest.shards import assemble
 from mvindex.maintenance.dispatch import repair, salvage, verify
 from mvindex.records import no_progress
 from mvindex.store.shard_layout import shard_of

@@ -11,7 +11,7 @@ import pytest
 
 import mvindex
 from mvindex import kernels
-from mvindex.engines import copy_blocks
+from mvindex.engines import copy_cache
 from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.engines.scan_vnni import VnniConfig, VnniScan
 from mvindex.errors import DamagedIndex, StoreError
@@ -338,10 +338,10 @@ def test_files_of_any_dimensions_and_types_hold_what_would_be_copied(tmp_path, d
         index.admin.build("exact")
         snapshot = embedded_store_of(index).snapshot
         file = CopiesFile(copies_path(snapshot.directory, 1))
-        assert file.layout == copy_blocks.copies_layout(dim)
+        assert file.layout == copy_cache.copies_layout(dim)
         for place, block in enumerate(file.blocks):
             made = np.full(block["size_bytes"], 7, dtype=np.uint8)
-            copy_blocks.make_block(snapshot.views, int(block["first"]), int(block["last"]), made, file.layout)
+            copy_cache.make_block(snapshot.views, int(block["first"]), int(block["last"]), made, file.layout)
             assert np.array_equal(made, file.content(place))
             assert file.content(place).ctypes.data % 64 == 0
 

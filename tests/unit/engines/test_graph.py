@@ -15,7 +15,7 @@ from mvindex.engines.graph import GRAPH, GraphEngine, beam_of
 from mvindex.errors import ConfigError, DamagedIndex, EngineError, EngineUnavailable, StoreError
 from mvindex.index import embedded_store_of
 from mvindex.kernels.walk import new_steps
-from mvindex.search.costs import is_scan_faster
+from mvindex.search.views import is_scan_faster
 from mvindex.testing import unit
 
 DIM, COUNT, VIEWS = 24, 3000, 4

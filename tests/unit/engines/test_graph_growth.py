@@ -10,7 +10,7 @@ import pytest
 import mvindex
 from mvindex.engines import extend, graph_build
 from mvindex.engines.build import EngineCache, build_engine, engine_choice, save_search_params
-from mvindex.engines.graph_carry import Carried
+from mvindex.engines.graph_build import Carried
 from mvindex.index import embedded_store_of
 from mvindex.testing import unit
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import mvindex
+from mvindex.engines.auto import GROUPED_NLIST, default_search, groups_for, nprobe_for_hits, num_groups
 from mvindex.engines.build import EngineCache
-from mvindex.engines.params import GROUPED_NLIST, default_search, groups_for, nprobe_for_hits, num_groups
 from mvindex.errors import ConfigError
 from mvindex.index import embedded_store_of
 from mvindex.search.exact import Best

@@ -8,7 +8,7 @@ import pytest
 
 import mvindex
 from mvindex import engines, kernels
-from mvindex.engines.scan_plain_first import PlainFirstScan
+from mvindex.engines.scan_numpy import PlainFirstScan
 from mvindex.index import store_of
 from mvindex.kernels.score import Scoring
 from tests.helpers.index_examples import documents, vectors

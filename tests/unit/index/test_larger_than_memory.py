@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mvindex
-from mvindex.engines import params
+from mvindex.engines import auto
 from tests.helpers.memory_limits import group, in_group, peak_bytes, said, uncached, views_bytes, with_data_limit
 
 pytest.importorskip("faiss")
@@ -33,7 +33,7 @@ def large(tmp_path_factory):
             documents = [mvindex.Document(f"d{begin + n}", f"text {begin + n}", f"title {n}") for n in range(1024)]
             index.add_views(documents, views)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(params, "LEAST_SAMPLE", 64 * params.POINTS)
+            patch.setattr(auto, "LEAST_SAMPLE", 64 * auto.POINTS)
             index.admin.build("ivf-pq", nlist=64)
     assert views_bytes(path) == FULL_SIZE
     return path, said(path, queries=2)
@@ -61,7 +61,7 @@ def test_a_limit_that_is_too_small_is_a_limit(large):
         said(path, in_group(made))
 
 
-USABLE = [sys.executable, "-c", "from mvindex.kernels.ram import memory_bytes; print(memory_bytes())"]
+USABLE = [sys.executable, "-c", "from mvindex.kernels.threads import memory_bytes; print(memory_bytes())"]
 
 
 @pytest.mark.needs("memory groups")

@@ -4,7 +4,7 @@ import pytest
 
 import mvindex
 from mvindex.index import store_of
-from mvindex.index.writes import delete_documents, replace_metadata
+from mvindex.index.protocol import delete_documents, replace_metadata
 
 
 @pytest.fixture(params=[None, 3], ids=["one", "shards"])

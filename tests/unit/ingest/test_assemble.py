@@ -10,8 +10,8 @@ import mvindex
 from mvindex.errors import ConfigError, DamagedIndex, StoreError
 from mvindex.index import store_of
 from mvindex.index.factory import create_shard_index, open_shard_index
-from mvindex.ingest.assemble import assemble
-from mvindex.store.batch import Batch
+from mvindex.ingest.shards import assemble
+from mvindex.store.rows import Batch
 from mvindex.store.shard_layout import ShardPlace, shard_of
 from tests.helpers.shard_examples import DIM, corpus, fill_shard, fill_shards
 
@@ -88,8 +88,8 @@ def test_a_shard_whose_run_has_not_ended_is_named(path):
 
 def put(path, number, doc_id, ordinal):
     """A document stands in a shard, whether it belongs there or not."""
-    from mvindex.store.batch import content_hash
     from mvindex.store.embedded import EmbeddedStore
+    from mvindex.store.rows import content_hash
     from mvindex.store.views import PackedViews
 
     store = EmbeddedStore(path / ShardPlace(number, COUNT).directory)

@@ -11,8 +11,8 @@ from hypothesis.extra import numpy as arrays
 import mvindex
 from mvindex.errors import ConfigError, StoreError
 from mvindex.index import embedded_store_of
-from mvindex.ingest import prune as pruning
-from mvindex.ingest.prune import kept_views
+from mvindex.ingest import views as pruning
+from mvindex.ingest.views import kept_views
 from mvindex.records import Document, Views
 
 NO_DISTANCES = [-0.1, float("nan"), float("inf"), 10**400, "0.1", True]

@@ -17,9 +17,8 @@ from mvindex.errors import ConfigError, DocumentError, IndexLocked, StoreError
 from mvindex.index import store_of
 from mvindex.index.factory import open_shard_index
 from mvindex.ingest import IngestHooks, pipeline
-from mvindex.ingest.assemble import assemble
 from mvindex.ingest.pipeline import ingest_store
-from mvindex.ingest.shards import Target, ingest_shards
+from mvindex.ingest.shards import Target, assemble, ingest_shards
 from mvindex.store.shard_layout import ShardPlace
 from tests.helpers.shard_examples import DIM, answers, corpus, entries, fill_shard, fill_shards, order, stored
 

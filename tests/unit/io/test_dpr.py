@@ -10,8 +10,7 @@ from mvindex.errors import ConfigError, CorpusError
 from mvindex.index import store_of
 from mvindex.io.dpr import import_dpr, sort_by_number
 from mvindex.io.import_ import Target
-from mvindex.io.join import Texts
-from mvindex.io.validation import MissingPolicy
+from mvindex.io.staging import MissingPolicy, Texts
 
 VECTORS = np.random.default_rng(3).standard_normal((6, 8)).astype("f4")
 

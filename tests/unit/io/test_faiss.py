@@ -8,9 +8,9 @@ import pytest
 import mvindex
 from mvindex.errors import ConfigError, CorpusError
 from mvindex.index import store_of
-from mvindex.index.backends import find_importer
+from mvindex.index.factory import find_importer
 from mvindex.io.import_ import Target
-from mvindex.io.join import Texts
+from mvindex.io.staging import Texts
 from tests.helpers.marks import full
 
 faiss = pytest.importorskip("faiss")

@@ -3,7 +3,7 @@
 import pytest
 
 import mvindex
-from mvindex.io.hidden_search import search_hidden
+from mvindex.io.hidden import search_hidden
 from mvindex.search.fusion import Mode
 
 

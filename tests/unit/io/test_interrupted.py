@@ -11,8 +11,7 @@ import pytest
 import mvindex
 from mvindex.errors import StoreError
 from mvindex.io.export import export_index
-from mvindex.io.files import import_vectors
-from mvindex.io.import_ import Target
+from mvindex.io.import_ import Target, import_vectors
 from tests.helpers.io_examples import made_index, stored
 from tests.helpers.marks import full
 
@@ -23,7 +22,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has its back
 number, at, sys.argv = int(sys.argv[1]), int(sys.argv[2]), ["mvindex", *sys.argv[3:]]
 from mvindex.cli import main
 from mvindex.io import export as exporting
-from mvindex.io import validation as given
+from mvindex.io import staging as given
 exporting.PART_BATCHES, given.CHUNK_DOCUMENTS = 1, 20
 steps = 0
 def stop(event, arguments):

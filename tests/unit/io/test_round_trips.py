@@ -8,8 +8,7 @@ import pytest
 import mvindex
 from mvindex.errors import ConfigError, CorpusError, StoreError
 from mvindex.io.export import FORMATS, PART_BATCHES, export_index
-from mvindex.io.files import import_vectors
-from mvindex.io.import_ import Target
+from mvindex.io.import_ import Target, import_vectors
 from tests.helpers.io_examples import SentenceEncoder, made_index, passages, stored
 
 VECTOR_FORMATS = ["parquet", "parquet-documents", "npy", "jsonl"]

@@ -10,10 +10,8 @@ import pytest
 import mvindex
 from mvindex.errors import ConfigError, CorpusError
 from mvindex.index import store_of
-from mvindex.io.files import import_vectors
-from mvindex.io.import_ import Target
-from mvindex.io.join import Texts
-from mvindex.io.validation import Columns
+from mvindex.io.import_ import Target, import_vectors
+from mvindex.io.staging import Columns, Texts
 
 arrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")

@@ -14,7 +14,7 @@ from mvindex.engines.scan_vnni import VnniConfig, VnniScan
 from mvindex.index import search_engine_of
 from mvindex.kernels import copies
 from mvindex.kernels.copies import Memory
-from mvindex.kernels.ram import available_bytes
+from mvindex.kernels.threads import available_bytes
 from mvindex.testing import unit
 
 GIB = 1 << 30

@@ -4,8 +4,7 @@ import os
 
 import pytest
 
-from mvindex.kernels.cgroups import read_groups
-from mvindex.kernels.cores import Machine
+from mvindex.kernels.threads import Machine, read_groups
 
 TICKS = os.sysconf("SC_CLK_TCK")
 V2, V1 = "0::/a/b\n", "5:cpu,cpuacct:/a/b\n0::/\n"

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mvindex
-from mvindex.engines.graph_codes import code_bytes_of
+from mvindex.engines.graph_build import code_bytes_of
 from mvindex.kernels import SUM_LANES
 from mvindex.kernels.score import view_sums
 from mvindex.testing import unit
@@ -20,10 +20,9 @@ from mvindex.testing import unit
 pytest.importorskip("numba", reason="NOT RUN: needs numba (the extra fast)")
 
 from mvindex.kernels import walk  # noqa: E402 - needs numba
-from mvindex.kernels.aligned import aligned_bytes  # noqa: E402 - needs numba
 from mvindex.kernels.compiled import compiled, compiled_strict  # noqa: E402 - needs numba
-from mvindex.kernels.numbers import decoded  # noqa: E402 - needs numba
-from mvindex.kernels.packed import decode_packed, encode_packed  # noqa: E402 - needs numba
+from mvindex.kernels.copies import aligned_bytes  # noqa: E402 - needs numba
+from mvindex.kernels.llvm import decoded  # noqa: E402 - needs numba
 from mvindex.kernels.quantize import round_block  # noqa: E402 - needs numba
 from mvindex.kernels.scan import _best, _soft  # noqa: E402 - needs numba
 from mvindex.kernels.sums import sums_of_documents  # noqa: E402 - needs numba
@@ -36,6 +35,7 @@ from mvindex.kernels.vnni import (  # noqa: E402 - needs numba
     products_16x16,
     trailing_zeros,
 )
+from mvindex.kernels.walk import decode_packed, encode_packed  # noqa: E402 - needs numba
 
 SEEDS = st.integers(0, 2**32 - 1)
 NEEDS_VNNI = pytest.mark.needs("vnni")

@@ -5,7 +5,7 @@ import pytest
 
 pytest.importorskip("numba")
 
-from mvindex.kernels.prefetch import call_for_documents
+from mvindex.kernels.llvm import call_for_documents
 
 ROWS, DIM = 4096, 1024
 

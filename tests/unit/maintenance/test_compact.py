@@ -14,8 +14,7 @@ from mvindex.engines.device_views import DeviceConfig
 from mvindex.engines.scan_torch import TorchScan
 from mvindex.errors import ConfigError, DamagedIndex, IndexLocked
 from mvindex.index import embedded_store_of, search_engine_of
-from mvindex.store.files import Current, write_current
-from mvindex.store.network_fs import network_of
+from mvindex.store.files import Current, network_of, write_current
 from tests.helpers.index_examples import documents, vectors
 
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mvindex.errors import QueryError
-from mvindex.measure import answers
-from mvindex.measure.answers import AnswerMatcher, has_answer, tokenize
+from mvindex.measure import metrics
+from mvindex.measure.metrics import AnswerMatcher, has_answer, tokenize
 
 MIXED = "aA1 .-'½é\u0301\u0345Σσςİßǅ中\u00ad\u200d\t\n"
 
@@ -133,7 +133,7 @@ def test_what_only_looks_like_a_pattern_that_calls_itself_is_one():
 
 
 def test_a_pattern_that_runs_away_is_stopped_and_named(monkeypatch):
-    monkeypatch.setattr(answers, "PATTERN_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(metrics, "PATTERN_TIMEOUT_S", 0.05)
     holds_answer = AnswerMatcher(patterns=True).prepare("q7", ["(a|a)*$"])
     with pytest.raises(
         QueryError, match="^question 'q7': answers: expected a match within 0.05 s per text, got a timeout"
@@ -150,7 +150,7 @@ def counted(monkeypatch):
         texts.append(text)
         return tokenize(text)
 
-    monkeypatch.setattr(answers, "tokenize", count)
+    monkeypatch.setattr(metrics, "tokenize", count)
     return texts
 
 
@@ -162,7 +162,7 @@ def test_a_text_seen_for_another_question_is_not_tokenised_again(counted):
 
 
 def test_the_texts_used_longest_ago_are_dropped_first(counted, monkeypatch):
-    monkeypatch.setattr(answers, "CACHE_CHARS", 12)  # a text of 2 characters and its " xx " make 6: two fit
+    monkeypatch.setattr(metrics, "CACHE_CHARS", 12)  # a text of 2 characters and its " xx " make 6: two fit
     holds_answer = AnswerMatcher().prepare("1", ["no"])
     counted.clear()
     for text in ["aa", "bb", "aa", "cc", "aa", "bb", "longer than the cache", "bb"]:

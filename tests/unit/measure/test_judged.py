@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mvindex.errors import ConfigError
-from mvindex.measure.judged import measure_values, parse_measure
+from mvindex.measure.metrics import measure_values, parse_measure
 
 # Both compute in double precision; sums in another order differ by less.
 TOLERANCE = 1e-9

@@ -9,7 +9,6 @@ import jsonschema
 import pytest
 
 from mvindex.errors import QueryError
-from mvindex.measure import judged
 from mvindex.measure import metrics as evaluate
 from mvindex.measure.metrics import Evaluation
 from mvindex.measure.questions import Question
@@ -220,7 +219,7 @@ def slow_metrics(grades, doc_ids):
 @pytest.mark.parametrize("batch", [1, 7, 1000])
 def test_qrels_metrics_agree_with_a_plain_reference_at_any_batch_size(monkeypatch, batch):
     monkeypatch.setattr(evaluate, "_BATCH", batch)
-    monkeypatch.setattr(judged, "_CELLS", 1000 * batch)
+    monkeypatch.setattr(evaluate, "_CELLS", 1000 * batch)
     chance = random.Random(5)
     docs = [f"d{row}" for row in range(1500)]
     qrels = {

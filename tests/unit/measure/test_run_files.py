@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mvindex.errors import ConfigError, QueryError
-from mvindex.measure.run_files import open_run, write_run
+from mvindex.measure.compare import open_run, write_run
 from mvindex.records import Hit, SearchResult
 
 

@@ -13,7 +13,7 @@ from mvindex import Document, QueryGroup
 from mvindex.errors import QueryError
 from mvindex.index import Index
 from mvindex.records import Combine, Doubles, Floats
-from mvindex.search import group as module
+from mvindex.search import exact as module
 
 _DIM, _COUNT = 4, 600
 _COMBINE = {"max": np.max, "sum": np.sum, "mean": np.mean}

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from mvindex.corpus.text.citation import Citer
-from mvindex.corpus.text.quotes import Quoting, about_tokens, quotes
+from mvindex.corpus.text.citation import Citer, Quoting, about_tokens, quotes
 from mvindex.encoder.checkpoint.hub import DEFAULT, LIGHT_FORMS, packaged_folder
 from tests.helpers.cli import PASSAGES
 

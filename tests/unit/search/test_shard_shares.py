@@ -14,7 +14,7 @@ from mvindex.kernels.score import Aggregate, Scoring
 from mvindex.search.plan import make_plan
 from mvindex.search.ranking import Share, ViewHits
 from mvindex.search.request import parse_options
-from mvindex.search.shard_merge import is_cut_short
+from mvindex.search.result_merge import is_cut_short
 from mvindex.search.views import rank_views
 from mvindex.store.shard_layout import shard_of
 from mvindex.testing import unit

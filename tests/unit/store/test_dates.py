@@ -9,8 +9,8 @@ import pytest
 
 import mvindex
 from mvindex.errors import DocumentError
-from mvindex.store import dates
-from mvindex.store.dates import Period, first_text, last_text, parse_period
+from mvindex.store import fields
+from mvindex.store.fields import Period, first_text, last_text, parse_period
 from mvindex.store.filters import operand_as_json
 
 # 2024-05-01T00:00:00Z, by `date -d 2024-05-01Z +%s`.
@@ -93,8 +93,8 @@ def test_texts_that_are_compared_first_decide_nothing_wrong(text):
 
 
 def test_of_texts_longer_than_a_date_nothing_is_kept():
-    dates._kept_begin_of.cache_clear()
-    assert dates._begin_of("2024-05-01T12:30:00.123456789+02:00") is not None
+    fields._kept_begin_of.cache_clear()
+    assert fields._begin_of("2024-05-01T12:30:00.123456789+02:00") is not None
     for number in range(20):
-        assert dates._begin_of(f"2024-05-01 {number}" + "x" * 60_000) is None
-    assert dates._kept_begin_of.cache_info().currsize == 1
+        assert fields._begin_of(f"2024-05-01 {number}" + "x" * 60_000) is None
+    assert fields._kept_begin_of.cache_info().currsize == 1

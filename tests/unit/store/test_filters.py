@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 import mvindex
 from mvindex.errors import QueryError
-from mvindex.store.filter_match import FilterMatcher
-from mvindex.store.filter_sql import to_sql
+from mvindex.store.filter_sql import FilterMatcher, to_sql
 from mvindex.store.filters import matches_everything, parse_filter
 from tests.helpers.filter_oracle import holds
 from tests.helpers.filter_strategies import conditions, rows

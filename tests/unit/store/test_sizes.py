@@ -8,7 +8,7 @@ import pytest
 
 import mvindex
 from mvindex.corpus.folder import Folder, FolderOptions
-from mvindex.store.sizes import file_bytes, size_of
+from mvindex.store.files import file_bytes, size_of
 
 
 @pytest.fixture

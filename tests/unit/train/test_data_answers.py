@@ -7,7 +7,7 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mvindex.measure.answers import has_answer, tokenize
+from mvindex.measure.metrics import has_answer, tokenize
 from mvindex.records import Document
 from mvindex_train.data.answers import LocateStatus, add_answer_span, locate_answer
 from mvindex_train.data.records import Example

@@ -213,10 +213,10 @@ def sent(array, device):
 
 @pytest.mark.parametrize("chunk", [None, 2])
 def test_a_step_reads_no_value_from_the_device_and_many_steps_are_read_at_once(base, chunk, monkeypatch):
-    from mvindex.encoder import forward, pooling
+    from mvindex.encoder import forward
     from mvindex_train import losses, module, step
 
-    for room in (forward, pooling, losses, module, step):
+    for room in (forward, losses, module, step):
         monkeypatch.setattr(room, "on_device", sent)
     loss = replace(LOSS, in_sequence_weight=0.1, distillation_weight=0.1, nested=True)
     encoder, batch = bert(base)

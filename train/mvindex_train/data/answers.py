@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from mvindex.measure.answers import TOKEN, TokenText, tokenize
+from mvindex.measure.metrics import TOKEN, TokenText, tokenize
 from mvindex.records import Ints, Span
 from mvindex_train.data.records import Example
 from mvindex_train.data.report import ReadCount, ReadReport
@@ -44,7 +44,7 @@ class _Tokens:
 def locate_answer(text: str, answers: Sequence[str]) -> AnswerLocation:
     """Return the only span in the text that matches an answer.
 
-    Matched like mvindex.measure.answers: NFD, DPR's tokens, lower case, the answer's tokens in sequence. Overlapping
+    Matched like mvindex.measure.metrics: NFD, DPR's tokens, lower case, the answer's tokens in sequence. Overlapping
     matches count as one, such as `the Eiffel Tower` and `Eiffel Tower`; the span is then that of the answer listed
     first. Two matches that do not overlap, of one answer or of two, are ambiguous.
     """

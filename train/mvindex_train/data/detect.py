@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from mvindex.corpus.streams import stream_name
+from mvindex.corpus.inputs import stream_name
 from mvindex.errors import CorpusError
 from mvindex_train.data.options import TrainingFormat
 from mvindex_train.data.readers.beir import is_beir

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
-from mvindex.corpus.streams import stream_name
+from mvindex.corpus.inputs import stream_name
 from mvindex.errors import CorpusError
 from mvindex.records import Document, has_visible
 from mvindex_train.data.answers import add_answer_span

@@ -26,7 +26,7 @@ from typing import Any, BinaryIO
 
 import xxhash
 
-from mvindex.corpus.streams import read_lines, stream_name
+from mvindex.corpus.inputs import read_lines, stream_name
 from mvindex.errors import DocumentError
 from mvindex.records import Document, Span, has_visible
 from mvindex_train.data.entries import Entry, load_entry

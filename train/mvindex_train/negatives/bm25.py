@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mvindex.durable import whole_folder
-from mvindex.encoder.base import join_text
+from mvindex.encoder.function import join_text
 from mvindex.errors import ConfigError
 from mvindex.kernels.threads import default_threads
 from mvindex.plugins import require

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from mvindex.measure.answers import AnswerMatcher
+from mvindex.measure.metrics import AnswerMatcher
 from mvindex.records import Document
 from mvindex_train.data.records import Example
 from mvindex_train.negatives.candidates import Candidate

@@ -15,7 +15,7 @@ from haystack.utils.filters import document_matches_filter
 
 from mvindex.errors import QueryError
 from mvindex.store.fields import value_at
-from mvindex.store.filter_match import FilterMatcher
+from mvindex.store.filter_sql import FilterMatcher
 from mvindex.store.filters import OPERATORS, Filter, Takes, parse_filter
 from mvindex_connectors.frameworks.filter_pushdown import (
     ALL,

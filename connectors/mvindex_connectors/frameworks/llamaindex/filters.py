@@ -8,8 +8,7 @@ from typing import Any
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
-from mvindex.store.dates import names_day
-from mvindex.store.fields import value_at
+from mvindex.store.fields import names_day, value_at
 from mvindex.store.filters import Filter
 from mvindex_connectors.frameworks.citations import HIT_KEY
 from mvindex_connectors.frameworks.filter_pushdown import (

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from mvindex.errors import LimitExceeded, MvindexError, QueryError, TimedOut
 from mvindex.records import Document, SearchResult, ViewScore
-from mvindex.search.operators import parse_operators
+from mvindex.search.plan import parse_operators
 from mvindex.search.request import SearchRequest
 from mvindex_connectors.remote.convert import MAX_EXPLAINED, SCORING_NAMES
 from mvindex_connectors.remote.status import REQUEST_ID_KEY

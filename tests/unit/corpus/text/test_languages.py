@@ -2,8 +2,7 @@
 
 import pytest
 
-from mvindex.corpus.text.languages import split_in_languages
-from mvindex.corpus.text.snippets import split_sentences
+from mvindex.corpus.text.sentences import split_in_languages, split_sentences
 from mvindex.corpus.text.units import split_units
 
 # Of each language texts whose sentences are between bars.

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from mvindex.corpus.text import parts as parts_of
 from mvindex.corpus.text.parts import Splitter, parse_splitter, split_parts
-from mvindex.corpus.text.snippets import merge_sentences, split_sentences
+from mvindex.corpus.text.sentences import merge_sentences, split_sentences
 from mvindex.errors import ConfigError
 from mvindex.records import has_visible
 

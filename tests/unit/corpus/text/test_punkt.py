@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mvindex.corpus.text.punkt import sentence_starts
+from mvindex.corpus.text.sentences import sentence_starts
 
 ROOT = Path(__file__).resolve().parents[4]
 DATA = ROOT / "mvindex/data/punkt_tab/english"

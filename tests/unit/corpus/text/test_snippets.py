@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mvindex.corpus.text.snippets import merge_sentences, split_sentences, split_snippets
+from mvindex.corpus.text.sentences import merge_sentences, split_sentences, split_snippets
 from mvindex.errors import ConfigError
 from mvindex.records import has_visible
 

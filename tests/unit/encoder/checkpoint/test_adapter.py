@@ -15,7 +15,7 @@ safetensors_torch = pytest.importorskip("safetensors.torch")
 
 from mvindex.encoder import load_encoder  # noqa: E402 - as above
 from mvindex.encoder.checkpoint import load_model, read_checkpoint  # noqa: E402 - as above
-from mvindex.encoder.checkpoint.adapter import merge_adapter  # noqa: E402 - as above
+from mvindex.encoder.checkpoint.load import merge_adapter  # noqa: E402 - as above
 from mvindex.errors import CheckpointError  # noqa: E402 - as above
 from mvindex.records import Document  # noqa: E402 - as above
 from tests.helpers.tiny_models import ATOL, make_model, plain_arithmetic, write_settings  # noqa: E402 - only where torch is

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from mvindex.corpus.text.snippets import split_snippets
+from mvindex.corpus.text.sentences import split_snippets
 from mvindex.encoder import load_encoder
 from mvindex.encoder.checkpoint import read_checkpoint
 from mvindex.errors import CheckpointError

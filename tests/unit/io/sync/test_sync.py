@@ -51,7 +51,7 @@ def test_a_second_sync_encodes_nothing_and_reads_no_settled_file(index, notes, f
         os.utime(path, (1_000_000, 1_000_000))
     sync(index, notes)
     # The time of change is now, so that files are settled once it is 2 s old.
-    monkeypatch.setattr("mvindex.io.sync.cache.SETTLED_NS", -(10**12))
+    monkeypatch.setattr("mvindex.io.sync.report.SETTLED_NS", -(10**12))
     sync(index, notes)
     encoded = function.texts
     monkeypatch.setattr(run_module, "Corpus", None)
@@ -70,7 +70,7 @@ def test_a_file_that_may_still_change_within_its_time_is_read_again(index, notes
 
 
 def test_a_restored_time_does_not_hide_a_change(index, notes, monkeypatch):
-    monkeypatch.setattr("mvindex.io.sync.cache.SETTLED_NS", -(10**12))
+    monkeypatch.setattr("mvindex.io.sync.report.SETTLED_NS", -(10**12))
     sync(index, notes)
     times = os.stat(notes / "sub/a.txt")
     (notes / "sub/a.txt").write_text("b text")
@@ -250,7 +250,7 @@ def test_a_check_finds_a_document_that_was_changed_or_lost_in_the_index(index, n
 
 
 def test_another_number_of_words_is_noticed_in_spite_of_the_cache(index, notes, monkeypatch):
-    monkeypatch.setattr("mvindex.io.sync.cache.SETTLED_NS", -(10**12))
+    monkeypatch.setattr("mvindex.io.sync.report.SETTLED_NS", -(10**12))
     sync(index, notes)
     report, _ = sync(index, notes, passage_words=5)
     assert report.changed == 5 and report.equal

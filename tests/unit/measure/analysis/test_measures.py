@@ -6,13 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mvindex.measure.analysis import measures
-from mvindex.measure.analysis.divergence import divergences, mean_divergences
-from mvindex.measure.analysis.maps import plane
-from mvindex.measure.analysis.measures import PairScores
-from mvindex.measure.analysis.pool import ViewBlock
-from mvindex.measure.analysis.ranks import NOT_FOUND
-from mvindex.measure.analysis.recall import gain, intervals, rank_array, recalls
-from mvindex.measure.analysis.similarity import SimilarityCounter
+from mvindex.measure.analysis.measures import PairScores, SimilarityCounter, divergences, mean_divergences
+from mvindex.measure.analysis.passages import plane
+from mvindex.measure.analysis.ranks import NOT_FOUND, ViewBlock, gain, intervals, rank_array, recalls
 from mvindex.records import Views
 
 

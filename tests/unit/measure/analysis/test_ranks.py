@@ -7,11 +7,10 @@ from hypothesis import strategies as st
 
 import mvindex
 from mvindex.index import embedded_store_of
-from mvindex.ingest.prune import kept_views
+from mvindex.ingest.views import kept_views
 from mvindex.kernels.score import Aggregate, Scoring
-from mvindex.measure.analysis import variants
-from mvindex.measure.analysis.pool import ViewBlock, choose_pool
-from mvindex.measure.analysis.ranks import NOT_FOUND, RankRequest, RelevantDocs, count_ranks
+from mvindex.measure.analysis import ranks
+from mvindex.measure.analysis.ranks import NOT_FOUND, RankRequest, RelevantDocs, ViewBlock, choose_pool, count_ranks
 
 
 def make_index(path, documents):
@@ -56,10 +55,10 @@ def test_ranks_are_those_of_sorting_every_document(tmp_path, seed, aggregate):
     flat = np.array([position for positions in relevant for position in positions], dtype=np.int64)
     scoring = Scoring(aggregate, 0.7)
     chosen = [
-        variants.all_views(),
-        variants.single_view(1),
-        variants.pruned(1.5),
-        variants.MeanView("mean", is_unit=False),
+        ranks.all_views(),
+        ranks.single_view(1),
+        ranks.pruned(1.5),
+        ranks.MeanView("mean", is_unit=False),
     ]
     done = []
     with make_index(tmp_path / "i.mvx", documents) as index:
@@ -94,7 +93,7 @@ def test_the_rank_by_all_views_is_that_of_the_search(tmp_path):
         table = count_ranks(
             pool,
             RankRequest(queries, RelevantDocs(np.arange(20), gold), Scoring()),
-            [variants.all_views()],
+            [ranks.all_views()],
             lambda _: None,
         )
         for row, result in enumerate(index.search(queries, top_k=50, exact=True)):
@@ -106,7 +105,7 @@ def test_a_question_without_relevant_documents_is_not_found(tmp_path):
         pool = choose_pool(embedded_store_of(index).snapshot, np.empty(0, dtype=np.int64), 10, 0)
         nothing = RelevantDocs(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
         table = count_ranks(
-            pool, RankRequest(np.ones((1, 2), np.float32), nothing, Scoring()), [variants.all_views()], lambda _: None
+            pool, RankRequest(np.ones((1, 2), np.float32), nothing, Scoring()), [ranks.all_views()], lambda _: None
         )
     assert table.ranks.tolist() == table.positions.tolist() == [[NOT_FOUND]]
 
@@ -127,8 +126,8 @@ def test_a_sample_holds_the_relevant_documents_and_is_reproducible(tmp_path):
 def test_views_are_taken_furthest_first():
     # On a line at 0, 1, 10, 11: after 0 comes 11; then 1 and 10 are as far, and the lower slot comes first.
     rows = np.array([[0], [1], [10], [11]], dtype=np.float32)
-    assert variants.ranks_apart(ViewBlock(0, rows, np.array([0, 4])), 4).tolist() == [0, 2, 3, 1]
-    assert variants.ranks_apart(ViewBlock(0, rows, np.array([0, 4])), 2).tolist() == [0, 2, 2, 1]
+    assert ranks.ranks_apart(ViewBlock(0, rows, np.array([0, 4])), 4).tolist() == [0, 2, 3, 1]
+    assert ranks.ranks_apart(ViewBlock(0, rows, np.array([0, 4])), 2).tolist() == [0, 2, 2, 1]
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 6))
@@ -137,7 +136,7 @@ def test_the_most_different_views_are_those_of_a_plain_greedy_loop(seed, most):
     generator = np.random.default_rng(seed)
     documents = [generator.normal(size=(generator.integers(1, 6), 2)).astype(np.float32) for _ in range(5)]
     starts = np.cumsum([0, *map(len, documents)])
-    found = variants.ranks_apart(ViewBlock(0, np.concatenate(documents), starts), most)
+    found = ranks.ranks_apart(ViewBlock(0, np.concatenate(documents), starts), most)
     for views, begin, end in zip(documents, starts[:-1], starts[1:], strict=True):
         taken = [0]
         while len(taken) < min(most, len(views)):

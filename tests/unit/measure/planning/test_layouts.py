@@ -8,15 +8,14 @@ from contextlib import redirect_stdout
 import jsonschema
 import pytest
 
-from mvindex.cli import render as display
-from mvindex.engines.params import default_nlist, default_search, nprobe_of
+from mvindex.cli import terminal as display
+from mvindex.engines.auto import default_nlist, default_search, nprobe_of
 from mvindex.engines.protocol import EXACT
 from mvindex.errors import ConfigError
 from mvindex.measure.planning import Machine, PlanRequest, layouts, make_plan
 from mvindex.measure.planning.layouts import KINDS, commands
-from mvindex.measure.planning.rates import Workload, build_seconds, query_seconds
-from mvindex.measure.planning.recall import expected_recall, nprobe_for
 from mvindex.measure.planning.report import HEADER, WIDTH, notes, plan_json, plan_rows, summary
+from mvindex.measure.planning.sizes import Workload, build_seconds, expected_recall, nprobe_for, query_seconds
 from tests.helpers.planning_examples import GIB, collection, schema
 
 NATIVE = "native int8 (AVX-512 VNNI)"

@@ -5,7 +5,7 @@ import pytest
 
 import mvindex
 from mvindex.errors import ConfigError
-from mvindex.search.tuning.confidence import auroc, calibration_error, fit_model, probabilities, refused_share
+from mvindex.search.tuning.fusion import auroc, calibration_error, fit_model, probabilities, refused_share
 from mvindex.testing import unit
 
 

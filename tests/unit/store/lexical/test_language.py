@@ -9,8 +9,7 @@ import pytest
 import mvindex
 from mvindex.errors import ConfigError
 from mvindex.index.factory import index_exists, remove_untouched
-from mvindex.store.lexical.language import detect_lexical
-from mvindex.store.lexical.tokenizer import Lexical
+from mvindex.store.lexical.tokenizer import Lexical, detect_lexical
 
 ENGLISH = "The embargo began in October. By March the price of oil had risen, and it was a shock to the economy."
 # Of the Universal Declaration of Human Rights, article 1.

@@ -11,7 +11,7 @@ import mvindex
 from mvindex.errors import ConfigError, DamagedIndex, StaleReader, StoreError, Unsupported
 from mvindex.index import embedded_store_of, store_of
 from mvindex.index.factory import create_shard_index
-from mvindex.ingest.assemble import assemble
+from mvindex.ingest.shards import assemble
 from mvindex.records import no_progress
 from mvindex.store import catalog
 from mvindex.store.connections import FILE_NAME

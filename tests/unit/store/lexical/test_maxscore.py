@@ -10,7 +10,7 @@ from mvindex.store.lexical.reader import PostingsCache, TermPostings
 pytest.importorskip("numba", reason="NOT RUN: needs numba (the extra fast)")
 
 from mvindex.kernels.maxscore import WINDOW  # noqa: E402 - needs numba
-from mvindex.search.maxscore import BestMatches, Saturation, WeightedTerm  # noqa: E402 - needs numba
+from mvindex.search.terms import BestMatches, Saturation, WeightedTerm  # noqa: E402 - needs numba
 
 
 def collection_of(rng, num_rows, num_terms, most):

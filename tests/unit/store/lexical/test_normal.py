@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mvindex
-from mvindex.corpus.text import normal
-from mvindex.corpus.text.normal import normal_form, normalise
+from mvindex.corpus.text import words
+from mvindex.corpus.text.words import normal_form, normalise
 from mvindex.store.lexical.tokenizer import Lexical
 
 KINDS = ["auto", *(kind.value for kind in Lexical)]
@@ -172,7 +172,7 @@ def test_only_what_differs_is_normalised_and_once_is_enough(text):
 def test_a_long_text_has_the_form_of_its_pieces(unit, monkeypatch):
     text = unit * 300
     whole = normal_form(text)
-    monkeypatch.setattr("mvindex.corpus.text.normal._PIECE_CHARS", 7)
+    monkeypatch.setattr("mvindex.corpus.text.words._PIECE_CHARS", 7)
     assert normal_form(text) == whole
 
 
@@ -182,13 +182,13 @@ def test_a_long_text_has_the_form_of_its_pieces(unit, monkeypatch):
 )
 def test_a_text_has_the_form_of_its_pieces_wherever_it_is_cut(text):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(normal, "_PIECE_CHARS", 1)
+        patch.setattr(words, "_PIECE_CHARS", 1)
         pieces = normal_form(text)
     assert lower_ascii(pieces) == lower_ascii(normal_form(text))
 
 
 def test_plain_characters_are_their_own_normal_form():
-    plain = re.compile(f"[{normal._PLAIN}]")
+    plain = re.compile(f"[{words._PLAIN}]")
     chars = [chr(code) for code in range(0x80, sys.maxunicode + 1) if plain.match(chr(code))]
     assert len(chars) > 30_000
     assert not [char for char in chars if normalise.__wrapped__(char) != char or unicodedata.combining(char)]
@@ -198,7 +198,7 @@ def test_what_is_not_seen_is_what_unicode_says():
     ignorable = regex.compile(r"\p{Default_Ignorable_Code_Point}")
     codes = [code for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
     assert [
-        code for code in codes if bool(normal._IGNORABLE.match(chr(code))) != bool(ignorable.match(chr(code)))
+        code for code in codes if bool(words._IGNORABLE.match(chr(code))) != bool(ignorable.match(chr(code)))
     ] == []
 
 
@@ -208,13 +208,13 @@ def test_what_is_not_seen_is_what_unicode_says():
 @settings(max_examples=300)
 def test_marks_in_a_row_have_the_form_that_unicode_says(text):
     for form in ("NFC", "NFKD"):
-        assert normal._normalised(form, text * 3) == unicodedata.normalize(form, text * 3)
+        assert words._normalised(form, text * 3) == unicodedata.normalize(form, text * 3)
 
 
 def test_every_character_that_begins_with_a_mark_counts_as_one_in_a_long_run():
     begins = [char for char in map(chr, range(sys.maxunicode + 1)) if _begins_with_mark(char)]
     assert len(begins) > 900
-    assert [char for char in begins if not normal._LONG_RUN.fullmatch(char * 31)] == []
+    assert [char for char in begins if not words._LONG_RUN.fullmatch(char * 31)] == []
 
 
 def _begins_with_mark(char):

@@ -8,7 +8,7 @@ import pytest
 import mvindex
 from mvindex.errors import QueryError
 from mvindex.records import QueryGroup
-from mvindex.search.operators import parse_operators
+from mvindex.search.plan import parse_operators
 from mvindex.store.lexical import tokenizer
 
 TEXTS = {

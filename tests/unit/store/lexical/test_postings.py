@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from mvindex.errors import DamagedIndex
 from mvindex.kernels import has_numba
-from mvindex.store.lexical.packing import (
+from mvindex.store.lexical.postings import (
+    MAX_ROWS,
     PackedBlock,
     Postings,
     bounds_of,
@@ -16,7 +17,6 @@ from mvindex.store.lexical.packing import (
     merge_compiled,
     merge_plainly,
 )
-from mvindex.store.lexical.postings import MAX_ROWS
 
 needs_numba = pytest.mark.skipif(not has_numba(), reason="NOT RUN: needs numba (the extra fast)")
 ROWS = st.dictionaries(

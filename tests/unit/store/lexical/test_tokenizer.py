@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mvindex import kernels
 from mvindex.kernels import has_numba
 from mvindex.kernels.loading import Loading
-from mvindex.store.lexical import loops, tokenizer
+from mvindex.store.lexical import tokenizer
 from mvindex.store.lexical.tokenizer import (
     _TOKENIZERS,
     Lexical,
@@ -147,8 +147,8 @@ def test_threads_that_count_at_once_have_counters_of_their_own(monkeypatch):
 def test_a_few_texts_load_no_loops(monkeypatch):
     monkeypatch.setattr(kernels, "_is_expecting", False)
     monkeypatch.setattr(kernels, "_elements_so_far", 0)
-    monkeypatch.setattr(loops, "LOADING", Loading())
+    monkeypatch.setattr(tokenizer, "LOADING", Loading())
     monkeypatch.delitem(sys.modules, "mvindex.kernels.compiled", raising=False)
     for _ in range(1000):
         tokenizer.tokenize(["words of a query"], Lexical.UNICODE)
-    assert not loops.pays_to_compile(500_000, tokenizer._load_loops) and not loops.LOADING.has_loaded
+    assert not tokenizer.pays_to_compile(500_000, tokenizer._load_loops) and not tokenizer.LOADING.has_loaded

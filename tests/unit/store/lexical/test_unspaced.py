@@ -4,9 +4,8 @@ import pytest
 import xxhash
 
 import mvindex
-from mvindex.corpus.text.unspaced import pairs_and_letters, replace_runs
-from mvindex.store.lexical.language import detect_lexical
-from mvindex.store.lexical.tokenizer import Lexical, tokenize, tokenize_query
+from mvindex.corpus.text.words import pairs_and_letters, replace_runs
+from mvindex.store.lexical.tokenizer import Lexical, detect_lexical, tokenize, tokenize_query
 
 TEXTS = {
     "oil-zh": "1973年的石油危机使油价上涨了四倍。阿拉伯国家对美国实行石油禁运。",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
-from mvindex.corpus.streams import UTF8_MARK, open_bytes, read_lines, stream_name
+from mvindex.corpus.inputs import UTF8_MARK, open_bytes, read_lines, stream_name
 from mvindex.errors import CorpusError
 from mvindex.plugins import require
 from mvindex_train.data.entries import Entry, load_entry

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from mvindex.corpus.streams import read_lines, stream_name
+from mvindex.corpus.inputs import read_lines, stream_name
 from mvindex.errors import CorpusError
 from mvindex.records import Document
 from mvindex_train.data.entries import Entry
