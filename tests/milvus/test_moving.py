@@ -15,7 +15,8 @@ from mvindex.io.files import import_vectors
 from mvindex.io.import_ import Target
 from mvindex.io.migrate import migrate
 from mvindex.store.embedded import EmbeddedStore
-from mvindex_connectors.milvus.bulk import export_bulk, import_bulk
+from mvindex_connectors.milvus.bulk import export_bulk
+from mvindex_connectors.milvus.bulk_import import import_bulk
 
 
 def quiet(what, done, total):

@@ -1,4 +1,4 @@
-"""The backend of milvus:// and milvus-lite: addresses, which the core finds by its entry points, and its administration."""
+"""The backend of milvus:// and milvus-lite: addresses, which the core finds by its entry points; its administration."""
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
     require("grpc", "server", "mvindex serve")
     require("prometheus_client", "server", "mvindex serve")
     from mvindex_connectors.server.config import Limits, ServerConfig, Snapshots, Tls, parse_index
-    from mvindex_connectors.server.connections import raise_open_files
+    from mvindex_connectors.server.grpc_middleware import raise_open_files
     from mvindex_connectors.server.lifecycle import Addresses, Server
     from mvindex_connectors.server.telemetry import log_to_stderr
 
