@@ -8,9 +8,9 @@ from mvindex import Document
 from mvindex.index import store_of
 from mvindex.ingest import Entry, IngestHooks, IngestReport
 from mvindex.ingest.pipeline import ingest_chunk
-from mvindex_connectors.milvus import columns
+from mvindex_connectors.milvus import writes
 from mvindex_connectors.milvus.layout import id_hash
-from mvindex_connectors.milvus.seen_ids import SeenIds
+from mvindex_connectors.milvus.writes import SeenIds
 
 
 def stored(index):
@@ -30,14 +30,14 @@ def test_columns_and_rows_of_pymilvus_store_the_same(place, monkeypatch):
     texts = {"d0": "", "d1": "Ünï\u2603\U0001f600" * 50, "d2": "a\nb\x7fc"}
     documents = [Document(doc_id, texts.get(doc_id, "t"), metadata={"n": [doc_id]}) for doc_id in views]
     with mvindex.create(place, dim=16) as index:
-        assert columns.is_known()
+        assert writes.is_known()
         index.add_views(documents, list(views.values()))
         by_column = stored(index)
         assert [len(rows) for rows in by_column] == [40, 120]
         assert any(row["views_checksum"] < 0 for row in by_column[0])
         index.delete(ids=list(views))
-        monkeypatch.setattr(columns, "_KNOWN", ("0.0.",))
-        assert not columns.is_known()
+        monkeypatch.setattr(writes, "_KNOWN", ("0.0.",))
+        assert not writes.is_known()
         index.add_views(documents, list(views.values()))
         by_row = stored(index)
     moved = ("pk", "doc", "ordinal", "checksum")
@@ -58,7 +58,7 @@ def test_what_was_written_is_found_and_nearly_nothing_else():
 
 
 def test_ids_that_share_a_hash_are_looked_up(monkeypatch):
-    monkeypatch.setattr("mvindex_connectors.milvus.seen_ids.id_hash", lambda doc_id: id_hash(doc_id[:1]))
+    monkeypatch.setattr("mvindex_connectors.milvus.writes.id_hash", lambda doc_id: id_hash(doc_id[:1]))
     written = SeenIds()
     written.add(["apple"])
     assert written.among(["ant", "bee"]) == ["ant"]

@@ -8,7 +8,7 @@ import msgspec
 import schemathesis
 
 from mvindex.encoder.checkpoint.hub import PACKAGED_NAMES
-from mvindex_connectors.server.work import StartJobRequest
+from mvindex_connectors.server.jobs import StartJobRequest
 
 DIM = 16
 DTYPES = ("fp16", "fp32")

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from mvindex_connectors.server.connections import ConnectionCaps
+from mvindex_connectors.server.grpc_middleware import ConnectionCaps
 from mvindex_connectors.server.http.acceptor import Acceptor
 
 GET = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"

@@ -25,7 +25,7 @@ from mvindex_connectors.remote import ShardedClient
 from mvindex_connectors.remote.async_client import AsyncIndexClient
 from mvindex_connectors.remote.convert import request_from
 from mvindex_connectors.server.config import Limits
-from mvindex_connectors.server.query_checks import QueryChecks
+from mvindex_connectors.server.limits import QueryChecks
 from tests.helpers.cli import lines, ok, schema
 from tests.helpers.cli import mvindex as command
 

@@ -25,18 +25,18 @@ from mvindex_connectors.remote import Access, CallSettings, IndexClient
 from mvindex_connectors.server.admission import Admission, CallContext
 from mvindex_connectors.server.batching import Batcher
 from mvindex_connectors.server.config import Limits, ServerConfig
-from mvindex_connectors.server.fair_thread import FairThread
 from mvindex_connectors.server.fairness import (
     ENCODING_S,
     LONG_WORK_S,
     FairQueue,
+    FairThread,
     SmallFirst,
     has_room,
     query_costs,
     switch_interval,
 )
 from mvindex_connectors.server.index_service import IndexService
-from mvindex_connectors.server.response_budget import ResponseBudget, ResponseMeter
+from mvindex_connectors.server.limits import ResponseBudget, ResponseMeter
 from mvindex_connectors.server.telemetry import Metrics
 from mvindex_connectors.server.tokens import Tokens
 

@@ -16,7 +16,7 @@ from mvindex.errors import MvindexError, StoreError, Unsupported
 from mvindex.maintenance.backups import backup_names, take_backup
 from mvindex_connectors.remote import CallSettings, IndexClient
 from mvindex_connectors.server.config import ServerConfig
-from mvindex_connectors.server.follow import FollowedIndex
+from mvindex_connectors.server.maintenance import FollowedIndex
 
 fsspec = pytest.importorskip("fsspec")
 

@@ -24,14 +24,13 @@ from mvindex.store.lexical import tokenizer
 from mvindex.store.lexical.tokenizer import Lexical, tokenize, tokenizing_long_texts_by
 from mvindex_connectors.files import parsing
 from mvindex_connectors.remote import IndexClient
-from mvindex_connectors.server import citing
+from mvindex_connectors.server import long_texts
 from mvindex_connectors.server.batching import Batcher
-from mvindex_connectors.server.citing import citing_in_workers
 from mvindex_connectors.server.config import Limits, ServerConfig
 from mvindex_connectors.server.index_service import IndexService
-from mvindex_connectors.server.response_budget import ResponseBudget, ResponseMeter
+from mvindex_connectors.server.limits import ResponseBudget, ResponseMeter
+from mvindex_connectors.server.long_texts import citing_in_workers, tokenize_in_worker
 from mvindex_connectors.server.tenants import TenantIndex
-from mvindex_connectors.server.tokenizing import tokenize_in_worker
 
 HOST = b"Host: localhost\r\n"
 BODY = b'{"vector":[1],"top_k":1}'
@@ -219,7 +218,7 @@ def _too_few_files():
     ("change", "reason"),
     [
         (lambda patch: patch.setattr(parsing._WORKERS, "take", _too_few_files), "too many open files"),
-        (lambda patch: patch.setattr(citing, "_CPU_S", -1), "took over -1 CPU seconds"),
+        (lambda patch: patch.setattr(long_texts, "_CPU_S", -1), "took over -1 CPU seconds"),
     ],
 )
 def test_a_long_text_that_no_worker_cites_is_not_cited_in_the_server(monkeypatch, caplog, change, reason):
@@ -248,7 +247,7 @@ def test_a_long_text_has_the_terms_of_a_worker_process_which_gives_way(monkeypat
         assert array.dtype == other.dtype and np.array_equal(array, other)
     worker = parsing._WORKERS.take()
     try:
-        assert os.getpriority(os.PRIO_PROCESS, worker._process.pid) >= citing.NICENESS
+        assert os.getpriority(os.PRIO_PROCESS, worker._process.pid) >= long_texts.NICENESS
     finally:
         parsing._WORKERS.give(worker)
 

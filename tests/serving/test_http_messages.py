@@ -6,11 +6,10 @@ from typing import get_type_hints
 import pytest
 
 from mvindex.errors import MvindexError
-from mvindex_connectors.server import work
+from mvindex_connectors.server import jobs
 from mvindex_connectors.server.http import schemas
-from mvindex_connectors.server.http.problems import COUNTS
-from mvindex_connectors.server.http.requests import decode, list_parameters
-from mvindex_connectors.server.json_types import Request
+from mvindex_connectors.server.http.requests import COUNTS, decode, list_parameters
+from mvindex_connectors.server.jobs import Request
 
 WHOLE = "expected a whole number of at least 1, got"
 SURROGATE = "expected whole characters, got a lone surrogate"
@@ -81,12 +80,12 @@ def test_a_query_string_names_the_parameter_and_what_it_got(name, value, message
 
 def test_a_whole_number_in_a_job_is_named():
     with pytest.raises(MvindexError, match=r"^build.parameters\[\.\.\.\]: expected a whole number of at least 1"):
-        decode(work.StartJobRequest, b'{"index": "a", "build": {"engine": "x", "parameters": {"nlist": 0}}}')
+        decode(jobs.StartJobRequest, b'{"index": "a", "build": {"engine": "x", "parameters": {"nlist": 0}}}')
 
 
 def test_every_member_that_is_a_count_is_known_as_one():
     found = set()
-    for module in (schemas, work):
+    for module in (schemas, jobs):
         for kind in vars(module).values():
             if isinstance(kind, type) and issubclass(kind, Request):
                 hints = get_type_hints(kind, include_extras=True)

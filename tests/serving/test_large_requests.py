@@ -18,9 +18,8 @@ from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote import IndexClient
 from mvindex_connectors.server.config import Limits, ServerConfig, parse_index
 from mvindex_connectors.server.grpc_middleware import LargeMessage
-from mvindex_connectors.server.large_requests import check_fields, check_json_values
 from mvindex_connectors.server.lifecycle import Server
-from mvindex_connectors.server.response_budget import TooLarge
+from mvindex_connectors.server.limits import TooLarge, check_fields, check_json_values
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from mvindex.search.request import parse_options, parse_request
 from mvindex_connectors.server.batching import Batcher
 from mvindex_connectors.server.config import Limits, ServerConfig
 from mvindex_connectors.server.index_service import IndexService
-from mvindex_connectors.server.response_budget import ResponseBudget, ResponseMeter
+from mvindex_connectors.server.limits import ResponseBudget, ResponseMeter
 
 VECTOR = np.ones((1, 4), dtype=np.float32)
 
@@ -76,7 +76,7 @@ class Searcher:
 def run(monkeypatch):
     """Runs a coroutine function with a Searcher and its clock."""
     clock = Clock()
-    for module in ("quick_searches", "batching"):
+    for module in ("lanes", "batching"):
         monkeypatch.setattr(f"mvindex_connectors.server.{module}.time", clock)
 
     def running(function):
@@ -215,7 +215,7 @@ def test_the_first_search_after_any_commit_has_a_thread(tmp_path, monkeypatch, c
         return ask(*given, **more)
 
     monkeypatch.setattr(Index, "run", watched)
-    monkeypatch.setattr("mvindex_connectors.server.quick_searches._QUICK_S", 60)  # on a busy machine, too
+    monkeypatch.setattr("mvindex_connectors.server.lanes._QUICK_S", 60)  # on a busy machine, too
 
     async def main(index, service):
         async def is_here():

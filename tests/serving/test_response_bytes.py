@@ -19,7 +19,7 @@ from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote import IndexClient
 from mvindex_connectors.server.batching import Batcher
 from mvindex_connectors.server.config import Limits
-from mvindex_connectors.server.response_budget import ResponseBudget, ResponseMeter, TooLarge
+from mvindex_connectors.server.limits import ResponseBudget, ResponseMeter, TooLarge
 
 KB = 100
 NUM = 60

@@ -38,8 +38,8 @@ from mvindex_connectors.server.config import ServerConfig
 from mvindex_connectors.server.index_service import IndexService
 from mvindex_connectors.server.index_set import IndexSet
 from mvindex_connectors.server.lifecycle import Server
+from mvindex_connectors.server.limits import ResponseBudget, ResponseMeter
 from mvindex_connectors.server.maintenance import Maintenance
-from mvindex_connectors.server.response_budget import ResponseBudget, ResponseMeter
 from mvindex_connectors.server.telemetry import Metrics
 from mvindex_connectors.server.tokens import Tokens
 

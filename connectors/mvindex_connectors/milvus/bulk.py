@@ -26,7 +26,7 @@ from mvindex.store.rows import Batch
 from mvindex.store.views import row_norms
 from mvindex_connectors.milvus.collections import new_settings, settings_record
 from mvindex_connectors.milvus.layout import documents_of, view_keys
-from mvindex_connectors.milvus.records import check_limits, new_records
+from mvindex_connectors.milvus.reader import check_limits, new_records
 
 FORMAT, MANIFEST, SETTINGS = 1, "manifest.json", "settings.json"
 SHARD_BATCHES = 16

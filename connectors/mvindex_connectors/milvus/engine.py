@@ -30,11 +30,12 @@ from mvindex.search.plan import Plan
 from mvindex.search.ranking import Ranking
 from mvindex.search.request import QUERY_BATCH, Queries
 from mvindex.store.reader import StoredDocument
-from mvindex_connectors.milvus.candidates import CandidateViews, DenseList
-from mvindex_connectors.milvus.records import stored_document
+from mvindex_connectors.milvus.reader import stored_document
 from mvindex_connectors.milvus.search import (
     CandidateRequest,
+    CandidateViews,
     Changed,
+    DenseList,
     MilvusSearch,
     MilvusViews,
     ScoredVersion,

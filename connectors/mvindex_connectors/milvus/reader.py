@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from mvindex.errors import DamagedIndex
-from mvindex.records import Floats, Ints
-from mvindex_connectors.milvus.columns import vectors_of
+from mvindex.errors import DamagedIndex, DocumentError, Unsupported
+from mvindex.records import Document, Floats, Ints, dump_metadata
+from mvindex.store.reader import StoredDocument
+from mvindex.store.rows import Batch, as_signed, pack_spans, row_checksum
+from mvindex.store.views import PackedViews, view_checksums
 from mvindex_connectors.milvus.connection import Connection, terms_of, views_of
 from mvindex_connectors.milvus.layout import (
     LIGHT_FIELDS,
+    MAX_BYTES,
+    MAX_DIM,
+    MAX_ID_BYTES,
+    MAX_VIEWS,
+    MIN_DIM,
     RECORD_FIELDS,
     REQUEST_BYTES,
     REQUEST_ROWS,
@@ -22,12 +34,133 @@ from mvindex_connectors.milvus.layout import (
     one_of,
     view_keys,
 )
-from mvindex_connectors.milvus.records import Light, light, views_match
+from mvindex_connectors.milvus.writes import vectors_of
 
+_NO_VECTOR = np.zeros(2, dtype=np.float32)
+# The fields that the checksum of a record covers, in this order.
+_CHECKED = (
+    "pk", "id", "ordinal", "version", "num_views", "title", "text", "metadata", "spans", "content_hash",
+    "views_checksum",
+)  # fmt: skip
 # Retries of a document whose views do not match its record: it may just be replaced.
 _READS, _PAUSE_S = 6, 0.05
 # Document numbers of one step of a pass over everything.
 PASS_NUMBERS = 1_024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Light:
+    """The fields of a record that scoring needs: the version and the number of its views, and its ordinal."""
+
+    document: int
+    ordinal: int
+    version: int
+    num_views: int
+    views_checksum: int
+
+
+def light(row: Mapping[str, Any]) -> Light:
+    """Return the light record of a row."""
+    return Light(
+        document=int(row["pk"]),
+        ordinal=int(row["ordinal"]),
+        version=int(row["version"]),
+        num_views=int(row["num_views"]),
+        views_checksum=int(row["views_checksum"]),
+    )
+
+
+def sealed(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record with its checksum, and the vector that Milvus requires of every row."""
+    kept = {name: value for name, value in row.items() if name not in ("checksum", "vec")}
+    return {**kept, "checksum": _checksum(kept), "vec": _NO_VECTOR}
+
+
+def checked(row: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """Return the record; DamagedIndex when it does not match its checksum."""
+    if _checksum(row) != row["checksum"]:
+        raise DamagedIndex(f"{where}: the record of document {row['id']!r} does not match its checksum")
+    return row
+
+
+def stored_document(row: Mapping[str, Any], where: str) -> StoredDocument:
+    """Return the document of a record; DamagedIndex when the record is not as it was written."""
+    checked(row, where)
+    try:
+        json.loads(row["metadata"])
+        spans = base64.b64decode(row["spans"], validate=True)
+    except (ValueError, RecursionError, binascii.Error) as err:
+        raise DamagedIndex(f"{where}: the record of document {row['id']!r} cannot be read: {err}") from err
+    return StoredDocument(row["id"], row["title"], row["text"], row["metadata"], spans or None)
+
+
+def _checksum(row: Mapping[str, Any]) -> int:
+    return row_checksum(*(row[name] for name in _CHECKED))
+
+
+def new_records(batch: Batch, packed: Floats, keys: Mapping[str, Sequence[int]]) -> list[dict[str, Any]]:
+    """Return the records of a batch. packed: its views as stored; keys: pk, version and ordinal of each document."""
+    sums = view_checksums(np.ascontiguousarray(packed), batch.views.starts).tolist()
+    counts = np.diff(batch.views.starts).tolist()
+    records = []
+    for number, document in enumerate(batch.documents):
+        begin, end = batch.views.starts[number : number + 2]
+        record = {
+            "id": document.id,
+            "idhash": id_hash(document.id),
+            "title": document.title,
+            "text": document.text,
+            "metadata": dump_metadata(document.metadata, document.id),
+            "spans": _packed_spans(batch.views.spans[begin:end]),
+            "content_hash": batch.content_hashes[number].hex(),
+            "num_views": counts[number],
+            "views_checksum": as_signed(sums[number]),
+        }
+        records.append(sealed({**record, **{name: values[number] for name, values in keys.items()}}))
+    return records
+
+
+def _packed_spans(spans: Ints) -> str:
+    return base64.b64encode(pack_spans(spans) or b"").decode()
+
+
+def check_limits(batch: Batch) -> None:
+    """Raise DocumentError or Unsupported for what Milvus cannot store."""
+    dim = batch.views.rows.shape[1]
+    if not MIN_DIM <= dim <= MAX_DIM:
+        raise Unsupported(f"views: expected {MIN_DIM} to {MAX_DIM:,} dims in Milvus, got {dim}")
+    counts = np.diff(batch.views.starts)
+    for document, num_views in zip(batch.documents, counts.tolist(), strict=True):
+        if num_views > MAX_VIEWS:
+            raise DocumentError(
+                f"document {document.id!r}: expected at most {MAX_VIEWS:,} views in Milvus, got {num_views:,}"
+            )
+        metadata = dump_metadata(document.metadata, document.id)
+        parts = {"id": document.id, "title": document.title, "text": document.text, "metadata": metadata}
+        for name, part in parts.items():
+            _check_size(name, part, document.id)
+
+
+def check_metadata(metadata: str, doc_id: str) -> None:
+    """Raise DocumentError when Milvus cannot store the metadata of a document."""
+    _check_size("metadata", metadata, doc_id)
+
+
+def _check_size(name: str, part: str, doc_id: str) -> None:
+    most = MAX_ID_BYTES if name == "id" else MAX_BYTES
+    if len(part) * 4 > most and (size := len(part.encode())) > most:
+        raise DocumentError(
+            f"document {doc_id[:80]!r}: {name}: expected at most {most:,} bytes in Milvus, got {size:,}. Split the "
+            "document, or use an index in a directory"
+        )
+
+
+def views_match(record: Light, packed: npt.NDArray[Any]) -> bool:
+    """Return whether these are the views that the record was written with."""
+    if len(packed) != record.num_views:
+        return False
+    digest = int(view_checksums(np.ascontiguousarray(packed), np.array([0, len(packed)]))[0])
+    return as_signed(digest) == record.views_checksum
 
 
 class Reader:
@@ -177,3 +310,31 @@ def _parts(documents: Sequence[Light], dim: int) -> Iterator[list[Light]]:
 def documents_by_id(rows: Mapping[int, Mapping[str, Any]]) -> dict[str, int]:
     """Return the numbers of the records, by id."""
     return {str(row["id"]): number for number, row in rows.items()}
+
+
+def stored_batches(reader: Reader, end: int, dim: int, size: int) -> Iterator[Batch]:
+    """Yield all documents numbered below `end`, by rising numbers; DamagedIndex when one is not sound."""
+    for rows in reader.each(end, step=size):
+        # One that was replaced between the two reads is left to whoever compares afterwards.
+        if (batch := stored_batch(reader, rows, dim)) is not None:
+            yield batch
+
+
+def stored_batch(reader: Reader, rows: Sequence[Mapping[str, Any]], dim: int) -> Batch | None:
+    """Return the documents of these records with their views, without those deleted since; None where there is none."""
+    found = reader.views([light(row) for row in rows], dim)
+    kept = [row for row in rows if int(row["pk"]) in found and found[int(row["pk"])][0].version == row["version"]]
+    if not kept:
+        return None
+    stored = [stored_document(row, reader.where) for row in kept]
+    views = [found[int(row["pk"])][1] for row in kept]
+    starts = np.append(0, np.cumsum([len(each) for each in views]))
+    spans = np.full((int(starts[-1]), 2), -1, dtype=np.int64)
+    for document, begin in zip(stored, starts.tolist(), strict=False):
+        spans[begin : begin + len(document.spans)] = document.spans
+    return Batch(
+        documents=[Document(each.id, each.text, each.title, each.metadata) for each in stored],
+        views=PackedViews(np.concatenate(views), starts, spans),
+        content_hashes=[bytes.fromhex(row["content_hash"]) for row in kept],
+        ordinals=np.array([int(row["ordinal"]) for row in kept], dtype=np.int64),
+    )

@@ -27,20 +27,22 @@ from mvindex.store.rows import Batch, result_of
 from mvindex.store.views import ViewType
 from mvindex_connectors.milvus.collections import check_ours, drop_store, load_views, parse_settings, read_home
 from mvindex_connectors.milvus.connection import Connection, terms_of
-from mvindex_connectors.milvus.export import stored_batch, stored_batches
 from mvindex_connectors.milvus.filters import FilterTable
 from mvindex_connectors.milvus.kinds import FLAT
 from mvindex_connectors.milvus.layout import (
     SETTINGS_KEY,
+    State,
     chunks,
 )
 from mvindex_connectors.milvus.lease import Lease
-from mvindex_connectors.milvus.reader import PASS_NUMBERS, Reader
-from mvindex_connectors.milvus.records import (
+from mvindex_connectors.milvus.reader import (
+    PASS_NUMBERS,
+    Reader,
     light,
+    stored_batch,
+    stored_batches,
     stored_document,
 )
-from mvindex_connectors.milvus.state import State
 from mvindex_connectors.milvus.term_search import LexicalState
 from mvindex_connectors.milvus.writer import MilvusWriter, stored_versions
 

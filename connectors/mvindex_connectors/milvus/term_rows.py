@@ -21,8 +21,8 @@ from mvindex.search.fusion import Fusion
 from mvindex.search.terms import Bm25
 from mvindex.store.lexical.tokenizer import Lexical, tokenize_in_parts
 from mvindex.store.rows import row_checksum
-from mvindex_connectors.milvus.columns import SPARSE, Column
 from mvindex_connectors.milvus.layout import SLOT_BITS, VERSION_BITS
+from mvindex_connectors.milvus.writes import SPARSE, Column
 
 # Of a uint32 dimension; the last one is Milvus' own, the one before it is of rows that no search is to find.
 _NUM_DIMENSIONS = (1 << 32) - 2

@@ -19,15 +19,11 @@ from mvindex.search.terms import Bm25, LexicalRanking, QueryTerm, QueryTerms, be
 from mvindex.store.lexical.tokenizer import Lexical
 from mvindex.store.reader import StoredDocument
 from mvindex.store.rows import lexical_text
-from mvindex_connectors.milvus.candidates import CandidateViews
 from mvindex_connectors.milvus.collections import parse_settings
-from mvindex_connectors.milvus.columns import unpacked_vector
 from mvindex_connectors.milvus.connection import Connection, terms_of
-from mvindex_connectors.milvus.intent import pending_change, read_intent
-from mvindex_connectors.milvus.layout import INTENT_KEY, RECORD_FIELDS, SETTINGS_KEY, documents_of, one_of
+from mvindex_connectors.milvus.layout import INTENT_KEY, RECORD_FIELDS, SETTINGS_KEY, State, documents_of, one_of
 from mvindex_connectors.milvus.reader import PASS_NUMBERS, Reader
-from mvindex_connectors.milvus.search import MAX_LIMIT
-from mvindex_connectors.milvus.state import State
+from mvindex_connectors.milvus.search import MAX_LIMIT, CandidateViews
 from mvindex_connectors.milvus.term_counts import (
     TERMS_KEY,
     CountChange,
@@ -37,6 +33,8 @@ from mvindex_connectors.milvus.term_counts import (
     first_keys,
 )
 from mvindex_connectors.milvus.term_rows import BatchTerms, bound_ratio, bounding_vector, dimensions_of
+from mvindex_connectors.milvus.term_writer import pending_change, read_intent
+from mvindex_connectors.milvus.writes import unpacked_vector
 
 _OVER_FETCH, _GROWTH, _LEAST = 1.25, 4, 64
 # Of the float32 products and sums of an inner product: far more than they may be wrong by.

@@ -30,9 +30,7 @@ from mvindex_connectors.milvus.collections import (
     settings_record,
     write_home,
 )
-from mvindex_connectors.milvus.columns import Column, columns_of, upsert
 from mvindex_connectors.milvus.connection import Connection, terms_of, views_of
-from mvindex_connectors.milvus.intent import INTENT_DOCUMENTS
 from mvindex_connectors.milvus.layout import (
     LIGHT_FIELDS,
     MAX_DOCUMENTS,
@@ -40,17 +38,16 @@ from mvindex_connectors.milvus.layout import (
     RECORD_FIELDS,
     REQUEST_BYTES,
     REQUEST_ROWS,
+    State,
     chunks,
     documents_of,
     view_keys,
 )
 from mvindex_connectors.milvus.lease import Lease
-from mvindex_connectors.milvus.reader import Reader
-from mvindex_connectors.milvus.records import check_limits, check_metadata, checked, new_records, sealed
-from mvindex_connectors.milvus.seen_ids import SeenIds
-from mvindex_connectors.milvus.state import State
+from mvindex_connectors.milvus.reader import Reader, check_limits, check_metadata, checked, new_records, sealed
 from mvindex_connectors.milvus.term_counts import COUNTED_KEY, TERMS_KEY, TermState, is_counted
-from mvindex_connectors.milvus.term_writer import TermStep, TermWriter
+from mvindex_connectors.milvus.term_writer import INTENT_DOCUMENTS, TermStep, TermWriter
+from mvindex_connectors.milvus.writes import Column, SeenIds, columns_of, upsert
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
+from enum import Enum
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -42,6 +44,7 @@ from mvindex.v1 import search_pb2 as search
 from mvindex.v1 import service_pb2 as service
 
 NameT = TypeVar("NameT", bound=str)
+EnumT = TypeVar("EnumT", bound=Enum)
 
 # The largest integer of a message: no index has so many views, so a larger number means the same.
 MAX_INT64 = 2**63 - 1
@@ -49,29 +52,34 @@ _MAX_UINT32 = 2**32 - 1
 # The most documents that a server explains, and returns by their ids, in one call.
 MAX_EXPLAINED = 1000
 MAX_IDS = 4096
-_TO_SCORING = {Aggregate.MAX: search.SCORING_MAX, Aggregate.DRPQ: search.SCORING_DRPQ}
-_TO_MODE = {
-    Mode.AUTO: search.MODE_UNSPECIFIED,
-    Mode.DENSE: search.MODE_DENSE,
-    Mode.LEXICAL: search.MODE_LEXICAL,
-    Mode.HYBRID: search.MODE_HYBRID,
-}
-_TO_FUSION = {
-    Method.ZSCORE: search.FUSION_ZSCORE,
-    Method.MINMAX: search.FUSION_MINMAX,
-    Method.RRF: search.FUSION_RRF,
-}
+
+
+def _numbers_of(kind: type[EnumT], prefix: str, names: Mapping[str, str] = MappingProxyType({})) -> dict[EnumT, Any]:
+    """Return the number of each member of an enum in messages; names: of those that have another name there."""
+    return {each: getattr(search, f"{prefix}_{names.get(each.name, each.name)}") for each in kind}
+
+
+_TO_SCORING = _numbers_of(Aggregate, "SCORING")
+_TO_MODE = _numbers_of(Mode, "MODE", {"AUTO": "UNSPECIFIED"})
+_TO_FUSION = _numbers_of(Method, "FUSION")
+_TO_COMBINE = _numbers_of(Combine, "COMBINE")
 SCORING_NAMES: dict[Aggregate, ScoringName] = {Aggregate.MAX: "max", Aggregate.DRPQ: "drpq"}
 _FROM_SCORING: dict[int, ScoringName] = {number: SCORING_NAMES[kind] for kind, number in _TO_SCORING.items()}
 _FROM_MODE: dict[int, str] = {number: mode.value for mode, number in _TO_MODE.items()}
 _FROM_FUSION: dict[int, str] = {number: method.value for method, number in _TO_FUSION.items()}
-_TO_COMBINE = {
-    Combine.MAX: search.COMBINE_MAX,
-    Combine.SUM: search.COMBINE_SUM,
-    Combine.MEAN: search.COMBINE_MEAN,
-}
-_PLACE: Final = ("file", "page", "line", "end_line")
 _FROM_COMBINE: dict[int, str] = {number: combine.value for combine, number in _TO_COMBINE.items()}
+# Options of a search that a message has only where they are given.
+_GIVEN: tuple[Any, ...] = (
+    "temperature",
+    "candidates",
+    "cursor",
+    "citations",
+    "max_chars",
+    "max_tokens",
+    "diversity",
+    "min_confidence",
+)
+_PLACE: Final = ("file", "page", "line", "end_line")
 _VIEW_COUNTS = ("views_given", "views_stored", "views_encoded", "views_reused")
 _COUNTS = ("added", "replaced", "updated", "unchanged", *_VIEW_COUNTS)
 
@@ -271,21 +279,14 @@ def request_from(message: search.SearchRequest) -> SearchRequest:
         filter_from(message.filter_json) if message.HasField("filter_json") else None,
         scoring=scoring_from(message.scoring),
         exact=message.exact,
-        temperature=message.temperature if message.HasField("temperature") else None,
-        candidates=message.candidates if message.HasField("candidates") else None,
         mode=_name_of("mode", message.mode, _FROM_MODE) or Mode.AUTO.value,
         fusion=_name_of("fusion", message.fusion, _FROM_FUSION),
         weights=weights,
         fields=message.fields.names if message.HasField("fields") else None,
         operators=message.operators,
         offset=message.offset,
-        cursor=message.cursor if message.HasField("cursor") else None,
-        citations=message.citations if message.HasField("citations") else None,
         context=message.context,
-        max_chars=message.max_chars if message.HasField("max_chars") else None,
-        max_tokens=message.max_tokens if message.HasField("max_tokens") else None,
-        diversity=message.diversity if message.HasField("diversity") else None,
-        min_confidence=message.min_confidence if message.HasField("min_confidence") else None,
+        **{name: getattr(message, name) for name in _GIVEN if message.HasField(name)},
     )
     if message.positives or message.negatives:
         for name in ("terms", "combine", "shard"):
@@ -435,12 +436,7 @@ def shard_result_from(message: search.SearchResult) -> ShardResult:
             "the server needs a version of mvindex that knows of served shards"
         )
     return ShardResult(
-        result.hits,
-        result.exact,
-        result.short_by,
-        result.rounds,
-        result.missing_shards,
-        result.mode,
+        **{each.name: getattr(result, each.name) for each in fields(result)},
         ordinals=tuple(message.ordinals),
         num_allowed=message.allowed,
         view_hits=_view_hits_from(message.view_hits) if message.HasField("view_hits") else None,
@@ -543,41 +539,13 @@ def info_message(name: str, info: IndexInfo, is_read_only: bool) -> service.Info
 
 def info_from(message: service.InfoResponse, path: str) -> IndexInfo:
     """Return the description of an index; path: the caller's name for it."""
-    jsons = ("encoder_json", "search_json", "fusion_json", "confidence_json")
-    dumped = {name: getattr(message, name) for name in jsons if message.HasField(name)}
-    optional = (
-        "dim",
-        "prune_views",
-        "shards",
-        "lexical",
-        "copy_bytes",
-        "mapped_bytes",
-        "copies_file_bytes",
-        "text_bytes",
-        "shard",
-        "term_bytes",
-        "index_id",
-    )
-    plain = (
-        "format_version",
-        "documents",
-        "views",
-        "dtype",
-        "kind",
-        "temperature",
-        "fresh_documents",
-        "size_bytes",
-    )
-    values: dict[str, Any] = {name: getattr(message, name) for name in plain}
-    values |= {name: getattr(message, name) if message.HasField(name) else None for name in optional}
-    return IndexInfo(
-        path=path,
-        num_deleted=message.num_deleted,
-        encoder=json.loads(dumped.get("encoder_json", "null")),
-        search=json.loads(dumped.get("search_json", "null")),
-        fusion=json.loads(dumped.get("fusion_json", "null")),
-        confidence=json.loads(dumped.get("confidence_json", "null")),
-        missing_shards=tuple(message.missing_shards),
-        filter_fields=dict(message.filter_fields),
-        **values,
-    )
+    values: dict[str, Any] = {"path": path, "filter_fields": dict(message.filter_fields)}
+    for each in fields(IndexInfo):
+        known = message.DESCRIPTOR.fields_by_name.get(each.name)
+        if f"{each.name}_json" in message.DESCRIPTOR.fields_by_name:
+            dumped = f"{each.name}_json"
+            values[each.name] = json.loads(getattr(message, dumped)) if message.HasField(dumped) else None
+        elif known is not None and each.name not in values:
+            is_left_out = known.has_presence and not message.HasField(each.name)
+            values[each.name] = None if is_left_out else getattr(message, each.name)
+    return IndexInfo(**{**values, "missing_shards": tuple(message.missing_shards)})

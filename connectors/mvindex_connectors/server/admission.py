@@ -16,9 +16,8 @@ from typing import Any
 from mvindex.errors import LimitExceeded, MvindexError, ServerFailed, ServerUnavailable
 from mvindex_connectors.remote.status import grpc_code, nearest_known_class
 from mvindex_connectors.server.config import Limits
-from mvindex_connectors.server.fair_thread import CALLER
-from mvindex_connectors.server.fairness import SmallFirst, has_room
-from mvindex_connectors.server.response_budget import ResponseBudget, ResponseMeter
+from mvindex_connectors.server.fairness import CALLER, SmallFirst, has_room
+from mvindex_connectors.server.limits import ResponseBudget, ResponseMeter
 from mvindex_connectors.server.telemetry import Metrics, trace_span
 from mvindex_connectors.server.tokens import ANYONE, Caller, Tokens
 

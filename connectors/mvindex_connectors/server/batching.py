@@ -26,12 +26,11 @@ from mvindex.index import IndexProtocol
 from mvindex.records import Floats, SearchResult
 from mvindex.search.ranking import watched_stages
 from mvindex.search.request import Queries, SearchRequest
-from mvindex_connectors.server.citing import LongCitations, Uncited, citing_in_workers, uncited
 from mvindex_connectors.server.config import Limits
 from mvindex_connectors.server.fairness import ENCODING_S, LONG_WORK_S, FairQueue, query_costs, switch_interval
-from mvindex_connectors.server.lanes import Job, Lane, new_future
-from mvindex_connectors.server.quick_searches import QuickSearches
-from mvindex_connectors.server.response_budget import ResponseMeter, too_large_beyond, without_frames
+from mvindex_connectors.server.lanes import Job, Lane, QuickSearches, new_future
+from mvindex_connectors.server.limits import ResponseMeter, too_large_beyond, without_frames
+from mvindex_connectors.server.long_texts import LongCitations, Uncited, citing_in_workers, uncited
 
 # A request that costs more than so many plain queries is large; it is searched in parts that cost up to _PART, since
 # small requests wait for a part to end. Its first part costs more: one that makes too large a response is found out

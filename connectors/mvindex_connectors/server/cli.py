@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Coroutine, Mapping
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,8 +23,11 @@ else:
     import tomli as tomllib
 
 app = typer.Typer()
-# Headings of options in the help.
-_LISTEN, _ACCESS, _COPIES, _LIMITS = "Address", "Access", "Upkeep and snapshots", "Limits"
+# Options under a heading of the help.
+_listen = partial(typer.Option, rich_help_panel="Address")
+_access = partial(typer.Option, rich_help_panel="Access")
+_copies = partial(typer.Option, rich_help_panel="Upkeep and snapshots")
+_limit = partial(typer.Option, rich_help_panel="Limits")
 _VARIABLE = "MVINDEX_SERVE_"
 
 
@@ -87,128 +91,65 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
             help="Serve this index under this name: a directory or an address; may be repeated.",
         ),
     ] = None,
-    host: Annotated[str, typer.Option(help="Listen on this address.", rich_help_panel=_LISTEN)] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(help="Serve gRPC on this port; 0 takes a free one.", rich_help_panel=_LISTEN)
-    ] = 7700,
+    host: Annotated[str, _listen(help="Listen on this address.")] = "127.0.0.1",
+    port: Annotated[int, _listen(help="Serve gRPC on this port; 0 takes a free one.")] = 7700,
     http: Annotated[
-        int | None,
-        typer.Option(
-            "--http",
-            help="Also serve JSON over HTTP, the search page and /metrics on this port.",
-            rich_help_panel=_LISTEN,
-        ),
+        int | None, _listen("--http", help="Also serve JSON over HTTP, the search page and /metrics on this port.")
     ] = None,
-    tls_cert: Annotated[Path | None, typer.Option(help="Use this certificate (PEM).", rich_help_panel=_ACCESS)] = None,
-    tls_key: Annotated[
-        Path | None, typer.Option(help="Use this key with the certificate (PEM).", rich_help_panel=_ACCESS)
-    ] = None,
-    tls_client_ca: Annotated[
-        Path | None, typer.Option(help="Require client certificates of this authority (PEM).", rich_help_panel=_ACCESS)
-    ] = None,
+    tls_cert: Annotated[Path | None, _access(help="Use this certificate (PEM).")] = None,
+    tls_key: Annotated[Path | None, _access(help="Use this key with the certificate (PEM).")] = None,
+    tls_client_ca: Annotated[Path | None, _access(help="Require client certificates of this authority (PEM).")] = None,
     token_file: Annotated[
         Path | None,
-        typer.Option(
+        _access(
             help="Allow the tokens of this file: lines of read-only, read-write or admin, a token, a name, and what it "
-            "is bound to. Read again on SIGHUP.",
-            rich_help_panel=_ACCESS,
+            "is bound to. Read again on SIGHUP."
         ),
     ] = None,
     insecure: Annotated[
-        bool,
-        typer.Option(
-            "--insecure", help="Allow everyone who can reach this address to read and write.", rich_help_panel=_ACCESS
-        ),
+        bool, _access("--insecure", help="Allow everyone who can reach this address to read and write.")
     ] = False,
     read_only: Annotated[
-        bool,
-        typer.Option(
-            "--read-only", help="Refuse writes; follow the writes of other processes.", rich_help_panel=_ACCESS
-        ),
+        bool, _access("--read-only", help="Refuse writes; follow the writes of other processes.")
     ] = False,
-    batch: Annotated[
-        int,
-        typer.Option(help="Search at most so many queries together; 1 turns batching off.", rich_help_panel=_LIMITS),
-    ] = 256,
-    drain_s: Annotated[
-        float, typer.Option("--drain", help="Let calls end for so many seconds after SIGTERM.", rich_help_panel=_LIMITS)
-    ] = 30.0,
+    batch: Annotated[int, _limit(help="Search at most so many queries together; 1 turns batching off.")] = 256,
+    drain_s: Annotated[float, _limit("--drain", help="Let calls end for so many seconds after SIGTERM.")] = 30.0,
     compact_at: Annotated[
-        float,
-        typer.Option(
-            help="Compact an index when this share of its rows is deleted or replaced; 1 is never.",
-            rich_help_panel=_COPIES,
-        ),
+        float, _copies(help="Compact an index when this share of its rows is deleted or replaced; 1 is never.")
     ] = 0.5,
     snapshots: Annotated[
         str | None,
-        typer.Option(
-            metavar="PLACE",
-            help="Add dated snapshots of every index to PLACE/NAME, a directory or an address.",
-            rich_help_panel=_COPIES,
-        ),
+        _copies(metavar="PLACE", help="Add dated snapshots of every index to PLACE/NAME, a directory or an address."),
     ] = None,
     snapshot_every: Annotated[
-        str,
-        typer.Option(
-            metavar="DURATION", help="Take a snapshot of each index this often: 15m, 6h or 1d.", rich_help_panel=_COPIES
-        ),
+        str, _copies(metavar="DURATION", help="Take a snapshot of each index this often: 15m, 6h or 1d.")
     ] = "1d",
-    snapshot_keep: Annotated[
-        int, typer.Option(help="Keep so many snapshots of an index.", rich_help_panel=_COPIES)
-    ] = 7,
+    snapshot_keep: Annotated[int, _copies(help="Keep so many snapshots of an index.")] = 7,
     follow: Annotated[
         str | None,
-        typer.Option(
-            metavar="PLACE",
-            help="Restore the newest snapshot of PLACE/NAME into DIR, serve it, and take later ones.",
-            rich_help_panel=_COPIES,
+        _copies(
+            metavar="PLACE", help="Restore the newest snapshot of PLACE/NAME into DIR, serve it, and take later ones."
         ),
     ] = None,
-    follow_every: Annotated[
-        str, typer.Option(metavar="DURATION", help="Look for a later snapshot this often.", rich_help_panel=_COPIES)
-    ] = "10s",
-    max_message_mb: Annotated[
-        int, typer.Option(help="Accept requests of up to so many MiB.", rich_help_panel=_LIMITS)
-    ] = 16,
-    max_queries: Annotated[
-        int, typer.Option(help="Accept so many queries in one request.", rich_help_panel=_LIMITS)
-    ] = 4096,
-    max_top_k: Annotated[
-        int, typer.Option(help="Return at most so many documents in a result.", rich_help_panel=_LIMITS)
-    ] = 10_000,
-    max_hits: Annotated[
-        int,
-        typer.Option(help="Return at most so many documents in all results of one request.", rich_help_panel=_LIMITS),
-    ] = 500_000,
+    follow_every: Annotated[str, _copies(metavar="DURATION", help="Look for a later snapshot this often.")] = "10s",
+    max_message_mb: Annotated[int, _limit(help="Accept requests of up to so many MiB.")] = 16,
+    max_queries: Annotated[int, _limit(help="Accept so many queries in one request.")] = 4096,
+    max_top_k: Annotated[int, _limit(help="Return at most so many documents in a result.")] = 10_000,
+    max_hits: Annotated[int, _limit(help="Return at most so many documents in all results of one request.")] = 500_000,
     max_response_mb: Annotated[
-        int,
-        typer.Option(
-            help="Send responses of up to so many MiB; large ones in flight may have four times as much.",
-            rich_help_panel=_LIMITS,
-        ),
+        int, _limit(help="Send responses of up to so many MiB; large ones in flight may have four times as much.")
     ] = 64,
-    max_query_chars: Annotated[
-        int, typer.Option(help="Accept queries of so many characters.", rich_help_panel=_LIMITS)
-    ] = 32_768,
+    max_query_chars: Annotated[int, _limit(help="Accept queries of so many characters.")] = 32_768,
     max_document_chars: Annotated[
-        int,
-        typer.Option(
-            help="Store documents whose title and text have up to so many characters.", rich_help_panel=_LIMITS
-        ),
+        int, _limit(help="Store documents whose title and text have up to so many characters.")
     ] = MAX_DOCUMENT_CHARS,
-    max_calls: Annotated[int, typer.Option(help="Answer so many calls at once.", rich_help_panel=_LIMITS)] = 256,
-    max_streams: Annotated[
-        int, typer.Option(help="Run so many ingests and lists at once.", rich_help_panel=_LIMITS)
-    ] = 32,
-    idle_s: Annotated[
-        float, typer.Option("--idle", help="End a stream that is idle for so many seconds.", rich_help_panel=_LIMITS)
-    ] = 300.0,
+    max_calls: Annotated[int, _limit(help="Answer so many calls at once.")] = 256,
+    max_streams: Annotated[int, _limit(help="Run so many ingests and lists at once.")] = 32,
+    idle_s: Annotated[float, _limit("--idle", help="End a stream that is idle for so many seconds.")] = 300.0,
     admin_folder: Annotated[
         Path | None,
-        typer.Option(
-            help="Let jobs of admins create indexes in this folder, which are served too, and keep snapshots there.",
-            rich_help_panel=_COPIES,
+        _copies(
+            help="Let jobs of admins create indexes in this folder, which are served too, and keep snapshots there."
         ),
     ] = None,
     log_level: Annotated[
@@ -246,7 +187,7 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
     require("grpc", "server", "mvindex serve")
     require("prometheus_client", "server", "mvindex serve")
     from mvindex_connectors.server.config import Limits, ServerConfig, Snapshots, Tls, parse_index
-    from mvindex_connectors.server.connections import raise_open_files
+    from mvindex_connectors.server.grpc_middleware import raise_open_files
     from mvindex_connectors.server.lifecycle import Addresses, Server
     from mvindex_connectors.server.telemetry import log_to_stderr
 

@@ -19,7 +19,7 @@ from mvindex.store.catalog import ExistingDocument
 from mvindex.store.lexical.tokenizer import tokenizing_long_texts_by
 from mvindex.store.protocol import Store
 from mvindex.store.rows import content_hash
-from mvindex_connectors.server.tokenizing import tokenize_in_worker
+from mvindex_connectors.server.long_texts import tokenize_in_worker
 
 T = TypeVar("T")
 

@@ -29,12 +29,9 @@ from mvindex.store.protocol import Operation
 from mvindex_connectors.remote.convert import MAX_EXPLAINED, MAX_IDS
 from mvindex_connectors.server.batching import Batcher, BatchObserver
 from mvindex_connectors.server.config import ServerConfig
-from mvindex_connectors.server.fair_thread import CALLER, FairThread
-from mvindex_connectors.server.fairness import LONG_WORK_S, switch_interval
+from mvindex_connectors.server.fairness import CALLER, LONG_WORK_S, FairThread, switch_interval
 from mvindex_connectors.server.idempotency import RepeatableWrites
-from mvindex_connectors.server.listing import Page, close_rows, next_documents, num_chars_of
-from mvindex_connectors.server.query_checks import QueryChecks
-from mvindex_connectors.server.response_budget import ResponseMeter
+from mvindex_connectors.server.limits import Page, QueryChecks, ResponseMeter, close_rows, next_documents, num_chars_of
 
 T = TypeVar("T")
 

@@ -19,8 +19,8 @@ from mvindex.index.factory import create, open_index
 from mvindex.store.create import remove_leftovers
 from mvindex.store.files import served_lock, writer_lock
 from mvindex_connectors.server.config import ServerConfig, check_name
-from mvindex_connectors.server.follow import FollowedIndex
 from mvindex_connectors.server.index_service import IndexService
+from mvindex_connectors.server.maintenance import FollowedIndex
 from mvindex_connectors.server.telemetry import Metrics
 
 _SUFFIX = ".mvx"

@@ -21,17 +21,14 @@ from mvindex.errors import ConfigError
 from mvindex.v1 import service_pb2
 from mvindex.v1.service_pb2_grpc import add_MvindexServiceServicer_to_server
 from mvindex_connectors.server.admission import Admission
-from mvindex_connectors.server.certificates import Certificates
 from mvindex_connectors.server.config import ServerConfig
-from mvindex_connectors.server.connections import GrpcConnections, connection_caps
-from mvindex_connectors.server.follow import Follower
-from mvindex_connectors.server.grpc_middleware import GrpcMiddleware
+from mvindex_connectors.server.grpc_middleware import GrpcConnections, GrpcMiddleware, connection_caps
 from mvindex_connectors.server.index_set import IndexSet
 from mvindex_connectors.server.jobs import Jobs
-from mvindex_connectors.server.maintenance import Maintenance
+from mvindex_connectors.server.maintenance import Follower, Maintenance
 from mvindex_connectors.server.servicer import Servicer
 from mvindex_connectors.server.telemetry import Metrics
-from mvindex_connectors.server.tokens import Tokens
+from mvindex_connectors.server.tokens import Certificates, Tokens
 
 logger = logging.getLogger(__name__)
 

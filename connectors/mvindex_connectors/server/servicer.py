@@ -44,11 +44,9 @@ from mvindex_connectors.server.admission import Admission
 from mvindex_connectors.server.grpc_middleware import CURRENT_CALL, parsed
 from mvindex_connectors.server.idempotency import check_idempotency_key
 from mvindex_connectors.server.index_service import IndexService
-from mvindex_connectors.server.jobs import Jobs
-from mvindex_connectors.server.large_requests import check_json_values, parse_large
-from mvindex_connectors.server.response_budget import ResponseMeter
+from mvindex_connectors.server.jobs import Jobs, work_from
+from mvindex_connectors.server.limits import ResponseMeter, check_json_values, parse_large
 from mvindex_connectors.server.tenants import ServedIndex, TenantIndex, use_index, visible_names
-from mvindex_connectors.server.work import work_from
 
 logger = logging.getLogger(__name__)
 

@@ -17,8 +17,7 @@ from mvindex.store.filters import Filter, check_deletion, operand_as_json
 from mvindex_connectors.remote.convert import MAX_EXPLAINED, MAX_IDS
 from mvindex_connectors.server.admission import CallContext
 from mvindex_connectors.server.index_service import IndexService
-from mvindex_connectors.server.listing import Page
-from mvindex_connectors.server.response_budget import ResponseMeter
+from mvindex_connectors.server.limits import Page, ResponseMeter
 from mvindex_connectors.server.tokens import Caller
 
 T = TypeVar("T")

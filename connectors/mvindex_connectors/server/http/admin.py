@@ -13,8 +13,7 @@ from mvindex_connectors.server.admission import CallContext
 from mvindex_connectors.server.http import schemas
 from mvindex_connectors.server.http.responses import error_response, json_response
 from mvindex_connectors.server.idempotency import check_idempotency_key
-from mvindex_connectors.server.jobs import Job, Jobs
-from mvindex_connectors.server.work import StartJobRequest
+from mvindex_connectors.server.jobs import Job, Jobs, StartJobRequest
 
 T = TypeVar("T")
 Read = Callable[[Request, type[StartJobRequest], Callable[[StartJobRequest], T]], Awaitable[T]]

@@ -44,8 +44,7 @@ from mvindex_connectors.server.http.responses import (
 from mvindex_connectors.server.idempotency import check_idempotency_key
 from mvindex_connectors.server.index_service import IndexService
 from mvindex_connectors.server.jobs import Jobs
-from mvindex_connectors.server.large_requests import parse_large
-from mvindex_connectors.server.response_budget import TooLarge
+from mvindex_connectors.server.limits import TooLarge, parse_large
 from mvindex_connectors.server.servicer import index_error_context
 from mvindex_connectors.server.tenants import ServedIndex, use_index, visible_names
 

@@ -13,11 +13,11 @@ from mvindex.errors import ConfigError
 from mvindex.plugins import require
 from mvindex_connectors.remote.address import is_loopback
 from mvindex_connectors.server.admission import Admission
-from mvindex_connectors.server.certificates import Certificates
 from mvindex_connectors.server.config import ServerConfig
-from mvindex_connectors.server.connections import connection_caps
+from mvindex_connectors.server.grpc_middleware import connection_caps
 from mvindex_connectors.server.index_service import IndexService
 from mvindex_connectors.server.jobs import Jobs
+from mvindex_connectors.server.tokens import Certificates
 
 if TYPE_CHECKING:
     from mvindex_connectors.server.http.acceptor import Acceptor
@@ -52,9 +52,8 @@ async def start_http(
     require("uvicorn", "server", "mvindex serve --http")
     import uvicorn
 
-    from mvindex_connectors.server.http.acceptor import Acceptor
+    from mvindex_connectors.server.http.acceptor import Acceptor, LimitedProtocol
     from mvindex_connectors.server.http.app import make_app
-    from mvindex_connectors.server.http.protocol import LimitedProtocol
 
     class Server(uvicorn.Server):
         """Uvicorn's server, which leaves signals to this program."""

@@ -11,8 +11,7 @@ from mvindex import __version__
 from mvindex_connectors.remote.jobs import JobStatus
 from mvindex_connectors.remote.status import REQUEST_ID_KEY
 from mvindex_connectors.server.http import schemas
-from mvindex_connectors.server.json_types import Request
-from mvindex_connectors.server.work import StartJobRequest
+from mvindex_connectors.server.jobs import Request, StartJobRequest
 
 _ERRORS = {
     "400": "Something in the request is wrong.",

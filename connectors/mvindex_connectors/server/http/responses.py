@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from mvindex.errors import MvindexError, Unsupported
 from mvindex_connectors.remote.status import http_status, nearest_known_class
 from mvindex_connectors.server.http import schemas
-from mvindex_connectors.server.response_budget import ResponseMeter, TooLarge
+from mvindex_connectors.server.limits import ResponseMeter, TooLarge
 
 # What is handed over to a connection at once.
 _SLICE_BYTES = 256 << 10

@@ -16,7 +16,7 @@ from mvindex.search.flags import SEARCH_FLAGS
 from mvindex.store.filters import OPERATORS, Takes
 from mvindex_connectors.remote.convert import MAX_IDS
 from mvindex_connectors.remote.jobs import JobStatus
-from mvindex_connectors.server.json_types import Count, IdempotencyKey, Offset, Request, Vector, described
+from mvindex_connectors.server.jobs import Count, IdempotencyKey, Offset, Request, Vector, described
 
 DEFAULT_PAGE = 100
 MAX_PAGE = 1000

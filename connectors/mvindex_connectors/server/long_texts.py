@@ -1,34 +1,40 @@
-"""Citations that take long are chosen behind the searches, one request at a time, in turns of callers.
+"""Long texts in worker processes: their citations, chosen behind the searches, and their terms.
 
-Those of long texts are chosen in a worker process: in a thread they would take the interpreter from all others, for
-tens of milliseconds at once where they collect garbage. Where that fails, or takes longer than any ordinary text, a hit
-has no citation: the same in the server would hold it.
+A thread would take the interpreter from all others, for tens of milliseconds at once where it collects garbage. Where a
+worker fails, or takes longer than any ordinary text, a hit has no citation: the same in the server would hold it. Terms
+are then found in the server itself: nothing is stored without.
 """
 
 from __future__ import annotations
 
 import asyncio
+import binascii
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from mvindex.corpus.text.citation import Citer, Quoting, ScoredViews, citing_long_texts_by, quoting_long_texts_by
+import numpy as np
+import numpy.typing as npt
+from mvindex.corpus.text.quotes import Quoting, quoting_long_texts_by
+
+from mvindex.corpus.text.citation import Citer, ScoredViews, citing_long_texts_by
 from mvindex.corpus.text.parted import KEPT_CHARS
 from mvindex.errors import CorpusError
 from mvindex.records import Citation, SearchResult
+from mvindex.store.lexical.tokenizer import Lexical, Tokens
 from mvindex_connectors.files.parsing import parse_data
-from mvindex_connectors.server.fair_thread import FairThread
+from mvindex_connectors.server.fairness import FairThread
 from mvindex_connectors.server.lanes import Job
 
 logger = logging.getLogger(__name__)
 
 # Characters of all results of a request that others need not wait for, where none of the texts is a long one.
 _LONG_CHARS = 64 << 10
-# CPU time of a worker for one text.
+# CPU time of a worker for one text to be cited; for the terms of a commit, two to four times what the slowest take.
 _CPU_S, _CPU_S_PER_MB = 2, 4
 # Of the workers: searches in the server itself go first.
 NICENESS = 10
@@ -116,3 +122,20 @@ class LongCitations:
     def close(self) -> None:
         """Finish the request in progress, then stop the thread."""
         self._thread.close()
+
+
+def tokenize_in_worker(texts: Sequence[str], lexical: Lexical) -> Tokens | None:
+    """Return the terms of the texts as a worker finds them; None, and a line in the log, where it fails."""
+    data = json.dumps([list(texts), lexical.value], ensure_ascii=False).encode()
+    arrays: list[npt.NDArray[Any]] = []
+    try:
+        parts = parse_data("terms", data, _CPU_S + _CPU_S_PER_MB * len(data) // 10**6, NICENESS)
+        for dtype in parts:
+            content = bytearray()
+            while (piece := next(parts)) is not None:
+                content += binascii.a2b_base64(piece)
+            arrays.append(np.frombuffer(content, dtype=dtype))
+    except (CorpusError, OSError) as err:
+        logger.warning("the terms of %d bytes are found in the server itself: %s", len(data), err)
+        return None
+    return Tokens(*arrays)
