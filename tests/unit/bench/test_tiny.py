@@ -12,21 +12,26 @@ from tests.helpers.marks import long
 
 ROOT = Path(__file__).parents[3]
 BENCH = ROOT / "bench"
-# Parts of benches, which are no programs.
-PARTS = {"harness.py", "vectors.py"}
+# Parts of benches, which are no programs; and what test_latency.py runs.
+PARTS = {"harness.py", "vectors.py", "latency.py"}
 # One of each sort; the others in the full run.
 DEFAULT = ["fuzz.py", "lexical.py", "squad_splits.py", "studies.py"]
-NEEDS = dict.fromkeys(["milvus.py", "milvus_hybrid.py", "milvus_kills.py", "milvus_migrate.py"], "milvus-lite")
-# They take more than 20 seconds in their tiny form.
+NEEDS = dict.fromkeys(["milvus.py", "milvus_hybrid.py", "milvus_migrate.py"], "milvus-lite")
+# They take more than 20 seconds in their tiny form, or are long forms of tests that run their harness.
 LONG = [
     "folder.py",
+    "full_disk.py",
+    "fuzz_search.py",
+    "graph_filters.py",
     "graph_growth.py",
     "grep.py",
     "install.py",
+    "kills.py",
     "languages.py",
     "mcp_latency.py",
     "peers.py",
     "pictures.py",
+    "power_cut.py",
     "readers.py",
     "search.py",
     "serving.py",
@@ -36,12 +41,18 @@ LONG = [
     "sync.py",
     "tutorials.py",
 ]
-LONG_NEEDS = {"screenshots.py": "chromium", "milvus_bulk.py": "milvus-server", "processors.py": "qemu"}
+LONG_NEEDS = {
+    "milvus_bulk.py": "milvus-server",
+    "milvus_kills.py": "milvus-lite",
+    "processors.py": "qemu",
+    "screenshots.py": "chromium",
+}
 # They encode texts: torch is imported, and the texts are encoded, once for all of a group.
-ENCODING = ["confidence.py", "gpu_check.py", "quality.py"]
+ENCODING = ["gpu_check.py", "quality.py"]
 LONG_ENCODING = [
     "citations.py",
     "cold.py",
+    "confidence.py",
     "docs.py",
     "drpq.py",
     "encoding.py",
