@@ -1,4 +1,4 @@
-"""What all benches share: options, rows, turns, clocks, memory, and the tiny form.
+"""The options, rows, turns, clocks and memory of all benches, and their tiny form.
 
 With --tiny a bench runs in seconds, on data made here, so that a test sees that it works.
 """
