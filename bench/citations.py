@@ -13,7 +13,6 @@ and hybrid: the same of the first hit, beside the share of its whole texts. `ms`
 features of each sentence of the gold passage. No test question is read for it.
 """
 
-import argparse
 import json
 import random
 import sys
@@ -21,8 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import harness
 import numpy as np
-import tiny
 from quality import GOLD_SETS, batches, load
 
 import mvindex
@@ -142,15 +141,10 @@ def shown(row):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--sets", default=",".join(GOLD_SETS))
-    parser.add_argument("--encoder", default="minilm-views")
+    parser = harness.parser(__doc__, data=Path, sets=",".join(GOLD_SETS), encoder="minilm-views", fit=False, json=False)
     parser.add_argument("--family", default=None, help="another family of the encoder, such as single")
     parser.add_argument("--sample", type=int, default=0, help="so many questions of a set, by chance; 0: all")
-    parser.add_argument("--fit", action="store_true")
-    parser.add_argument("--json", action="store_true")
-    options = tiny.parse(parser, data=tiny.DATA, sets="squad", fit=True)
+    options = harness.parse(parser, data=harness.DATA, sets="squad", fit=True)
     encoder = load_encoder(options.encoder, family=options.family)
 
     def filled(folder, name):
@@ -160,7 +154,7 @@ def main():
         return index
 
     def show(row):
-        print(json.dumps(row) if options.json else shown(row))
+        harness.show(row, options.json, shown)
         sys.stdout.flush()
 
     for name in filter(None, options.sets.split(",")):

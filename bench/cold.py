@@ -13,16 +13,14 @@ document behind the other, and as int8 where each document begins a page. Pages 
 Last, a sample of 64 views of each MiB is read, as a build does, whose MiB is verified: page by page, and called for.
 """
 
-import argparse
-import json
 import mmap
 import os
 import tempfile
 import time
 from pathlib import Path
 
+import harness
 import numpy as np
-import tiny
 from scale_parts.indexes import cached
 
 from mvindex.kernels import llvm as pages_of
@@ -129,14 +127,9 @@ def layouts(path, options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--documents", type=int, default=200_000)
-    parser.add_argument("--candidates", type=int, default=800)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = harness.parser(__doc__, documents=200_000, candidates=800, rounds=5, data=harness.COLLECTIONS, json=False)
     parser.add_argument("--reads", type=int, default=40, help="queries whose candidates are only read")
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--json", action="store_true")
-    options = tiny.parse(parser, documents=200, candidates=40, rounds=1, reads=2, data=tiny.DATA)
+    options = harness.parse(parser, documents=200, candidates=40, rounds=1, reads=2, data=harness.DATA)
     path, questions = cached("transplants", options.documents, 8, options.data)
     scored_ms(path, questions[0], options.candidates, 0, True)  # compiles
     times = {True: [], False: []}
@@ -158,7 +151,7 @@ def main():
             for name, is_called in (("page by page", False), ("called for", True))
         },
     }
-    print(json.dumps(row) if options.json else "  ".join(f"{name} {value}" for name, value in row.items()))
+    harness.show(row, options.json)
 
 
 if __name__ == "__main__":

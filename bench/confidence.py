@@ -15,7 +15,6 @@ squad's test questions over all of its passages, and PubMedQA. Questions beside 
 Indexes are kept in --indexes, to be used again.
 """
 
-import argparse
 import gzip
 import json
 import random
@@ -24,9 +23,9 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+import harness
 import numpy as np
-import tiny
-from tables import print_table
+from harness import print_table
 
 import mvindex
 from mvindex.corpus import CorpusOptions, read_documents
@@ -218,14 +217,12 @@ def highest(results, score):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser = harness.parser(__doc__, data=Path, json=False)
     parser.add_argument("--part", choices=sorted(PARTS), default="test")
     parser.add_argument("--sample", type=int, default=1000, help="so many questions of a collection, by chance")
     parser.add_argument("--indexes", type=Path, default=None, help="the folder of the indexes (default: one for now)")
     parser.add_argument("--fit", action="store_true", help="print the calibration that is fitted on dev instead")
-    parser.add_argument("--json", action="store_true")
-    options = tiny.parse(parser, data=tiny.DATA, sample=30, part="dev")
+    options = harness.parse(parser, data=harness.DATA, sample=30, part="dev")
     with tempfile.TemporaryDirectory() as folder:
         options.indexes = options.indexes or Path(folder)
         options.indexes.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,6 @@ file and family of kinds; exits 1 if a promise was broken. --one CASE:FILE:KIND:
 The short form is tests/durability/test_damage.py.
 """
 
-import argparse
 import gc
 import json
 import multiprocessing
@@ -23,13 +22,13 @@ from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
-import tiny
+import harness
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tables import print_table  # noqa: E402 - after the settings above
+from harness import print_table  # noqa: E402 - after the settings above
 
 from tests.durability.damage.cases import make_case  # noqa: E402 - after the settings above
 from tests.durability.damage.files import Role  # noqa: E402 - as above
@@ -132,15 +131,11 @@ def by_file_and_kind(outcomes):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--damages", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=1)
+    parser = harness.parser(__doc__, damages=1000, seed=1, processes=2, json=False)
     parser.add_argument("--one", metavar="CASE:FILE:KIND:SEED[:WRITE]", help="this damage only")
-    parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--only", action="append", choices=SHARES, help="this index; repeatable")
     parser.add_argument("--folder", type=Path, help="where the indexes are; a temporary folder. Best in memory")
-    parser.add_argument("--json", action="store_true")
-    options = tiny.parse(parser, damages=4, processes=1, only=["texts"])
+    options = harness.parse(parser, damages=4, processes=1, only=["texts"])
     prepare()
     started = time.monotonic()
     note = lambda text: print(f"{time.monotonic() - started:6.0f} s: {text}", file=sys.stderr, flush=True)  # noqa: E731

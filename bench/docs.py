@@ -11,7 +11,6 @@ DIR: the next run encodes changed passages only. --wrong lists each question who
 are those of the sync.
 """
 
-import argparse
 import contextlib
 import json
 import re
@@ -20,7 +19,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-import tiny
+import harness
 
 import mvindex
 from mvindex.index.factory import index_exists
@@ -78,7 +77,7 @@ def questions_in(data):
 
 def made_data():
     """Return a folder of one collection with one question, for --tiny."""
-    data = Path(tempfile.mkdtemp(dir=tiny.FOLDER))
+    data = Path(tempfile.mkdtemp(dir=harness.FOLDER))
     (data / "docs_real/oil").mkdir(parents=True)
     (data / "docs_real/oil/crisis.md").write_text("# Crisis\n\nIt began in October 1973. It ended in March 1974.\n")
     answers = [{"file": "crisis.md", "text": "It ended in `March`"}]
@@ -88,14 +87,10 @@ def made_data():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser = harness.parser(__doc__, data=Path, encoder="minilm-views", mode="hybrid", json=False)
     parser.add_argument("--index", type=Path, help="keep the indexes in this folder")
-    parser.add_argument("--encoder", default="minilm-views")
-    parser.add_argument("--mode", default="hybrid")
     parser.add_argument("--wrong", action="store_true", help="list the questions whose section or citation is wrong")
-    parser.add_argument("--json", action="store_true")
-    options = tiny.parse(parser, data=made_data() if tiny.FOLDER else None)
+    options = harness.parse(parser, data=made_data() if harness.FOLDER else None)
     data, totals = options.data / "docs_real", defaultdict(int)
     kept = contextlib.nullcontext(options.index) if options.index else tempfile.TemporaryDirectory()
     with kept as place:
@@ -110,13 +105,8 @@ def main():
             counts = {judged: sum(one[judged] for one in rows) for judged in (*JUDGED, "cited")}
             for judged, number in {"questions": len(rows), **counts}.items():
                 totals[judged] += number
-            show({**row, **counts}, options.json)
-    show({"set": "all", **totals}, options.json)
-
-
-def show(row, as_json):
-    """Print the figures of one collection, or of all."""
-    print(json.dumps(row) if as_json else "  ".join(f"{name} {value}" for name, value in row.items()), flush=True)
+            harness.show({**row, **counts}, options.json)
+    harness.show({"set": "all", **totals}, options.json)
 
 
 if __name__ == "__main__":

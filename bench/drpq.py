@@ -16,14 +16,11 @@ questions whose passage is among the first 1, 5 and 20: by best view, and by the
 encoder was not trained for the mean.
 """
 
-import argparse
-import json
 import os
-import time
 from dataclasses import replace
 from pathlib import Path
 
-import tiny
+import harness
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
@@ -66,12 +63,6 @@ class Work:
         return self._score_pairs(views, queries, pairs, scoring)
 
 
-def timed(call):
-    begin = time.process_time()
-    value = call()
-    return time.process_time() - begin, value
-
-
 def compare(data, path, queries, options):
     """Yield a row for each temperature, top_k and batch; the built engine is removed from the index."""
     with mvindex.open(path) as index:
@@ -107,7 +98,7 @@ def alternated(snapshot, batches, sides, work, repeats):
     for repeat in range(repeats + 1):
         for name, (engines, request) in list(sides.items())[:: 1 if repeat % 2 else -1]:
             work.reset()
-            seconds, found[name] = timed(
+            seconds, found[name] = harness.timed(
                 lambda engines=engines, request=request: [
                     one for batch in batches for one in search_documents(snapshot, engines, batch, request)
                 ]
@@ -191,16 +182,21 @@ def line(row):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    for key, value in {"documents": 50_000, "views": 8, "dim": 384, "queries": 64, "repeats": 7}.items():
-        parser.add_argument(f"--{key}", type=int, default=value)
+    parser = harness.parser(
+        __doc__,
+        documents=50_000,
+        views=8,
+        dim=384,
+        queries=64,
+        repeats=7,
+        temperatures="1,0.2,0.05",
+        quality_temperatures="1,0.2,0.05,0.02,0.01",
+        json=False,
+    )
     parser.add_argument("--questions", type=int, help="of SQuAD; all by default")
-    parser.add_argument("--temperatures", default="1,0.2,0.05")
-    parser.add_argument("--quality-temperatures", default="1,0.2,0.05,0.02,0.01")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--plot", type=Path)
-    parser.add_argument("--json", action="store_true")
-    options = tiny.parse(
+    options = harness.parse(
         parser,
         documents=600,
         views=2,
@@ -210,14 +206,14 @@ def main():
         questions=20,
         temperatures="0.2",
         quality_temperatures="0.2",
-        data=tiny.DATA,
+        data=harness.DATA,
     )
     if options.plot and not options.data:
         parser.error("--plot shows quality on SQuAD: give --data too")
     rows = []
     for row in rows_of(options):
         rows.append(row)
-        print(json.dumps(row) if options.json else line(row), flush=True)
+        harness.show(row, options.json, line)
     if options.plot:
         plot(rows, options.plot)
 

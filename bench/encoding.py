@@ -17,7 +17,6 @@ things alternate in one process; times are the process's
 CPU seconds, which other work disturbs less than the wall's: medians over the rounds, of ratios too, with their range.
 """
 
-import argparse
 import importlib.util
 import json
 import os
@@ -28,10 +27,10 @@ import tempfile
 import time
 from pathlib import Path
 
+import harness
 import numpy as np
-import tiny
 import torch
-from rounds import add_options, alternate, ratio_text, ratios, show
+from harness import alternate, ratio_text, ratios
 
 import mvindex
 from mvindex.corpus import read_documents
@@ -297,13 +296,11 @@ def as_line(row):
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = harness.parser(__doc__, documents=48, rounds=5, threads=1, json=False)
     parser.add_argument(
         "--what", choices=["forms", "encoders", "families", "views", "runtimes", "threads"], default="families"
     )
-    parser.add_argument("--documents", type=int, default=48)
-    add_options(parser)
-    options = tiny.parse(parser, what="threads", documents=4, rounds=1)
+    options = harness.parse(parser, what="threads", documents=4, rounds=1)
     torch.set_num_threads(options.threads)
     mvindex.set_threads(options.threads)
     documents = sample(options.documents)
@@ -320,7 +317,7 @@ def main():
     else:
         rows = measure_threads(documents, options.rounds)
     for row in rows:
-        show(row, as_line, options.json)
+        harness.show(row, options.json, as_line)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ one vector a chunk). Chroma's own default would fetch its model over the network
 `lines` are those of the script or commands that a user writes.
 """
 
-import argparse
 import csv
 import json
 import os
@@ -22,7 +21,7 @@ import venv
 from itertools import islice
 from pathlib import Path
 
-import tiny
+import harness
 
 ROOT = Path(__file__).resolve().parent.parent
 PASSAGES_PER_FILE = 8
@@ -174,15 +173,12 @@ def measured(system, folder, question, place, python):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--files", type=int, default=200)
+    parser = harness.parser(__doc__, data=Path, files=200, json=False)
     parser.add_argument("--systems", nargs="+", choices=PACKAGES, default=list(PACKAGES))
     parser.add_argument("--here", action="store_true", help="use this Python, without installing")
-    parser.add_argument("--json", action="store_true")
-    options = tiny.parse(parser, data=tiny.DATA, files=3, systems=["mvindex"], here=True)
+    options = harness.parse(parser, data=harness.DATA, files=3, systems=["mvindex"], here=True)
     rows = {}
-    with tempfile.TemporaryDirectory(dir=tiny.FOLDER) as work:
+    with tempfile.TemporaryDirectory(dir=harness.FOLDER) as work:
         folder = Path(work) / "folder"
         places = write_folder(folder, options.data, options.files)
         with (options.data / "squad/questions.test.jsonl").open(encoding="utf-8") as file:

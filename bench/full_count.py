@@ -22,13 +22,12 @@ import resource
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import asdict
 from pathlib import Path
 
+import harness
 import numpy as np
-import tiny
 
 import mvindex
 from mvindex.engines import scan_name
@@ -49,39 +48,10 @@ QUESTIONS, FEW = 256, 64
 FILTERED = {"filter of a tenth": 10, "filter of a thousandth": 1000}
 
 
-def status(name):
-    """Return an entry of this process' memory, in bytes."""
-    with open("/proc/self/status", encoding="ascii") as file:
-        return int(dict(line.split(":") for line in file)[name].split()[0]) << 10
-
-
 def io_figure(name):
     """Return a count of this process: rchar, bytes read by system calls; read_bytes, those that came from the disk."""
     with open("/proc/self/io", encoding="ascii") as file:
         return int(dict(line.split(":") for line in file)[name])
-
-
-class Peak:
-    """The most bytes while they are measured, looked at five times a second: of this process' private memory."""
-
-    def __init__(self, look=lambda: status("RssAnon")):
-        """look: returns the bytes of something else."""
-        self._look = look
-
-    def __enter__(self):
-        self.bytes, self._done = self._look(), threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error):
-        self._done.set()
-        self._thread.join()
-        self.bytes = max(self.bytes, self._look())
-
-    def _watch(self):
-        while not self._done.wait(0.2):
-            self.bytes = max(self.bytes, self._look())
 
 
 class Clock:
@@ -127,7 +97,7 @@ class Step:
         print(json.dumps({"share": share}), flush=True)
 
     def run(self):
-        with Peak() as peak:
+        with harness.Peak() as peak:
             figures = getattr(self, self.name)()
         self.row(is_last=True, peak_bytes=peak.bytes, disk_bytes=disk_bytes(self.path), **figures)
 
@@ -145,7 +115,7 @@ class Step:
                 self.done_so_far((block + 1) / passages.blocks)
                 if (block + 1) * 16 // passages.blocks > block * 16 // passages.blocks:
                     here = len(index)
-                    sizes = {"private_bytes": status("RssAnon"), "disk_bytes": disk_bytes(self.path)}
+                    sizes = {"private_bytes": harness.memory_bytes(), "disk_bytes": disk_bytes(self.path)}
                     self.row(there=here, **part.row(here - since), **sizes)
                     since, part = here, Clock()
             return {"resumed_at": begun, "there": len(index), **clock.row(len(index) - begun)}
@@ -195,7 +165,7 @@ class Step:
             clock = Clock()
             clock(index.search, vectors[0])
             figures[f"{name}_first_query_s"] = round(clock.wall_s, 3)
-            figures[f"{name}_private_bytes"] = status("RssAnon")
+            figures[f"{name}_private_bytes"] = harness.memory_bytes()
             index.close()
         return figures
 
@@ -461,19 +431,14 @@ def planned(options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--documents", type=int, default=21_015_324)
-    parser.add_argument("--views", type=int, default=8)
-    parser.add_argument("--dim", type=int, default=96)
+    parser = harness.parser(__doc__, documents=21_015_324, views=8, dim=96, seed=0, data=harness.COLLECTIONS)
     parser.add_argument("--changed", type=int, help="documents that are added, replaced, deleted; a tenth, or 100,000")
     parser.add_argument("--lexical", default="none", help="terms: none, unicode or english")
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, required=True, help="of the index and of rows.jsonl")
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--keep", action="store_true", help="leave the index there")
     parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
-    options = tiny.parse(
-        parser, documents=16_500, views=2, dim=16, data=tiny.DATA, folder=tiny.OUT, lexical="english", changed=500
+    options = harness.parse(
+        parser, documents=16_500, views=2, dim=16, data=harness.DATA, folder=harness.OUT, lexical="english", changed=500
     )
     options.changed = options.changed or min(100_000, max(1, options.documents // 10))
     if options.step is not None:

@@ -12,7 +12,6 @@ if there was any. Levels end where the operation has succeeded several times in 
 own: root, or user namespaces. The short form is tests/durability/test_faults.py.
 """
 
-import argparse
 import importlib.util
 import json
 import os
@@ -23,13 +22,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import tiny
+import harness
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tables import print_table  # noqa: E402 - after the settings above
+from harness import print_table  # noqa: E402 - after the settings above
 
 from tests.durability.commands import COMMANDS, INGEST  # noqa: E402 - after the settings above
 from tests.durability.faults.trials import swept  # noqa: E402 - as above
@@ -88,7 +87,7 @@ def note(text):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__, json=False)
     parser.add_argument("--trouble", action="append", choices=TROUBLES, help="repeatable; by default all")
     parser.add_argument("--only", action="append", choices=OPERATIONS, help="repeatable; by default all")
     parser.add_argument("--step-bytes", type=int, default=4096, help="between levels of room and of file size")
@@ -96,8 +95,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="sweeps at a time")
     parser.add_argument("--folder", type=Path, help="where the indexes are; a temporary folder")
     parser.add_argument("--messages", action="store_true", help="show what the failures said, and how often")
-    parser.add_argument("--json", action="store_true")
-    options = tiny.parse(parser, step_bytes=1 << 18, every=50, jobs=1, only=["ingest more"], trouble=["file-size"])
+    options = harness.parse(parser, step_bytes=1 << 18, every=50, jobs=1, only=["ingest more"], trouble=["file-size"])
     with ThreadPoolExecutor(options.jobs) as pool:
         found = list(pool.map(lambda pair: tried(*pair, options), chosen(options)))
     rows, faults = [row for row, _, _ in found], [fault for _, each, _ in found for fault in each]

@@ -26,7 +26,7 @@ import tempfile
 import time
 from pathlib import Path
 
-import tiny
+import harness
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
@@ -151,19 +151,17 @@ def main() -> None:
 
 
 def _options():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__, seed=0, json=False)
     parser.add_argument("--target", default="all", help="a name, the beginning of several, or all")
     parser.add_argument("--inputs", type=int, default=100_000, help="of all targets together")
     parser.add_argument("--seconds", type=float, default=3600, help="at most, of all targets together")
     parser.add_argument("--engine", choices=["atheris", "random", "hypothesis"])
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("build/fuzz"), help="where inputs are kept")
     parser.add_argument("--replay", type=Path, help="an input to run once, with --one TARGET")
     parser.add_argument("--one", metavar="TARGET", help="run it in this process")
     parser.add_argument("--journal", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
-    return tiny.parse(parser, inputs=20, seconds=10, target="qrels", engine="random", out=tiny.OUT)
+    return harness.parse(parser, inputs=20, seconds=10, target="qrels", engine="random", out=harness.OUT)
 
 
 if __name__ == "__main__":

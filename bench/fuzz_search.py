@@ -10,7 +10,6 @@ below a score. Prints each difference with its seed (--seed N --cases 1 makes it
 there was any.
 """
 
-import argparse
 import importlib
 import os
 import shutil
@@ -23,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import tiny
+import harness
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
@@ -44,10 +43,10 @@ def ask(module: ModuleType, seed: int, case: Any, path: Path) -> tuple[int, list
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__)
     parser.add_argument("--cases", type=int, default=20_000, help="stop after so many")
     parser.add_argument("--seed", type=int, default=0, help="the first seed; each index takes the next")
-    options = tiny.parse(parser, cases=40)
+    options = harness.parse(parser, cases=40)
     warnings.simplefilter("error", RuntimeWarning)
     vectors, *checked = map(importlib.import_module, _MODULES)
     done, faults, kinds = 0, 0, Counter[str]()

@@ -31,8 +31,8 @@ import warnings
 from contextlib import contextmanager
 from pathlib import Path
 
+import harness
 import numpy as np
-import tiny
 from vectors import cached_index
 
 import mvindex
@@ -523,17 +523,23 @@ def as_line(row):
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--device", default="cuda")
+    parser = harness.parser(
+        __doc__,
+        device="cuda",
+        json=False,
+        documents=250_000,
+        faiss_documents=100_000,
+        passages=20_480,
+        forward=4096,
+        lists=20_000,
+        steps=60,
+        questions=128,
+        repeat=20,
+    )
     parser.add_argument("--only", help="sections, comma-separated; by default all")
     parser.add_argument("--section", choices=list(SECTIONS), help=argparse.SUPPRESS)
-    parser.add_argument("--json", action="store_true")
-    for name, value in {"documents": 250_000, "faiss-documents": 100_000, "passages": 20_480, "forward": 4096}.items():
-        parser.add_argument(f"--{name}", type=int, default=value)
-    for name, value in {"lists": 20_000, "steps": 60, "questions": 128, "repeat": 20}.items():
-        parser.add_argument(f"--{name}", type=int, default=value)
     small = {"documents": 300, "faiss_documents": 300, "passages": 40, "forward": 16, "lists": 300, "steps": 4}
-    options = tiny.parse(parser, **small, questions=4, repeat=1, device="cpu")
+    options = harness.parse(parser, **small, questions=4, repeat=1, device="cpu")
     options.batches = (1, 64, 1024) if not options.tiny else (1, 8)
     return options
 

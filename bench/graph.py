@@ -15,18 +15,15 @@ needs no data (bench/vectors.py). A build that was killed goes on. --keep: the g
 folder, and not built again.
 """
 
-import argparse
 import itertools
-import json
 import os
 import shutil
 import statistics
 import tempfile
-import time
 from pathlib import Path
 
+import harness
 import numpy as np
-import tiny
 from peers_parts.export import exported
 from scale_parts.indexes import cached
 
@@ -41,23 +38,6 @@ TRAINED, ADDED = 65_536, 65_536
 BEAMS = {10: (30, 60, 100, 200, 400, 800), 100: (400, 800, 1200, 2000)}
 # What hnswlib and usearch look at.
 EFFORTS = {10: (80, 120, 200, 400, 800, 1600), 100: (800, 1600, 3200)}
-
-
-def timed(call):
-    begin = time.process_time()
-    value = call()
-    return time.process_time() - begin, value
-
-
-class Memory:
-    """The most private memory of this process, whenever a step of a build reports."""
-
-    def __init__(self):
-        self.most = 0
-
-    def look(self, *_):
-        lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines())
-        self.most = max(self.most, int(lines["RssAnon"].split()[0]) << 10)
 
 
 def graphs(path, top_k):
@@ -154,7 +134,7 @@ def measured(calls, questions, truth):
     names, spent, shares = list(calls), {name: [] for name in calls}, {name: [] for name in calls}
     for number, question in enumerate(questions):
         for name in names if number % 2 else names[::-1]:
-            seconds, found = timed(lambda name=name, question=question: calls[name](question))
+            seconds, found = harness.timed(lambda name=name, question=question: calls[name](question))
             shares[name].append(len(set(found) & set(truth[number].tolist())) / len(truth[number]))
             if number >= len(questions) // 2:
                 spent[name].append(seconds)
@@ -179,18 +159,17 @@ def rows_of(corpus, documents, kept, options):
             shutil.rmtree(copying, ignore_errors=True)
             shutil.copytree(path, copying)
             copying.rename(building)
-        memory = Memory()
-        with mvindex.open(building) as index:
-            seconds, report = timed(lambda: index.admin.build("graph", on_progress=memory.look))
+        with mvindex.open(building) as index, harness.Peak() as peak:
+            seconds, report = harness.timed(lambda: index.admin.build("graph"))
         building.rename(place)
-        sizes = {"B_doc": round(report.engine_bytes / documents), "peak_MB": memory.most >> 20}
+        sizes = {"B_doc": round(report.engine_bytes / documents), "peak_MB": peak.bytes >> 20}
         yield common | {"side": "graph", "build_s": round(seconds, 1)} | sizes
     found = {}
     for name in options.peers:
         try:
             file = kept / f"{folder.name}.{name}"
             is_built = not file.exists()
-            seconds, found[name] = timed(lambda name=name, file=file: PEERS[name](views, file))
+            seconds, found[name] = harness.timed(lambda name=name, file=file: PEERS[name](views, file))
             if is_built:
                 yield common | {"side": name, "build_s": round(seconds, 1)}
         except ImportError as err:
@@ -204,26 +183,21 @@ def rows_of(corpus, documents, kept, options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__, documents=[100_000], views=8, questions=256, data=harness.COLLECTIONS, json=False)
     parser.add_argument(
         "--corpus", nargs="+", choices=["gauss", "transplants", "real", "seeded"], default=["gauss", "transplants"]
     )
-    parser.add_argument("--documents", type=int, nargs="+", default=[100_000])
-    parser.add_argument("--views", type=int, default=8)
     parser.add_argument("--dim", type=int, help="of projections onto as many principal components; 384 without")
-    parser.add_argument("--questions", type=int, default=256)
     parser.add_argument("--peers", nargs="*", choices=list(PEERS), default=list(PEERS))
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--keep", type=Path, help="folder for the graphs of the peers; without it they are not kept")
-    parser.add_argument("--json", action="store_true")
-    options = tiny.parse(
+    options = harness.parse(
         parser,
         corpus=["transplants"],
         documents=[300],
         views=4,
         questions=8,
         peers=[],
-        data=tiny.DATA,
+        data=harness.DATA,
     )
     os.environ["OMP_NUM_THREADS"] = "1"
     kernels.expect_work()
@@ -232,8 +206,7 @@ def main():
         kept.mkdir(parents=True, exist_ok=True)
         for documents, corpus in itertools.product(options.documents, options.corpus):
             for row in rows_of(corpus, documents, kept, options):
-                line = json.dumps(row) if options.json else "  ".join(f"{name} {value}" for name, value in row.items())
-                print(line, flush=True)
+                harness.show(row, options.json)
 
 
 if __name__ == "__main__":

@@ -9,15 +9,13 @@ set, so that it walks wherever the filter is not tight; `scan` is asked for exac
 against the scan.
 """
 
-import argparse
-import json
 import statistics
 import tempfile
 import time
 from pathlib import Path
 
+import harness
 import numpy as np
-import tiny
 
 import mvindex
 from mvindex import Document
@@ -69,12 +67,9 @@ def rows_of(sides, questions, top_k, name):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--documents", type=int, default=20_000)
-    parser.add_argument("--dim", type=int, default=128)
-    parser.add_argument("--json", action="store_true")
-    options = tiny.parse(parser, documents=2000, dim=16)
-    with tempfile.TemporaryDirectory(dir=tiny.FOLDER) as folder:
+    parser = harness.parser(__doc__, documents=20_000, dim=128, json=False)
+    options = harness.parse(parser, documents=2000, dim=16)
+    with tempfile.TemporaryDirectory(dir=harness.FOLDER) as folder:
         path, walked = Path(folder) / "default.mvx", Path(folder) / "graph.mvx"
         questions = make(path, options)
         with mvindex.open(path) as index:
@@ -86,9 +81,7 @@ def main():
             sides = {"default": (default, {}), "graph": (graph, {}), "scan": (default, {"exact": True})}
             for top_k in (10, 100):
                 for name in SHARES:
-                    row = rows_of(sides, questions, top_k, name)
-                    shown = "  ".join(f"{key} {value}" for key, value in row.items())
-                    print(json.dumps(row) if options.json else shown, flush=True)
+                    harness.show(rows_of(sides, questions, top_k, name), options.json)
 
 
 if __name__ == "__main__":

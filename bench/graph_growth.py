@@ -14,8 +14,6 @@ this process; the new documents are three tenths of those that were there. Rows:
 `recall` is of the first ten and the first hundred, against the exact scan.
 """
 
-import argparse
-import json
 import os
 import shutil
 import statistics
@@ -25,8 +23,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import graph_filters
+import harness
 import numpy as np
-import tiny
 
 import mvindex
 from mvindex import Document, kernels
@@ -63,13 +61,7 @@ class Corpus:
 def add(index, first, views):
     """Add documents of these views; return CPU seconds."""
     documents = [Document(f"d{number}", f"text of {number} " * 10) for number in range(first, first + len(views))]
-    return timed(lambda: index.add_views(documents, views))
-
-
-def timed(call):
-    begin = time.process_time()
-    call()
-    return time.process_time() - begin
+    return harness.timed(lambda: index.add_views(documents, views))[0]
 
 
 def let_the_graph_answer(path, search=None):
@@ -106,7 +98,7 @@ def from_nothing(path, search):
     copy = path.with_name(f"anew-{path.name}")
     shutil.copytree(path, copy)
     with mvindex.open(copy) as index:
-        seconds = timed(lambda: index.admin.build("graph"))
+        seconds, _ = harness.timed(lambda: index.admin.build("graph"))
     let_the_graph_answer(copy, search)
     return copy, seconds
 
@@ -121,7 +113,7 @@ def measured(folder, name, options):
         for first in range(0, count, graph_filters.BATCH):
             add(index, first, corpus.views(min(graph_filters.BATCH, count - first)))
         index.admin.build("graph")  # loads or compiles what the second finds
-        seconds = timed(lambda: index.admin.build("graph"))
+        seconds, _ = harness.timed(lambda: index.admin.build("graph"))
     search = let_the_graph_answer(path)
     yield {"row": "built", "cpu_s": seconds, "documents_s": count / seconds} | searched([path], questions)[0]
     for copy in (added, replaced):
@@ -132,7 +124,7 @@ def measured(folder, name, options):
     with mvindex.open(path) as index:
         seconds = add(index, count, views)
         yield {"row": "scanned", "cpu_s": seconds, "documents_s": new / seconds} | searched([path], questions)[0]
-        taken = timed(index.admin.compact)
+        taken, _ = harness.timed(index.admin.compact)
     copy, anew = from_nothing(path, search)
     one, other = searched([path, copy], questions)
     yield {"row": "compacted", "cpu_s": taken, "documents_s": new / (seconds + taken)} | one
@@ -151,7 +143,7 @@ def measured(folder, name, options):
         gone = np.random.default_rng(1).choice(count, new, replace=False)
         index.delete(ids=[f"d{number}" for number in gone])
         seconds = add(index, count, views)
-        seconds += timed(index.admin.compact)
+        seconds += harness.timed(index.admin.compact)[0]
     extend.LEAST_DOCUMENTS = least
     copy, anew = from_nothing(replaced, search)
     one, other = searched([replaced, copy], questions)
@@ -160,24 +152,18 @@ def measured(folder, name, options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__, documents=20_000, dim=128, questions=QUESTIONS, json=False)
     parser.add_argument("--corpus", nargs="+", choices=list(CORPORA), default=list(CORPORA))
-    parser.add_argument("--documents", type=int, default=20_000)
-    parser.add_argument("--dim", type=int, default=128)
-    parser.add_argument("--questions", type=int, default=QUESTIONS)
-    parser.add_argument("--json", action="store_true")
-    options = tiny.parse(parser, corpus=["clustered"], documents=1000, dim=16, questions=10)
+    options = harness.parse(parser, corpus=["clustered"], documents=1000, dim=16, questions=10)
     os.environ["OMP_NUM_THREADS"] = "1"
     kernels.expect_work()
-    with tempfile.TemporaryDirectory(dir=tiny.FOLDER) as folder:
+    with tempfile.TemporaryDirectory(dir=harness.FOLDER) as folder:
         for corpus in options.corpus:
             for row in measured(Path(folder), corpus, options):
                 row = {name: round(value, 2) if name == "cpu_s" else value for name, value in row.items()}
                 if "documents_s" in row:
                     row["documents_s"] = round(row["documents_s"])
-                row = {"corpus": corpus} | row
-                shown = "  ".join(f"{key} {value}" for key, value in row.items())
-                print(json.dumps(row) if options.json else shown, flush=True)
+                harness.show({"corpus": corpus} | row, options.json)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ and 400 questions are asked after each of a few budgets. `grep`, `lexical` and `
 as it is: percent of questions whose passage is first, and among the first 10.
 """
 
-import argparse
 import csv
 import dataclasses
 import json
@@ -34,6 +33,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+import harness
 
 import mvindex
 from mvindex.encoder import load_encoder
@@ -143,22 +144,14 @@ def rank_of(file, found):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--files", type=int, default=1000)
-    parser.add_argument("--runs", type=int, default=5)
+    parser = harness.parser(__doc__, files=1000, runs=5, encoding=False, partly=False, json=False)
     parser.add_argument("--budget", type=float)
-    parser.add_argument("--encoding", action="store_true")
-    parser.add_argument("--partly", action="store_true")
-    parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    if options.tiny:
-        options.files, options.runs = 20, 1
+    options = harness.parse(parser, files=20, runs=1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "files"
         chosen = measure_encoding if options.encoding else measure_partly if options.partly else measure
         for row in chosen(options, folder):
-            print(json.dumps(row) if options.json else "  ".join(f"{key} {value}" for key, value in row.items()))
+            harness.show(row, options.json)
 
 
 if __name__ == "__main__":

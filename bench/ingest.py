@@ -7,7 +7,6 @@ clock starts); `encode` is the encoder as the ingest calls it (sentences, tokens
 of it: reading the file, duplicates, hashes, encoding, fp16, fsync, catalog. Alternated; medians of wall seconds.
 """
 
-import argparse
 import json
 import statistics
 import tempfile
@@ -15,7 +14,7 @@ import time
 from itertools import islice
 from pathlib import Path
 
-import tiny
+import harness
 import torch
 
 import mvindex
@@ -25,12 +24,6 @@ from mvindex.ingest import Entry
 from mvindex.ingest.pipeline import read_chunks
 
 
-def timed(call):
-    begin = time.perf_counter()
-    call()
-    return time.perf_counter() - begin
-
-
 def run_forward(forward, batches):
     with torch.inference_mode():
         for batch in batches:
@@ -38,12 +31,8 @@ def run_forward(forward, batches):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--corpus", required=True)
-    parser.add_argument("--limit", type=int, default=1024)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--json", action="store_true")
-    options = tiny.parse(parser, corpus=tiny.SQUAD, limit=8, repeats=1)
+    parser = harness.parser(__doc__, corpus=str, limit=1024, repeats=3, json=False)
+    options = harness.parse(parser, corpus=harness.SQUAD, limit=8, repeats=1)
     encoder = load_encoder("minilm")
     documents = list(islice(read_documents(options.corpus), options.limit))
     chunks = [[entry.document for entry in chunk] for chunk in read_chunks(Entry("", item) for item in documents)]
@@ -72,7 +61,7 @@ def main():
         times = {name: [] for name in calls}
         for repeat in range(options.repeats + 1):
             for name, call in calls.items():
-                seconds = timed(call)
+                seconds, _ = harness.timed(call, time.perf_counter)
                 if repeat:
                     times[name].append(seconds)
     medians = {name: statistics.median(values) for name, values in times.items()}

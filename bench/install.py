@@ -10,7 +10,6 @@ environment, and compares the vectors of the sample corpus with those of this pr
 megabytes and packages of the environments of bench/peers.py instead, each with its library and NumPy.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -18,8 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import harness
 import numpy as np
-import tiny
 from peers_parts.environments import PEERS, interpreter
 
 from mvindex.corpus import read_documents
@@ -95,12 +94,10 @@ def shown(row):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--extras", default=",".join(EXTRAS))
+    parser = harness.parser(__doc__, extras=",".join(EXTRAS), json=False)
     parser.add_argument("--with", dest="replaced")
-    parser.add_argument("--json", action="store_true")
     parser.add_argument("--peers", help="show these of bench/peers.py instead")
-    options = tiny.parse(parser, extras="base")
+    options = harness.parse(parser, extras="base")
     for peer in [each for each in PEERS if each.needs and each.name in (options.peers or "").split(",")]:
         row = {"peer": peer.name} | size_of(Path(interpreter(peer)).parent.parent)
         print(
@@ -111,7 +108,7 @@ def main():
     for extra in options.extras.split(","):
         with tempfile.TemporaryDirectory() as folder:
             row = installed(extra, options.replaced, Path(folder))
-        print(json.dumps(row) if options.json else shown(row), flush=True)
+        harness.show(row, options.json, shown)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ be left over. Prints a row for each operation, and each fault with the moment th
 The short form is tests/durability/test_kills.py.
 """
 
-import argparse
 import json
 import os
 import random
@@ -18,13 +17,13 @@ import tempfile
 import time
 from pathlib import Path
 
-import tiny
+import harness
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tables import print_table  # noqa: E402 - after the settings above
+from harness import print_table  # noqa: E402 - after the settings above
 
 from tests.durability.commands import INGEST, command_operations, large_ingest  # noqa: E402 - after the settings above
 from tests.durability.kills.trials import OPERATIONS, Trials, prepare  # noqa: E402 - as above
@@ -113,16 +112,14 @@ def total(rows):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__, seed=1, json=False)
     parser.add_argument("--kills", type=int, default=1000, help="of processes in all, at named steps and at random")
     parser.add_argument("--commands", type=int, default=50, help="so many of them are processes of the command line")
     parser.add_argument(
         "--only", action="append", choices=OPERATIONS, help="this operation, and no command; repeatable"
     )
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="where the indexes are; a temporary folder")
-    parser.add_argument("--json", action="store_true")
-    options = tiny.parse(parser, kills=4, commands=0, only=["replace"])
+    options = harness.parse(parser, kills=4, commands=0, only=["replace"])
     prepare()
     benches = {}
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:

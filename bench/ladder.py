@@ -8,11 +8,10 @@ row for each panel. --peers: of rows of bench/peers.py at several sizes; of each
 finds .97 of the first ten documents and is never short of them, or else the one that finds most.
 """
 
-import argparse
 import json
 from pathlib import Path
 
-import tiny
+import harness
 
 ROOT = Path(__file__).resolve().parent.parent
 VIEWS = 8
@@ -112,11 +111,11 @@ def draw(lines, file):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__)
     parser.add_argument("rows", type=Path, help="of bench/full_count.py, or of bench/peers.py")
     parser.add_argument("--peers", action="store_true", help="draw peers at several sizes")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="write the plot there (needs matplotlib)")
-    options = tiny.parse(parser, rows=ROOT / "docs/figures/full_count.jsonl", plot=None)
+    options = harness.parse(parser, rows=ROOT / "docs/figures/full_count.jsonl", plot=None)
     rows = [json.loads(line) for line in options.rows.read_text(encoding="utf-8").splitlines()]
     if options.peers:
         by_peer = chosen(rows)

@@ -6,13 +6,12 @@ bench/languages.jsonl has six facts in each language, three pairs of like ones (
 with a question in its language and one in English. The passages of a language are an index of their own.
 """
 
-import argparse
 import json
 import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-import tiny
+import harness
 
 import mvindex
 
@@ -40,23 +39,18 @@ def right(facts, encoder, mode, asked):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--encoders", default="minilm-views,e5-views")
-    parser.add_argument("--mode", default="hybrid")
-    parser.add_argument("--json", action="store_true")
-    options = tiny.parse(parser, encoders="minilm-views")
+    parser = harness.parser(__doc__, encoders="minilm-views,e5-views", mode="hybrid", json=False)
+    options = harness.parse(parser, encoders="minilm-views")
     for encoder in map(mvindex.load_encoder, options.encoders.split(",")):
         totals = defaultdict(int)
         for language, facts in facts_of().items():
             found = {asked: right(facts, encoder, options.mode, asked) for asked in ("question", "english")}
-            show({"encoder": encoder.spec["source"], "language": language, "facts": len(facts), **found}, options.json)
+            harness.show(
+                {"encoder": encoder.spec["source"], "language": language, "facts": len(facts), **found}, options.json
+            )
             for name, number in {"facts": len(facts), **found}.items():
                 totals[name] += number
-        show({"encoder": encoder.spec["source"], "language": "all", **totals}, options.json)
-
-
-def show(row, as_json):
-    print(json.dumps(row) if as_json else "  ".join(f"{name} {value}" for name, value in row.items()), flush=True)
+        harness.show({"encoder": encoder.spec["source"], "language": "all", **totals}, options.json)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ beside the median of the whole. CPU time of the process, or --clock wall. All co
 otherwise.
 """
 
-import argparse
 import contextlib
 import io
 import json
@@ -25,6 +24,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import harness
 import numpy as np
 from vectors import cached_squad, view_chunks
 
@@ -238,8 +238,8 @@ def tiny_sources(stack):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="a folder that holds squad/")
+    parser = harness.parser(__doc__, batches=[1, 64], top_k=[10], json=False)
+    parser.add_argument("--data", type=Path, default=harness.COLLECTIONS, help="a folder that holds squad/")
     parser.add_argument(
         "--corpus", nargs="+", choices=["gauss", "transplants"], help="given vectors of these stand-ins"
     )
@@ -247,13 +247,10 @@ def main():
     parser.add_argument("--dim", type=int, help="dimensions of a stand-in, fewer than it has")
     parser.add_argument("--kind", default="exact", help="the engine kind")
     parser.add_argument("--queries", type=int, default=64, help="number of single queries, and of batches")
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 64])
-    parser.add_argument("--top-k", type=int, nargs="+", default=[10])
     parser.add_argument("--forget", action="store_true", help="forget the documents shown, so that all are read")
     parser.add_argument("--clock", choices=list(CLOCKS), default="cpu")
     parser.add_argument("--tiny", action="store_true", help="a few generated documents, in seconds")
     parser.add_argument("--plot", type=Path)
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.tiny:
         options.queries, options.batches = 4, [1, 8]

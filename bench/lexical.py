@@ -9,10 +9,8 @@ Times are medians and 95th percentiles of 100 questions, one at a time, of the t
 reads the texts and names the snippet.
 """
 
-import argparse
 import gc
 import itertools
-import json
 import re
 import sqlite3
 import tempfile
@@ -20,8 +18,8 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+import harness
 import numpy as np
-import tiny
 
 import mvindex
 from mvindex.corpus import read_documents
@@ -152,18 +150,15 @@ def row_of(data, count, questions, with_fts5, with_bm25s):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--documents", default="20000,200000,1000000")
-    parser.add_argument("--bm25s-up-to", type=int, default=200_000)
-    parser.add_argument("--fts5-up-to", type=int, default=1_000_000)
-    parser.add_argument("--json", action="store_true")
-    options = tiny.parse(parser, data=tiny.DATA, documents="400", bm25s_up_to=0)
+    parser = harness.parser(
+        __doc__, data=Path, documents="20000,200000,1000000", bm25s_up_to=200_000, fts5_up_to=1_000_000, json=False
+    )
+    options = harness.parse(parser, data=harness.DATA, documents="400", bm25s_up_to=0)
     read = read_questions([str(options.data / "squad/questions.test.jsonl")])
     questions = [question.text for question in itertools.islice(read, 120)]
     for count in map(int, options.documents.split(",")):
         row = row_of(options.data, count, questions, count <= options.fts5_up_to, count <= options.bm25s_up_to)
-        print(json.dumps(row) if options.json else shown(row), flush=True)
+        harness.show(row, options.json, shown)
 
 
 def shown(row):

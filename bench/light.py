@@ -9,10 +9,10 @@ of torch/torch. The cosines are those of the two forms' views. `noise` is what c
 at random to these cosines, in eight draws; lost is then the mean of the draws, and error their standard deviation.
 """
 
-import json
 import tempfile
 from pathlib import Path
 
+import harness
 import numpy as np
 from quality import Measured, batches, loaded, options_of, standard_error
 
@@ -99,7 +99,7 @@ def main():
     encoders = {"light": load_encoder(options.encoder, device="cpu"), "torch": torch_encoder(options.encoder)}
     for name in options.sets.split(","):
         for row in compared(options.data, name, encoders, options.sample):
-            print(json.dumps(row) if options.json else shown(row), flush=True)
+            harness.show(row, options.json, shown)
 
 
 if __name__ == "__main__":

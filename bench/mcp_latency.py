@@ -6,7 +6,6 @@ The index is of passages of the sample corpus, made by the default encoder. Each
 one, in turns of 20; milliseconds of a call, with encoding, at the median and the 95th percentile.
 """
 
-import argparse
 import asyncio
 import json
 import os
@@ -16,8 +15,8 @@ import time
 from itertools import islice
 from pathlib import Path
 
+import harness
 import numpy as np
-import tiny
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -51,11 +50,8 @@ async def measured(index, url, stdio, queries):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--queries", type=int, default=200)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--documents", type=int, default=2067)
-    options = tiny.parse(parser, queries=2 * TURN, documents=20)
+    parser = harness.parser(__doc__, queries=200, json=False, documents=2067)
+    options = harness.parse(parser, queries=2 * TURN, documents=20)
     sample = ROOT / "examples/squad"
     queries = [one.text for one in read_questions([str(sample / "one_passage_three_views.tsv")])]
     queries = (queries * options.queries)[: options.queries]

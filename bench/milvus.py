@@ -7,7 +7,6 @@ search top_k * 8 rows, the best view of each document, then the records and view
 that both meet the same load; ratios are what to read. The server is that of tests/milvus/milvus_server.py.
 """
 
-import argparse
 import contextlib
 import itertools
 import json
@@ -16,8 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import harness
 import numpy as np
-import tiny
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "milvus"))
@@ -132,14 +131,9 @@ def p(values, percent):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--views", type=int, default=100_000)
-    parser.add_argument("--dim", type=int, default=384)
-    parser.add_argument("--queries", type=int, default=100)
+    parser = harness.parser(__doc__, views=100_000, dim=384, queries=100, server=False, json=False)
     parser.add_argument("--kinds", nargs="*", default=[])
-    parser.add_argument("--server", action="store_true")
-    parser.add_argument("--json", action="store_true")
-    options = tiny.parse(parser, views=400, dim=8, queries=4)
+    options = harness.parse(parser, views=400, dim=8, queries=4)
     count = options.views // VIEWS
     with tempfile.TemporaryDirectory(prefix="milvus-bench-") as folder, places(options, folder) as (ours, theirs):
         bare = Bare(theirs, options.dim)

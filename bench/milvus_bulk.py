@@ -9,7 +9,6 @@ Seconds are wall-clock. Memory is the most that the last import's client, and th
 included. The server is the wheel of tests/milvus/milvus_server.py. Needs 1.5 KB of disk a row.
 """
 
-import argparse
 import json
 import shutil
 import subprocess
@@ -17,8 +16,8 @@ import sys
 import time
 from pathlib import Path
 
+import harness
 import numpy as np
-import tiny
 from scale_parts.passages import Passages
 
 import mvindex
@@ -112,15 +111,11 @@ def measured(documents, is_last, server, options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--documents", type=int, nargs="+", default=[12_500, 125_000, 1_250_000])
-    parser.add_argument("--views", type=int, default=8)
-    parser.add_argument("--dim", type=int, default=96)
-    parser.add_argument("--seed", type=int, default=0)
+    parser = harness.parser(
+        __doc__, documents=[12_500, 125_000, 1_250_000], views=8, dim=96, seed=0, data=harness.COLLECTIONS, json=False
+    )
     parser.add_argument("--folder", type=Path, required=True, help="of the index, its export and the server's data")
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--json", action="store_true", help="one line of JSON a size, and no fit")
-    options = tiny.parse(parser, documents=[600, 1200], views=2, dim=16, data=tiny.DATA, folder=tiny.OUT)
+    options = harness.parse(parser, documents=[600, 1200], views=2, dim=16, data=harness.DATA, folder=harness.OUT)
     if not is_here():
         parser.error(
             f"expected a virtual environment with milvus==2.3.5, named in {VENV_VARIABLE}, and unshare; got none"

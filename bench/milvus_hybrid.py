@@ -7,15 +7,14 @@ in both, one after the other. Milliseconds of one query, ids, scores, texts and 
 process used meanwhile, in which Lite runs.
 """
 
-import argparse
 import json
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+import harness
 import numpy as np
-import tiny
 
 import mvindex
 from mvindex import Document
@@ -74,11 +73,9 @@ def measured(folder, count, num_queries):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = harness.parser(__doc__, queries=40, json=False)
     parser.add_argument("--documents", type=int, nargs="*", default=[2000, 10_000])
-    parser.add_argument("--queries", type=int, default=40)
-    parser.add_argument("--json", action="store_true")
-    options = tiny.parse(parser, documents=[60], queries=3)
+    options = harness.parse(parser, documents=[60], queries=3)
     with tempfile.TemporaryDirectory(prefix="milvus-hybrid-") as folder:
         for count in options.documents:
             for row in measured(Path(folder), count, options.queries):

@@ -5,15 +5,14 @@
 Exits 1 at the first fault, with the round that shows it. The short form is tests/milvus/test_kills.py.
 """
 
-import argparse
 import json
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+import harness
 import numpy as np
-import tiny
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.durability.kills.milvus import Rounds  # noqa: E402 - after the path
@@ -38,12 +37,9 @@ def run(name, rounds, count):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=1)
+    parser = harness.parser(__doc__, rounds=50, seed=1, json=False)
     parser.add_argument("--only", nargs="*", default=["lite", "client", "server"])
-    parser.add_argument("--json", action="store_true")
-    options = tiny.parse(parser, rounds=1, only=["lite"])
+    options = harness.parse(parser, rounds=1, only=["lite"])
     found = []
     with tempfile.TemporaryDirectory(prefix="milvus-kills-") as folder:
         if "lite" in options.only:

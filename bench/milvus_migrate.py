@@ -26,8 +26,8 @@ import time
 from contextlib import nullcontext
 from pathlib import Path
 
+import harness
 import numpy as np
-import tiny
 from milvus_bulk import MilvusServer, most_memory, run
 from milvus_hybrid import texts_of
 from serving import latencies, random_vectors, serve
@@ -171,16 +171,12 @@ def measured(folder, options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--documents", type=int, default=100_000)
-    parser.add_argument("--views", type=int, default=2)
-    parser.add_argument("--dim", type=int, default=64)
+    parser = harness.parser(__doc__, documents=100_000, views=2, dim=64, json=False)
     parser.add_argument("--kill", type=float, default=30.0, metavar="SECONDS")
     parser.add_argument("--server", type=Path, metavar="DIR", help="a real server, with its files in this folder")
     parser.add_argument("--seconds", type=float, default=8.0, help="of each number of callers and side")
-    parser.add_argument("--json", action="store_true")
     parser.add_argument("--client", nargs="+", help=argparse.SUPPRESS)
-    options = tiny.parse(parser, documents=300, kill=4.0)
+    options = harness.parse(parser, documents=300, kill=4.0)
     if options.client:
         client(options)
         return

@@ -9,7 +9,6 @@ that shows it, and counts as one failure (making it small repeats operations, wh
 steps by operation and failures; exits 1 if there was any.
 """
 
-import argparse
 import os
 import sys
 import time
@@ -17,7 +16,7 @@ import traceback
 import warnings
 from pathlib import Path
 
-import tiny
+import harness
 from hypothesis import HealthCheck, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -42,11 +41,11 @@ def run_round(machine, number, chosen):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__)
     parser.add_argument("--examples", type=int, default=200, help="sequences")
     parser.add_argument("--steps", type=int, default=40, help="operations of a sequence, at most")
     parser.add_argument("--seed", type=int, default=0, help="of the first round")
-    options = tiny.parse(parser, examples=2, steps=6)
+    options = harness.parse(parser, examples=2, steps=6)
     warnings.simplefilter("error", RuntimeWarning)
     import numba  # noqa: F401 - a thread would import it while Hypothesis goes through all modules
 

@@ -13,14 +13,13 @@ document: memory is private (RssAnon), after the questions, beyond the process w
 building or searching takes longer than --step-timeout is measured in a second table, at --smaller documents.
 """
 
-import argparse
 import json
 import os
 import sys
 import tempfile
 from pathlib import Path
 
-import tiny
+import harness
 from peers_parts.environments import PEERS, NotRun, TooLong, called, interpreter
 from peers_parts.export import exported
 from peers_parts.plot import plot
@@ -113,9 +112,7 @@ def as_line(row):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--documents", type=int, default=12_500)
-    parser.add_argument("--views", type=int, default=8)
+    parser = harness.parser(__doc__, documents=12_500, views=8, data=harness.COLLECTIONS, json=False)
     parser.add_argument("--dim", type=int, help="dimensions of the vectors, fewer than they have")
     parser.add_argument(
         "--corpus", nargs="+", choices=["gauss", "transplants", "real"], default=["gauss", "transplants"]
@@ -125,12 +122,10 @@ def main():
     )
     parser.add_argument("--step-timeout", type=int, default=3600, help="seconds that a build, or a search, may take")
     parser.add_argument("--smaller", type=int, default=20_000, help="documents for peers that take longer")
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--rows", type=Path, help="file of rows as JSON: those in it are not measured again")
     parser.add_argument("--plot", type=Path, help="recall against time (PNG, SVG or PDF; needs matplotlib)")
-    parser.add_argument("--json", action="store_true", help="one line of JSON a row")
-    options = tiny.parse(
-        parser, documents=160, corpus=["gauss"], peers=["mvindex:ivf-pq"], data=tiny.DATA, step_timeout=120
+    options = harness.parse(
+        parser, documents=160, corpus=["gauss"], peers=["mvindex:ivf-pq"], data=harness.DATA, step_timeout=120
     )
     chosen = [each for name in options.peers or [peer.name for peer in PEERS] for each in NAMES[name]]
     if chosen[0] != FIRST:

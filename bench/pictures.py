@@ -9,10 +9,9 @@
 `architecture` and `life` show how mvindex works. --tiny draws all of them over a few passages.
 """
 
-import argparse
 from pathlib import Path
 
-import tiny
+import harness
 from pictures_parts import drawn, figures, searched
 
 import mvindex
@@ -31,11 +30,10 @@ SEARCHED = {"query": searched.draw_query, "certified": searched.draw_certified}
 
 def main():
     """Write the pictures that were asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__, out=ROOT / "docs/pictures")
     parser.add_argument("--index", type=Path, help="an index of examples/squad/passages.tsv")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs/pictures")
     parser.add_argument("--only", default=",".join([*FIXED, *SEARCHED]), help="some of %(default)s")
-    args = tiny.parse(parser, out=tiny.OUT)
+    args = harness.parse(parser, out=harness.OUT)
     names = args.only.split(",")
     unknown = set(names) - FIXED.keys() - SEARCHED.keys()
     if unknown:
@@ -55,7 +53,7 @@ def main():
 
 def tiny_index():
     """Return an index of five passages, one of which has what the query asks for."""
-    path = tiny.FOLDER / "pictures.mvx"
+    path = harness.FOLDER / "pictures.mvx"
     passages = (ROOT / "examples/squad/passages.tsv").read_text(encoding="utf-8").splitlines()
     rows = [line.split("\t") for line in passages if line.split("\t")[0] in {"1", "2", "201", "202", "203"}]
     index = mvindex.create(path, encoder="minilm-views")

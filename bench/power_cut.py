@@ -10,7 +10,6 @@ verified, and the operation run again to its end. --again: after so many of the 
 cut. Prints a row for each operation; exits 1 if anything was wrong.
 """
 
-import argparse
 import json
 import os
 import random
@@ -21,7 +20,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import tiny
+import harness
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
@@ -69,14 +68,13 @@ def sampled(recording, positions, options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__, json=False)
     parser.add_argument("--operation", action="append", choices=list(OPERATIONS), help="only this one; may be repeated")
     parser.add_argument("--seeds", type=int, default=3, help="scattered cuts at each call")
     parser.add_argument("--seed", type=int, default=0, help="the first of them")
     parser.add_argument("--positions", type=int, default=0, help="cut at so many calls of an operation; 0: at all")
     parser.add_argument("--again", type=int, default=0, help="cut the run that goes on after so many cuts, too")
-    parser.add_argument("--json", action="store_true", help="one line of JSON an operation")
-    options = tiny.parse(parser, operation=["delete by id"], seeds=1, positions=2)
+    options = harness.parse(parser, operation=["delete by id"], seeds=1, positions=2)
     if not shutil.which("strace"):
         parser.error("strace is not installed (Debian: strace)")
     rows = []

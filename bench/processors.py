@@ -7,7 +7,6 @@ Needs QEMU's user emulation (Debian's qemu-user). A cell of the first table is "
 second one has the CPU seconds of each step, of which QEMU takes some ten to twenty for one of this machine's.
 """
 
-import argparse
 import json
 import os
 import signal
@@ -16,8 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-import tiny
-from tables import print_table
+import harness
+from harness import print_table
 
 CPUS = ["qemu64", "Nehalem", "SandyBridge", "Haswell"]
 PACKAGES = [
@@ -59,12 +58,12 @@ with mvindex.create(sys.argv[1], encoder="minilm-views") as index:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__)
     parser.add_argument("--cpu", action="append", help=f"of `qemu-x86_64 -cpu help`; by default {', '.join(CPUS)}")
     parser.add_argument("--package", action="append", help="to import; by default those that mvindex may load")
     parser.add_argument("--kind", action="append", help="to build, beside the scan; hnsw by default")
     parser.add_argument("--long", action="store_true", help="build a graph as well, whose loops numba compiles")
-    options = tiny.parse(parser, cpu=["Nehalem"], package=["numpy"], kind=[])
+    options = harness.parse(parser, cpu=["Nehalem"], package=["numpy"], kind=[])
     cpus, packages = options.cpu or CPUS, options.package or PACKAGES
     kinds = (["hnsw"] if options.kind is None else options.kind) + (["graph"] if options.long else [])
     imports = {cpu: {name: end_of(run(cpu, f"import {name}")) for name in packages} for cpu in cpus}

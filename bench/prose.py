@@ -9,12 +9,10 @@ inline code is one word, code blocks are left out. Reading ease is Flesch's (194
 30 words.
 """
 
-import argparse
 import re
 from pathlib import Path
 
-import tables
-import tiny
+import harness
 from markdown_it import MarkdownIt
 
 from mvindex.corpus.text.sentences import split_sentences
@@ -77,15 +75,15 @@ def measure(path):
 
 def main():
     """Print the table, and the long sentences where asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__)
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--long", action="store_true", help="list the sentences over 30 words")
-    args = tiny.parse(parser, files=[ROOT / "README.md"], long=True)
+    args = harness.parse(parser, files=[ROOT / "README.md"], long=True)
     files = [path.resolve() for path in args.files] or pages()
     rows = [measure(path) for path in files]
     numbers = {name: sum(row[name] for row in rows) for name in ("words", "pictures", "long")}
     ease = sum(row["ease"] * row["words"] for row in rows) / max(1, numbers["words"])
-    tables.print_table([*rows[0]], [*rows, {"page": "all", **numbers, "ease": round(ease)}])
+    harness.print_table([*rows[0]], [*rows, {"page": "all", **numbers, "ease": round(ease)}])
     for path in files if args.long else ():
         for line, count, sentence in long_sentences(path):
             print(f"{path}:{line}: {count} words: {sentence}")

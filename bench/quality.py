@@ -11,8 +11,6 @@ searches by text, so with the encoding of the question. The packaged MiniLM was 
 others, so its figures on such data are optimistic.
 """
 
-import argparse
-import json
 import random
 import sys
 import tempfile
@@ -20,8 +18,8 @@ import time
 from itertools import islice
 from pathlib import Path
 
+import harness
 import numpy as np
-import tiny
 
 import mvindex
 from mvindex.corpus import CorpusOptions, read_documents
@@ -171,13 +169,15 @@ def shown(row):
 
 def options_of(description):
     """Return the options of a bench of collections."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--sets", default=",".join([*GOLD_SETS, *JUDGED_SETS]))
-    parser.add_argument("--encoder", default="minilm-views")
-    parser.add_argument("--sample", type=int, default=2500)
-    parser.add_argument("--json", action="store_true")
-    return tiny.parse(parser, data=tiny.DATA, sets="squad", sample=10)
+    parser = harness.parser(
+        description,
+        data=Path,
+        sets=",".join([*GOLD_SETS, *JUDGED_SETS]),
+        encoder="minilm-views",
+        sample=2500,
+        json=False,
+    )
+    return harness.parse(parser, data=harness.DATA, sets="squad", sample=10)
 
 
 def main():
@@ -185,7 +185,7 @@ def main():
     encoders = {"single": load_encoder(options.encoder, family="single"), "views": load_encoder(options.encoder)}
     for name in options.sets.split(","):
         for row in rows(options.data, name, encoders, options.sample):
-            print(json.dumps(row) if options.json else shown(row))
+            harness.show(row, options.json, shown)
             sys.stdout.flush()
 
 

@@ -9,13 +9,12 @@ version in text, title, metadata and views. Prints, for each reader, reads, vers
 answer or one state), missing documents and errors; exits 1 if there was any of the last three.
 """
 
-import argparse
 import os
 import sys
 import tempfile
 from pathlib import Path
 
-import tiny
+import harness
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
@@ -25,10 +24,10 @@ KINDS_OF_FAULT = ("mixes", "missing", "errors")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__)
     parser.add_argument("--seconds", type=float, default=60, help="of writing, once all readers read")
     parser.add_argument("--each", type=int, default=1, help="readers of each sort")
-    options = tiny.parse(parser, seconds=1)
+    options = harness.parse(parser, seconds=1)
     from tests.contract.second_process import HOWS
     from tests.contract.second_process_rounds import watched
 

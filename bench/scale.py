@@ -13,15 +13,12 @@ query's share of a batch of 256, search and scoring without encoding, wall clock
 Memory is what opening the engine adds to a fresh process' private memory. Prints a row a kind, size and corpus.
 """
 
-import argparse
-import json
 import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
-import tiny
+import harness
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
@@ -183,32 +180,30 @@ class Collection:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--documents", type=int, nargs="+", default=[1250, 12_500])
-    parser.add_argument("--views", type=int, default=8)
+    parser = harness.parser(
+        __doc__,
+        documents=[1250, 12_500],
+        views=8,
+        build_threads=len(os.sched_getaffinity(0)),
+        target=0.97,
+        data=harness.COLLECTIONS,
+        json=False,
+    )
     parser.add_argument("--corpus", nargs="+", choices=["real", *CORPORA], default=list(CORPORA))
     parser.add_argument("--kinds", nargs="+", choices=[*KINDS, "plain"], default=["ivf-pq", "hnsw", "plain"])
-    parser.add_argument("--build-threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--default-only", action="store_true", help="do not tune")
     parser.add_argument("--keep", action="store_true", help="measure an engine of the kind that was built before")
     parser.add_argument(
         "--efforts", type=float, nargs="*", default=[], help="also: lists looked at per square root of their number"
     )
-    parser.add_argument("--target", type=float, default=0.97)
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--json", action="store_true", help="one line of JSON a row")
-    options = tiny.parse(parser, documents=[300], views=4, data=tiny.DATA, default_only=True, kinds=["plain"])
+    options = harness.parse(parser, documents=[300], views=4, data=harness.DATA, default_only=True, kinds=["plain"])
     for corpus in options.corpus:
         for documents in options.documents:
             collection = Collection(corpus, documents, options)
             for kind in options.kinds:
                 rows = [collection.plain()] if kind == "plain" else collection.kind(kind)
                 for row in rows:
-                    print(json.dumps(row) if options.json else as_line(row), flush=True)
-
-
-def as_line(row):
-    return "  ".join(f"{name} {value}" for name, value in row.items())
+                    harness.show(row, options.json)
 
 
 if __name__ == "__main__":

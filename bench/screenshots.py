@@ -7,7 +7,6 @@ Makes an index of the first passages of examples/squad, with the title as metada
 widths of a phone and a desk, light and dark. Needs chromium, and playwright of the extra dev.
 """
 
-import argparse
 import csv
 import itertools
 import json
@@ -18,7 +17,7 @@ import tempfile
 from pathlib import Path
 from urllib.parse import urlencode
 
-import tiny
+import harness
 from playwright.sync_api import sync_playwright
 
 import mvindex
@@ -38,7 +37,7 @@ SMALL_COLOURS = 256
 
 
 def passages(count):
-    with Path(tiny.SQUAD).open(encoding="utf-8", newline="") as file:
+    with Path(harness.SQUAD).open(encoding="utf-8", newline="") as file:
         for row in itertools.islice(csv.DictReader(file, delimiter="\t"), count):
             yield Document(row["id"], row["text"], row["title"], {"topic": row["title"]})
 
@@ -64,10 +63,9 @@ def shoot(address, out):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__, passages=150)
     parser.add_argument("--out", type=Path, default=Path("docs/plots"), help="folder of the screenshots")
-    parser.add_argument("--passages", type=int, default=150)
-    options = tiny.parse(parser, out=tiny.OUT, passages=8)
+    options = harness.parse(parser, out=harness.OUT, passages=8)
     options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "wiki.mvx"

@@ -26,9 +26,9 @@ import time
 from pathlib import Path
 
 import faiss
+import harness
 import numba
 import numpy as np
-import tiny
 import torch
 from vectors import cached_index
 
@@ -222,14 +222,12 @@ def plot(rows, file):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    for name, value in {"documents": 50_000, "views": 8, "dim": 384, "top-k": 100, "repeats": 7, "threads": 1}.items():
-        parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--batches", default="1,16,64,256")
+    parser = harness.parser(
+        __doc__, documents=50_000, views=8, dim=384, top_k=100, repeats=7, threads=1, batches="1,16,64,256", json=False
+    )
     parser.add_argument("--measure", choices=["all", "check"], help=argparse.SUPPRESS)
     parser.add_argument("--plot", type=Path)
-    parser.add_argument("--json", action="store_true")
-    options = tiny.parse(parser, documents=600, views=2, dim=16, top_k=5, repeats=1, batches="1,4")
+    options = harness.parse(parser, documents=600, views=2, dim=16, top_k=5, repeats=1, batches="1,4")
     if options.measure:
         measure(options)
         return

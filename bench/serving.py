@@ -23,8 +23,8 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+import harness
 import numpy as np
-import tiny
 
 import mvindex
 from mvindex import Document
@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "serving"))
 from serving_tools import Serving  # noqa: E402 - the tests' server, in a process of its own
 
-CLIENTS = (1,) if tiny.FOLDER else (1, 8, 64)
+CLIENTS = (1,) if harness.FOLDER else (1, 8, 64)
 TEXTS = ROOT / "examples" / "squad" / "passages.tsv"
 PATIENT = CallSettings(timeout_s=300, retry_s=120)
 # Queries of one side before the other's turn: both meet the same neighbours on the machine.
@@ -191,16 +191,13 @@ def measured(folder, options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__, rounds=6, documents=200, kinds="vector,text")
     parser.add_argument("--seconds", type=float, default=2, help="of each turn")
-    parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--documents", type=int, default=200)
-    parser.add_argument("--kinds", default="vector,text")
     parser.add_argument("--before", help="the Python of another installation, measured too")
     parser.add_argument("--out", type=Path)
     for hidden, kind in (("--make", Path), ("--client", str), ("--kind", str), ("--clients", int), ("--beside", str)):
         parser.add_argument(hidden, type=kind, help=argparse.SUPPRESS)
-    options = tiny.parse(parser, seconds=0.1, rounds=1, documents=8, kinds="vector")
+    options = harness.parse(parser, seconds=0.1, rounds=1, documents=8, kinds="vector")
     if options.make:
         make(options.make, options.documents)
         return
@@ -212,9 +209,7 @@ def main():
         for row in measured(Path(folder), options):
             rows.append(row)
             print(json.dumps(row), flush=True)
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    harness.save_rows(rows, options.out)
 
 
 if __name__ == "__main__":

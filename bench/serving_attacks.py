@@ -29,8 +29,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import grpc
+import harness
 import numpy as np
-import tiny
 
 import mvindex
 from mvindex import Document
@@ -236,7 +236,7 @@ def measure(python, attack, folder, options):
             attack_one(other)
             apart.add(stopped(others))
             if not turn:
-                before_mb = memory_mb(server, "VmRSS")
+                before_bytes = harness.memory_bytes("VmRSS", server.process.pid)
                 Path(f"/proc/{server.process.pid}/clear_refs").write_text("5")
             others = probes()
             for answer, count in attack_one(server).items():
@@ -244,7 +244,7 @@ def measure(python, attack, folder, options):
             here.add(stopped(others))
         return {
             "attack": attack,
-            "memory_mb": round(memory_mb(server, "VmHWM") - before_mb),
+            "memory_mb": round((harness.memory_bytes("VmHWM", server.process.pid) - before_bytes) / 2**20),
             "health_stall_ms": here.health.most_ms,
             "health_failed": here.health.failed,
             "p99_ms": here.search.p99_ms,
@@ -280,11 +280,6 @@ def stopped(probes):
 def wait(probes, seconds):
     time.sleep(seconds)
     return probes
-
-
-def memory_mb(server, name):
-    lines = Path(f"/proc/{server.process.pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(name + ":")) / 1024
 
 
 def attack(options):
@@ -459,21 +454,18 @@ def table(rows):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__, documents=20_000, long_kb=100, sockets=1100)
     parser.add_argument("--before", help="the Python of another installation, measured too")
     parser.add_argument("--attacks", nargs="*", default=list(ATTACKS), choices=ATTACKS)
     parser.add_argument("--seconds", type=float, default=6, help="of each attack, and of quiet before it")
     parser.add_argument("--turns", type=int, default=3, help="into which these seconds are divided")
-    parser.add_argument("--documents", type=int, default=20_000)
-    parser.add_argument("--long-kb", type=int, default=100)
     parser.add_argument("--chars", type=int, default=MOST_CHARS, help="of each hostile text")
-    parser.add_argument("--sockets", type=int, default=1100)
     parser.add_argument("--mb", type=int, default=16, help="of the largest bodies; the bomb inflates to 94 times that")
     parser.add_argument("--nice", type=int, default=19, help="of the attacker's process")
     parser.add_argument("--out", type=Path)
     for internal in ("--attack", "--address", "--folder", "--make"):
         parser.add_argument(internal, help=argparse.SUPPRESS)
-    options = tiny.parse(parser, seconds=0.5, turns=1, documents=1000, long_kb=10, sockets=60, mb=1,
+    options = harness.parse(parser, seconds=0.5, turns=1, documents=1000, long_kb=10, sockets=60, mb=1,
                          attacks=["response", "objects", "vectors", "slow-head"])  # fmt: skip
     if options.attack:
         attack(options)
@@ -499,9 +491,7 @@ def main():
             for side, python in sides.items():
                 rows.append({"side": side} | measure(python, name, folder / side, options))
                 print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(rows, indent=1) + "\n")
+    harness.save_rows(rows, options.out)
     print(table(rows))
 
 

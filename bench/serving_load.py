@@ -8,7 +8,6 @@ deletion was acknowledged before, a wrong score or text, fewer hits than request
 all the time and scores better than its last.
 """
 
-import argparse
 import json
 import signal
 import sys
@@ -18,8 +17,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import harness
 import numpy as np
-import tiny
 
 import mvindex
 from mvindex import Document
@@ -121,7 +120,7 @@ def mixed(folder, options):
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads):
-            memory.append(resident_mb(serving.process.pid))
+            memory.append(harness.memory_bytes("VmRSS", serving.process.pid) >> 20)
             print(json.dumps({"minutes_left": round((ends - time.monotonic()) / 60, 1), "added": oracle.added,
                               "deleted": oracle.deleted, "searched": sum(searched), "wrong": len(wrong),
                               "memory_mb": memory[-1]}), file=sys.stderr, flush=True)  # fmt: skip
@@ -156,11 +155,6 @@ def delete_to(index, oracle, end):
 def unit_rows(rng, count):
     rows = rng.standard_normal((count, DIM)).astype(np.float32)
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
-
-
-def resident_mb(pid):
-    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS"))
-    return int(line.split()[1]) // 1024
 
 
 def kills(folder, options):
@@ -218,20 +212,14 @@ def what_is_lost(path, oracle):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__, minutes=20.0, clients=3, rounds=20, seed=2)
     parser.add_argument("what", choices=("mixed", "kills"))
-    parser.add_argument("--minutes", type=float, default=20)
-    parser.add_argument("--clients", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=2)
     parser.add_argument("--out", type=Path)
-    options = tiny.parse(parser, what="mixed", minutes=0.1, clients=1)
+    options = harness.parse(parser, what="mixed", minutes=0.1, clients=1)
     with tempfile.TemporaryDirectory() as folder:
         report = (mixed if options.what == "mixed" else kills)(Path(folder), options)
     print(json.dumps(report))
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    harness.save_rows(report, options.out)
 
 
 if __name__ == "__main__":

@@ -21,9 +21,9 @@ from contextlib import closing
 from multiprocessing import get_context
 from pathlib import Path
 
+import harness
 import numpy as np
-import tiny
-from full_count import Clock, Peak, disk_bytes, percentiles
+from full_count import Clock, disk_bytes, percentiles
 from scale_parts.corpora import BLOCK_DOCUMENTS
 from scale_parts.passages import Passages
 
@@ -153,7 +153,7 @@ class Steps:
 
     def _watched(self, path, work):
         before = disk_bytes(self.options.folder)
-        with mvindex.open(path) as index, Peak(lambda: disk_now(self.options.folder)) as disk:
+        with mvindex.open(path) as index, harness.Peak(lambda: disk_now(self.options.folder)) as disk:
             row = self._timed(work, index)
         return {**row, "disk": [before, disk.bytes], "disk_after": disk_bytes(path)}
 
@@ -213,20 +213,15 @@ def run_all(step, options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--documents", type=int, default=5_000_000)
-    parser.add_argument("--views", type=int, default=8)
-    parser.add_argument("--dim", type=int, default=96)
-    parser.add_argument("--shards", type=int, default=8)
-    parser.add_argument("--at-once", type=int, default=2)
-    parser.add_argument("--seed", type=int, default=0)
+    parser = harness.parser(
+        __doc__, documents=5_000_000, views=8, dim=96, shards=8, at_once=2, seed=0, data=harness.COLLECTIONS
+    )
     parser.add_argument("--folder", type=Path, required=True, help="of the indexes")
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--step", help=argparse.SUPPRESS)
     parser.add_argument("--shard", type=int, help=argparse.SUPPRESS)
-    options = tiny.parse(parser, documents=9_000, views=2, dim=16, shards=2, data=tiny.DATA, folder=tiny.OUT)
+    options = harness.parse(parser, documents=9_000, views=2, dim=16, shards=2, data=harness.DATA, folder=harness.OUT)
     if options.step is not None:
-        with Peak() as peak:
+        with harness.Peak() as peak:
             figures = getattr(Steps(options), options.step)()
         print(json.dumps({**figures, "peak_bytes": peak.bytes}))
         return

@@ -7,11 +7,10 @@ dev: of the articles of questions.train.jsonl, sorted by the SHA-256 of their ti
 test: questions.test.jsonl. Written are train.jsonl, dev.jsonl and test.jsonl, which `mvindex train` reads.
 """
 
-import argparse
 import hashlib
 from pathlib import Path
 
-import tiny
+import harness
 
 from mvindex_train.data import ReadOptions, Split, read_training, write_example
 from mvindex_train.data.records import article_of
@@ -45,10 +44,8 @@ def _sha256(title):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    options = tiny.parse(parser, data=tiny.DATA, out=tiny.OUT)
+    parser = harness.parser(__doc__, data=Path, out=Path)
+    options = harness.parse(parser, data=harness.DATA, out=harness.OUT)
     options.out.mkdir(parents=True, exist_ok=True)
     for split in Split:
         write_split(

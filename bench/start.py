@@ -18,7 +18,6 @@ process, and pages mapped from the file, which all processes share.
 --tiny makes indexes of a few documents, for one run of each.
 """
 
-import argparse
 import json
 import os
 import resource
@@ -30,6 +29,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
+import harness
 import numpy as np
 
 import mvindex
@@ -179,15 +179,11 @@ def show(row):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__, question=QUESTION, dim=96, runs=9, json=False)
     chosen = parser.add_mutually_exclusive_group(required=True)
     chosen.add_argument("--index", type=Path)
     chosen.add_argument("--exact", type=int, metavar="DOCUMENTS")
     chosen.add_argument("--tiny", action="store_true")
-    parser.add_argument("--question", default=QUESTION)
-    parser.add_argument("--dim", type=int, default=96)
-    parser.add_argument("--runs", type=int, default=9)
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -12,10 +12,9 @@ questions over all passages; it needs a GPU. --report writes the tables of docs/
 from the results file and trains nothing.
 """
 
-import argparse
 from pathlib import Path
 
-import tiny
+import harness
 from studies_parts.report import write_report
 from studies_parts.rows import all_rows
 from studies_parts.settings import DEFAULT_STEPS, EPOCHS, Plan, Size
@@ -38,17 +37,13 @@ def main():
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = harness.parser(__doc__, results=DOCS / "studies/results.jsonl", seed=0, list=False, report=False)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--results", type=Path, default=DOCS / "studies/results.jsonl")
     parser.add_argument("--only")
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=DEFAULT_STEPS, help=f"of small runs, a multiple of {EPOCHS}")
     parser.add_argument("--size", type=Size, default=Size.SMALL, help="small or full")
-    parser.add_argument("--list", action="store_true")
-    parser.add_argument("--report", action="store_true")
-    options = tiny.parse(parser, list=True)
+    options = harness.parse(parser, list=True)
     if not (options.list or options.report) and not (options.data and options.out):
         parser.error("expected --data and --out")
     if options.steps < EPOCHS or options.steps % EPOCHS:

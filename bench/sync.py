@@ -8,7 +8,6 @@ file again. Documents encoded are those of the report. With --callable an encode
 the model, so that what is left is the time of the sync.
 """
 
-import argparse
 import csv
 import gzip
 import io
@@ -20,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-import tiny
+import harness
 import zstandard
 
 
@@ -92,14 +91,11 @@ def change(folder, share):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--files", type=int, default=10_000)
+    parser = harness.parser(__doc__, data=Path, files=10_000, json=False)
     parser.add_argument("--words", type=int, help="of each file (default: all)")
     parser.add_argument("--callable", action="store_true", help="an encoder that does nearly nothing")
-    parser.add_argument("--json", action="store_true")
-    options = tiny.parse(parser, data=tiny.DATA, files=20)
-    with tempfile.TemporaryDirectory(dir=tiny.FOLDER) as place:
+    options = harness.parse(parser, data=harness.DATA, files=20)
+    with tempfile.TemporaryDirectory(dir=harness.FOLDER) as place:
         folder, index, cache = (Path(place) / name for name in ("files", "files.mvx", "cache"))
         write_folder(folder, options.data, options.files, options.words)
         rows = {"first": synced(folder, index, cache, options.callable)}

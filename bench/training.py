@@ -10,14 +10,13 @@ a passage, and steps. With --small, batches have 16 passages x 4 questions, and 
 148 passages of the dev articles: a row then takes two CPU minutes.
 """
 
-import argparse
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-import tiny
+import harness
 from squad_splits import read_split, write_split
 
 from mvindex.corpus import read_documents
@@ -66,15 +65,11 @@ FAMILIES = {
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
+    parser = harness.parser(__doc__, data=Path, out=Path, small=False, json=False)
     parser.add_argument("--rows", choices=["families", "negatives"], default="families")
     parser.add_argument("--only")
     parser.add_argument("--steps", type=int)
-    parser.add_argument("--small", action="store_true")
-    parser.add_argument("--json", action="store_true")
-    options = tiny.parse(parser, data=tiny.DATA, out=tiny.OUT, steps=2, small=True, only="single")
+    options = harness.parse(parser, data=harness.DATA, out=harness.OUT, steps=2, small=True, only="single")
     options.out.mkdir(parents=True, exist_ok=True)
     rows = FAMILIES.items() if options.rows == "families" else negatives(options)
     asked = dev_set(options.data) if options.small else test_set(options.data)

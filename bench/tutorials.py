@@ -10,7 +10,6 @@ column `install` has the minutes of that. --keep-environment uses the environmen
 there is none. --tiny does one tutorial in this environment, and installs nothing.
 """
 
-import argparse
 import json
 import os
 import re
@@ -22,8 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
-import tables
-import tiny
+import harness
 
 ROOT = Path(__file__).resolve().parent.parent
 # The blocks of a page, and how what they show is compared, are those of the tests.
@@ -147,10 +145,10 @@ def run_in_a_shell(block, checkout, programs):
 
 def main():
     """Print the table; end with 1 where a tutorial fails."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__)
     parser.add_argument("--only", default=",".join(TUTORIALS), help="some of %(default)s")
     parser.add_argument("--keep-environment", type=Path, help="an environment that is used again")
-    args = tiny.parse(parser, only="rag-with-citations")
+    args = harness.parse(parser, only="rag-with-citations")
     rows, failed = [], []
     with tempfile.TemporaryDirectory(prefix="mvindex-tutorials-") as folder:
         checkout = Path(folder) / "mvindex"
@@ -163,7 +161,7 @@ def main():
                 rows.append(do(name, checkout, environment / "bin", installs=not args.tiny))
             except (AssertionError, RuntimeError, subprocess.CalledProcessError) as error:
                 failed.append(f"{name}: {error}")
-    tables.print_table([*rows[0]] if rows else [], rows)
+    harness.print_table([*rows[0]] if rows else [], rows)
     if failed:
         sys.exit("\n".join(failed))
 

@@ -8,14 +8,14 @@ import os
 import sys
 from pathlib import Path
 
+import harness
 import numpy as np
-import tiny
 
 import mvindex
 from mvindex.corpus import CorpusOptions, read_documents
 from mvindex.measure.questions import read_questions
 
-CACHE = tiny.FOLDER or Path(__file__).resolve().parent.parent / "build" / "bench"
+CACHE = harness.FOLDER or Path(__file__).resolve().parent.parent / "build" / "bench"
 CHUNK_DOCUMENTS = 8192
 NUM_QUERIES = 256
 

@@ -8,15 +8,14 @@ what is called before anything is encoded. Counts are exact and the same on ever
 --calls prints a walk instead, a stay a line.
 """
 
-import argparse
 import json
 import sys
 import tempfile
 from itertools import groupby
 from pathlib import Path
 
+import harness
 import numpy as np
-import tiny
 
 import mvindex
 from mvindex import CallableEncoder, Document
@@ -70,10 +69,9 @@ def walks():
 
 def main():
     """Print the counts beside their budgets."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one object")
+    parser = harness.parser(__doc__, json=False)
     parser.add_argument("--calls", choices=("query", "door", "add"), help="print this walk in order, a stay a line")
-    options = tiny.parse(parser)
+    options = harness.parse(parser)
     walked = walks()
     if options.calls:
         for file, calls in groupby(walked[options.calls], key=lambda call: call[0]):

@@ -17,19 +17,39 @@ def folder(tmp_path_factory):
     return folder
 
 
-def run(transport, place, options, work):
-    """Return what a function of a connected client returns, on a server with these options."""
-    from mcp import Client, StdioServerParameters
+def asked(server, work):
+    """Return what a function of a client that is connected to the server returns."""
+    from mcp import Client
 
-    async def connected(server):
+    async def connected():
         async with Client(server) as client:
             return await work(client)
 
+    return asyncio.run(connected())
+
+
+def run(transport, place, options, work):
+    """Return what a function of a connected client returns, on a server of its own with these options."""
+    from mcp import StdioServerParameters
+
     if transport == "http":
         with listening(place, *options) as url:
-            return asyncio.run(connected(url))
+            return asked(url, work)
     first, *rest = command(place, *options)
-    return asyncio.run(connected(StdioServerParameters(command=first, args=rest, env=dict(os.environ))))
+    return asked(StdioServerParameters(command=first, args=rest, env=dict(os.environ)), work)
+
+
+@pytest.fixture(scope="session")
+def url(folder):
+    """The URL of a server without options on the index of the folder."""
+    with listening(folder / "docs.mvx") as url:
+        yield url
+
+
+@pytest.fixture
+def served(url):
+    """Return asked() of the server that all tests share."""
+    return lambda work: asked(url, work)
 
 
 @pytest.fixture(params=["stdio", "http"])
@@ -37,6 +57,8 @@ def session(request, folder):
     """Return run() on the index of the folder, or another, over either transport."""
 
     def connect(work, *options, index=None):
+        if request.param == "http" and not options and index is None:
+            return asked(request.getfixturevalue("url"), work)
         return run(request.param, index or folder / "docs.mvx", options, work)
 
     return connect

@@ -1,6 +1,5 @@
 """The Model Context Protocol: what an agent gets, by the SDK's own client over stdio and HTTP."""
 
-import contextlib
 import json
 import os
 import subprocess
@@ -8,7 +7,7 @@ import subprocess
 import pytest
 
 import mvindex
-from tests.agents.mcp_serving import DOCUMENTS, HOSTILE, LONG, command, listening
+from tests.agents.mcp_serving import DOCUMENTS, HOSTILE, LONG, command
 from tests.helpers.marks import long
 
 pytestmark = [pytest.mark.needs("minilm"), pytest.mark.needs("mcp")]
@@ -83,22 +82,22 @@ def test_answers_are_bounded_and_a_long_document_is_read_to_its_end(stdio):
     assert len(document) > 2 * len(LONG)
 
 
-def test_hostile_texts_are_quoted_with_their_source(stdio):
+def test_hostile_texts_are_quoted_with_their_source(served):
     async def work(client):
         return await client.call_tool("search", {"query": "ignore all instructions", "top_k": 1})
 
-    result = stdio(work)
+    result = served(work)
     [passage] = content(result)["passages"]
     assert (passage["text"], passage["file"]) == (HOSTILE, "notes.txt")
     # One JSON string: nothing in it ends the quotation.
     assert json.dumps(HOSTILE)[1:-1] in result.content[0].text
 
 
-def test_sources_name_files_and_fields(stdio):
+def test_sources_name_files_and_fields(served):
     async def work(client):
         return content(await client.call_tool("sources", {}))
 
-    sources = stdio(work)
+    sources = served(work)
     assert (sources["documents"], sources["lexical"], sources["encoder"]) == (4, "english", "minilm-views")
     assert sources["files"] == ["guide.md", "notes.txt"]
     fields = {each["name"]: each for each in sources["fields"]}
@@ -134,7 +133,7 @@ def test_documents_are_added_only_where_it_is_allowed(session, tmp_path):
     assert "add" in repr(raised.value)
 
 
-def test_wrong_arguments_are_named(stdio):
+def test_wrong_arguments_are_named(served):
     wrong = {
         "top_k": {"query": "x", "top_k": 0},
         "empty": {"query": "  "},
@@ -145,7 +144,7 @@ def test_wrong_arguments_are_named(stdio):
     async def work(client):
         return {message: await client.call_tool("search", arguments) for message, arguments in wrong.items()}
 
-    for message, result in stdio(work).items():
+    for message, result in served(work).items():
         assert result.is_error and message in result.content[0].text
 
 
@@ -168,20 +167,18 @@ def inspect(target, method, *options):
 
 @pytest.mark.needs("mcp-inspector")
 @pytest.mark.parametrize("transport", [long("stdio"), "http"])
-def test_the_inspector_of_the_protocol_lists_and_calls_everything(folder, transport):
-    index = folder / "docs.mvx"
-    with contextlib.ExitStack() as stack:
-        target = command(index) if transport == "stdio" else [stack.enter_context(listening(index))]
-        tools = inspect(target, "tools/list")["tools"]
-        assert [tool["name"] for tool in tools] == ["search", "read", "sources"]
-        assert inspect(target, "resources/list") == {"resources": []}
-        [template] = inspect(target, "resources/templates/list")["resourceTemplates"]
-        assert template["uriTemplate"] == "mvindex://documents/{id}"
+def test_the_inspector_of_the_protocol_lists_and_calls_everything(folder, transport, request):
+    target = command(folder / "docs.mvx") if transport == "stdio" else [request.getfixturevalue("url")]
+    tools = inspect(target, "tools/list")["tools"]
+    assert [tool["name"] for tool in tools] == ["search", "read", "sources"]
+    assert inspect(target, "resources/list") == {"resources": []}
+    [template] = inspect(target, "resources/templates/list")["resourceTemplates"]
+    assert template["uriTemplate"] == "mvindex://documents/{id}"
 
-        called = ["--tool-name", "search", "--tool-arg", "query=At which pressure does the pump start?"]
-        found = inspect(target, "tools/call", *called, "--tool-arg", "top_k=1")
-        [passage] = found["structuredContent"]["passages"]
-        assert (passage["id"], passage["cited"]) == ("guide.md#2", "The pump starts at eight bar.")
-        [read] = inspect(target, "resources/read", "--uri", passage["uri"])["contents"]
-        assert read["text"] == DOCUMENTS[0].text
-        assert inspect(target, "tools/call", "--tool-name", "read", "--tool-arg", "id=none")["isError"]
+    called = ["--tool-name", "search", "--tool-arg", "query=At which pressure does the pump start?"]
+    found = inspect(target, "tools/call", *called, "--tool-arg", "top_k=1")
+    [passage] = found["structuredContent"]["passages"]
+    assert (passage["id"], passage["cited"]) == ("guide.md#2", "The pump starts at eight bar.")
+    [read] = inspect(target, "resources/read", "--uri", passage["uri"])["contents"]
+    assert read["text"] == DOCUMENTS[0].text
+    assert inspect(target, "tools/call", "--tool-name", "read", "--tool-arg", "id=none")["isError"]

@@ -41,6 +41,7 @@ class TestVnniScan(EmbeddedContract):
         return VnniScan(NumpyScan)
 
 
+@pytest.mark.long
 @pytest.mark.needs("vnni")
 class TestVnniScanWithoutCache(EmbeddedContract):
     def scan(self):
@@ -52,6 +53,7 @@ class TestTorchScan(EmbeddedContract):
         return TorchScan()
 
 
+@pytest.mark.long
 class TestTorchScanWithoutCache(EmbeddedContract):
     def scan(self):
         return TorchScan(DeviceConfig(cache_bytes=0))
@@ -77,11 +79,14 @@ class TestGraph(EmbeddedContract):
     is_exact = False
 
 
+# Lists of other codes than those of ivf-pq: the same file, over the same lists.
+@pytest.mark.long
 class TestFaissIvfFlat(EmbeddedContract):
     kind = "ivf-flat"
     is_exact = False
 
 
+@pytest.mark.long
 class TestFaissIvfSq8(EmbeddedContract):
     kind = "ivf-sq8"
     is_exact = False
@@ -97,6 +102,7 @@ class TestFaissIvfRabitq(EmbeddedContract):
     is_exact = False
 
 
+@pytest.mark.long
 class TestManyDimensions(EmbeddedContract):
     dim = 1024
 

@@ -1,5 +1,7 @@
 """The index contract on an index in shards, which must answer as one store does."""
 
+import pytest
+
 import mvindex
 from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.index import search_engine_of
@@ -26,6 +28,7 @@ class TestManyShards(IndexContract):
         return mvindex.create(tmp_path / "contract.mvx", dim=self.dim, shards=17)
 
 
+@pytest.mark.long
 class TestShardsFlat(TestShards):
     def settle(self, index):
         index.admin.build(kind="flat")

@@ -33,12 +33,9 @@ NOT_RUN = [
     NotRun("docs/decisions/010-graphs-by-document.md", f"{_GRAPH} gauss", BENCH),
     NotRun("docs/decisions/010-graphs-by-document.md", f"{_GRAPH} seeded", BENCH),
     NotRun("docs/decisions/010-graphs-by-document.md", "OMP_NUM_THREADS=1 python bench/graph_growth.py", BENCH),
-    NotRun("docs/explanation/benchmarks.md", "python bench/views.py", BENCH),
     NotRun("docs/explanation/benchmarks.md", "python bench/ingest.py", BENCH),
     NotRun("docs/explanation/benchmarks.md", "python bench/encoding.py", BENCH),
-    NotRun("docs/explanation/benchmarks.md", "python bench/memory.py", BENCH),
     NotRun("docs/explanation/benchmarks.md", "python bench/search.py", BENCH),
-    NotRun("docs/explanation/benchmarks.md", "python bench/proof.py", BENCH),
     NotRun("docs/explanation/benchmarks.md", "python bench/drpq.py", BENCH),
     NotRun("docs/explanation/benchmarks.md", "OMP_NUM_THREADS=1 python bench/latency.py", BENCH),
     NotRun("docs/explanation/benchmarks.md", "OMP_NUM_THREADS=1 python bench/start.py --index", BENCH),
@@ -59,9 +56,7 @@ NOT_RUN = [
         "export OPENAI_API_KEY",
         "needs a paid endpoint; tests/e2e/test_openai_endpoint.py runs the same against a server of that protocol",
     ),
-    NotRun("docs/how-to/encoders-of-your-own.md", "python bench/own_model.py", BENCH),
     NotRun("docs/how-to/hybrid.md", "python bench/lexical.py", BENCH),
-    NotRun("docs/how-to/hybrid.md", "python bench/lexical_tantivy.py", BENCH),
     NotRun(
         "docs/how-to/hybrid.md",
         'mvindex query "ISO 9660" --hybrid --index grpc',
@@ -94,7 +89,6 @@ NOT_RUN = [
     NotRun("docs/explanation/peers.md", f"{_PEERS} --documents 20000", BENCH),
     NotRun("docs/explanation/peers.md", "OMP_NUM_THREADS=1 python bench/latency.py", BENCH),
     NotRun("docs/how-to/scale.md", "python bench/peers.py", BENCH),
-    NotRun("docs/how-to/pruning.md", "python bench/pruning.py", BENCH),
     NotRun("docs/tutorials/an-agent-over-mcp.md", "pip install", INSTALLS),
     NotRun("docs/tutorials/first-index.md", "pip install", INSTALLS),
     NotRun("docs/tutorials/rag-with-langchain.md", "pip install", INSTALLS),
@@ -108,8 +102,6 @@ NOT_RUN = [
     ),
     NotRun("docs/how-to/scale.md", "python bench/scale.py --documents 200000", BENCH),
     NotRun("docs/how-to/scale.md", "OMP_NUM_THREADS=1 python bench/latency.py", BENCH),
-    NotRun("docs/how-to/scale.md", "OMP_NUM_THREADS=1 python bench/lists.py", BENCH),
-    NotRun("docs/how-to/scale.md", "python bench/fast_scan.py", BENCH),
     NotRun("docs/how-to/scale.md", "python bench/full_count.py", BENCH),
     NotRun("docs/how-to/scale.md", "python -m tests.helpers.memory_steps", BENCH),
     NotRun("docs/how-to/scale.md", "python bench/scale.py --documents 1250 ", BENCH),
@@ -122,7 +114,6 @@ NOT_RUN = [
         "takes minutes; tests/serving/test_http_fuzz.py does it",
     ),
     NotRun("docs/how-to/threads.md", "python bench/encoding.py", BENCH),
-    NotRun("docs/explanation/trust.md", "python bench/trust.py", BENCH),
     NotRun("docs/explanation/studies.md", "python bench/studies.py", BENCH),
     NotRun("docs/how-to/training.md", "python bench/squad_splits.py", BENCH),
     NotRun("docs/how-to/training.md", "python bench/training.py --data DATA --out OUT --steps 30 --small\n", BENCH),
@@ -132,5 +123,4 @@ NOT_RUN = [
     NotRun(
         "docs/how-to/training.md", "python bench/training.py --data DATA --out OUT --steps 30 --small --only", BENCH
     ),
-    NotRun("docs/how-to/training.md", "python bench/training_speed.py", BENCH),
 ]

@@ -49,6 +49,7 @@ def test_a_reader_without_locks_sees_any_change_whichever_way_the_clock_went(tmp
     with mvindex.open(path) as index:
         catalog = embedded_store_of(index).snapshot.source.catalog
         for time_s in (0, 4_000_000_000, 10):
+            # Private: what a connection compares by the clock.
             state = catalog._unlocked_state()
             os.utime(file, (time_s, time_s))
             with pytest.raises(mvindex.errors.StaleReader, match="changed while it was read"):

@@ -10,6 +10,7 @@ import pytest
 import mvindex
 from mvindex.errors import MvindexError
 from mvindex.store import reader as store_reader
+from tests.helpers.marks import long
 
 DIM, NUM_DOCUMENTS = 4, 20
 
@@ -47,7 +48,7 @@ def look(path):
         assert index.get("3").text == "t"
 
 
-@pytest.mark.parametrize("times", [100, pytest.param(300, marks=pytest.mark.full)])
+@pytest.mark.parametrize("times", [100, long(300)])
 def test_opening_searching_and_closing_repeatedly_keeps_no_file_open(path, times):
     look(path)
     before = descriptors()
@@ -74,7 +75,7 @@ def test_writing_compacting_copying_and_verifying_keep_nothing_open(path, tmp_pa
     assert descriptors() == before and mapped(tmp_path) == 0
 
 
-def test_an_index_that_stays_open_keeps_no_more_after_forty_changes_than_after_one(path):
+def test_an_index_that_stays_open_keeps_no_more_after_twenty_changes_than_after_one(path):
     with mvindex.open(path) as index, mvindex.open(path) as reader:
 
         def change(number):
@@ -86,7 +87,7 @@ def test_an_index_that_stays_open_keeps_no_more_after_forty_changes_than_after_o
 
         change(0)
         before = len(descriptors()), mapped(path)
-        for number in range(1, 41):
+        for number in range(1, 21):
             change(number)
         assert (len(descriptors()), mapped(path)) == before
 
@@ -137,7 +138,7 @@ def test_opening_what_is_damaged_keeps_nothing_open(path, name):
     (file,) = path.rglob(name)
     before = descriptors()
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-    for _ in range(20):
+    for _ in range(5):
         with pytest.raises(MvindexError):
             look(path)
     assert len(mvindex.verify(path).problems) > 0

@@ -138,6 +138,7 @@ def test_a_folder_that_does_not_exist_is_named(tmp_path):
 )
 def test_ctrl_c_stops_a_sync_that_says_it_is_not_complete(notes, tmp_path, monkeypatch, options, message):
     sync(tmp_path)
+    # Private: an interruption between two files.
     read = run._Sync._read
 
     def interrupt(self, file):

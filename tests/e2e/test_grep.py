@@ -103,6 +103,7 @@ def test_a_second_run_reads_no_file_and_encodes_no_passage(notes, settled, monke
 
 
 def test_files_written_just_before_a_run_are_read_once_more(notes, monkeypatch):
+    # Private: how often files were read, the output does not show.
     runs, sync = [], hidden.HiddenIndex._sync
     monkeypatch.setattr(hidden.HiddenIndex, "_sync", lambda *args: runs.append(sync(*args)))
     monkeypatch.setattr(hidden, "SETTLED_NS", 10**15)

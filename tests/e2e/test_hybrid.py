@@ -57,6 +57,7 @@ def test_words_alone_answer_without_an_encoder(folder):
     assert line["mode"] == "lexical"
     with package.open(folder / "corpus.mvx") as index:
         found = index.search(QUESTION, 3, mode="lexical")
+        # Private: whether an encoder was loaded, no answer shows.
         assert index._encoder is None
     assert [hit["id"] for hit in line["hits"]] == [hit.id for hit in found.hits]
     assert all(hit["snippet"] == hit["citation"]["text"] for hit in line["hits"])

@@ -15,6 +15,7 @@ import pytest
 import mvindex
 from mvindex.encoder import load_encoder
 from mvindex.errors import ConfigError, EncoderUnavailable
+from mvindex.index import embedded_store_of
 from tests.helpers.cli import mvindex as run_command
 from tests.helpers.cli import ok
 
@@ -176,7 +177,7 @@ def test_a_model_that_was_swapped_behind_its_name_is_refused(tmp_path, source):
     with mvindex.create(tmp_path / "a.mvx", encoder=source) as index:
         index.add(documents())
         spec = dict(index.settings["encoder"])
-        with index._store.writing() as writer:
+        with embedded_store_of(index).writing() as writer:
             writer.change_settings(encoder={**spec, "probe": [-number for number in spec["probe"]]})
     with mvindex.open(tmp_path / "a.mvx") as index:
         for attempt in (lambda: index.search("oil"), lambda: index.add(["more"])):

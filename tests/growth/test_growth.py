@@ -94,4 +94,4 @@ def test_a_scanner_that_takes_the_square_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(alphabets, "ALPHABETS", {"spaces": " "})
     squared = TextPath("squared", lambda text, _: re.findall(r"\s+x", text))
     with pytest.raises(AssertionError, match="spaces, bare"):
-        check_growth(squared, 24_000, tmp_path, is_timed=False)
+        check_growth(squared, 12_000, tmp_path, is_timed=False)

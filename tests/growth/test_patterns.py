@@ -15,9 +15,9 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = {"mvindex": ROOT / "mvindex", "mvindex_connectors": ROOT / "connectors/mvindex_connectors",
            "mvindex_train": ROOT / "train/mvindex_train"}  # fmt: skip
 # What a pattern of nested or neighbouring repeats is slow on: a run, what stands before it, and what ends it.
-RUN_CHARS, STRINGS_PER_PATTERN = 20_000, 250
-# A pattern that reads each character once takes at most a millisecond or two; one that takes the square, a second.
-MOST_CPU_S = 0.03
+RUN_CHARS, STRINGS_PER_PATTERN = 10_000, 250
+# A pattern that reads each character once takes at most a millisecond; one that takes the square, a fourth of a second.
+MOST_CPU_S = 0.015
 
 LIBRARIES = {"re": re, "regex": regex}
 # Pattern -> why what it reads is bounded.

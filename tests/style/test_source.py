@@ -8,6 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGES = (ROOT / "mvindex", ROOT / "connectors/mvindex_connectors", ROOT / "train/mvindex_train")
 FORBIDDEN = re.compile(r"(Nothing|What|Those|Of|True when)\b")
+# Only files with such a string are parsed: there are a thousand.
+FORBIDDEN_SOURCE = re.compile(rf"[\"']\s*{FORBIDDEN.pattern}")
 # The public methods of named tuples; and attributes of other libraries that are named like some of ours.
 PUBLIC = {"_replace", "_make", "_asdict", "_fields"}
 FOREIGN = {("columns.py", "_stub")}  # pymilvus' handler
@@ -78,6 +80,7 @@ def test_docstrings_say_what_a_function_does():
     wrong = [
         f"{path}:{getattr(node, 'lineno', 1)}: {text.splitlines()[0]}"
         for path in (*files(), *others)
+        if FORBIDDEN_SOURCE.search(path.read_text(encoding="utf-8"))
         for node, text in documented(path)
         if text and FORBIDDEN.match(text)
     ]

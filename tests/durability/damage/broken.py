@@ -76,6 +76,7 @@ def repair_idle() -> None:
 
 def deletes_another() -> None:
     """Let a write delete one more document than it should."""
+    # Private: the store is broken on purpose.
     mark_deleted = writer._mark_deleted
 
     def broken(connection, doc_rows):

@@ -12,27 +12,27 @@ from tests.helpers.marks import long
 
 ROOT = Path(__file__).parents[3]
 BENCH = ROOT / "bench"
-# Parts of benches, which are no programs.
-PARTS = {"rounds.py", "tables.py", "tiny.py", "vectors.py"}
+# Parts of benches, which are no programs; and what test_latency.py runs.
+PARTS = {"harness.py", "vectors.py", "latency.py"}
 # One of each sort; the others in the full run.
-DEFAULT = ["dpr.py", "fuzz.py", "lexical.py", "squad_splits.py", "studies.py"]
-NEEDS = dict.fromkeys(["milvus.py", "milvus_hybrid.py", "milvus_kills.py", "milvus_migrate.py"], "milvus-lite")
-# They take more than 20 seconds in their tiny form.
+DEFAULT = ["fuzz.py", "lexical.py", "squad_splits.py", "studies.py"]
+NEEDS = dict.fromkeys(["milvus.py", "milvus_hybrid.py", "milvus_migrate.py"], "milvus-lite")
+# They take more than 20 seconds in their tiny form, or are long forms of tests that run their harness.
 LONG = [
     "folder.py",
-    "frameworks.py",
+    "full_disk.py",
+    "fuzz_search.py",
+    "graph_filters.py",
     "graph_growth.py",
     "grep.py",
     "install.py",
+    "kills.py",
     "languages.py",
-    "lexical_tantivy.py",
     "mcp_latency.py",
-    "memory.py",
-    "own_model.py",
     "peers.py",
     "pictures.py",
+    "power_cut.py",
     "readers.py",
-    "rolling_restart.py",
     "search.py",
     "serving.py",
     "serving_attacks.py",
@@ -40,15 +40,19 @@ LONG = [
     "start.py",
     "sync.py",
     "tutorials.py",
-    "walks.py",
 ]
-LONG_NEEDS = {"screenshots.py": "chromium", "milvus_bulk.py": "milvus-server", "processors.py": "qemu"}
+LONG_NEEDS = {
+    "milvus_bulk.py": "milvus-server",
+    "milvus_kills.py": "milvus-lite",
+    "processors.py": "qemu",
+    "screenshots.py": "chromium",
+}
 # They encode texts: torch is imported, and the texts are encoded, once for all of a group.
-ENCODING = ["confidence.py", "gpu_check.py", "quality.py"]
+ENCODING = ["gpu_check.py", "quality.py"]
 LONG_ENCODING = [
     "citations.py",
-    "codes.py",
     "cold.py",
+    "confidence.py",
     "docs.py",
     "drpq.py",
     "encoding.py",
@@ -56,13 +60,9 @@ LONG_ENCODING = [
     "graph.py",
     "ingest.py",
     "light.py",
-    "lists.py",
-    "pruning.py",
     "scale.py",
     "shards.py",
     "training.py",
-    "training_speed.py",
-    "views.py",
 ]
 APART = {*DEFAULT, *NEEDS, *LONG, *LONG_NEEDS, *ENCODING, *LONG_ENCODING}
 FULL = sorted({file.name for file in BENCH.glob("*.py")} - PARTS - APART)

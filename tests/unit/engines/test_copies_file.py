@@ -160,6 +160,7 @@ def test_what_the_file_does_not_cover_is_copied_in_memory(path):
 def test_a_reader_moves_on_to_a_newer_file(path):
     with opened(path) as writer, opened(path) as reader:
         reader.search(QUERIES, 5)
+        # Private: which bytes a scan reads, and of which file, no answer shows.
         cache = search_engine_of(reader)._engines[embedded_store_of(reader)].scan._copies
         older = cache._latest.file
         more = documents(DOCUMENTS, 300)
@@ -322,6 +323,7 @@ def test_short_memory_drops_what_is_copied_and_keeps_what_is_mapped(path):
         available[0] = 900 << 10
         check(index, views)
         assert sizes(index) == (copied, mapped)
+        # Private: as above.
         cache = search_engine_of(index)._engines[embedded_store_of(index)].scan._copies
         cache.give_back()
         assert sizes(index) == (0, mapped)

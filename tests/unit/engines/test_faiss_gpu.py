@@ -87,6 +87,7 @@ def test_a_search_that_a_gpu_cannot_do_is_done_on_the_cpu(path):
         index_cpu_to_gpu=lambda resources, number, index: faiss.clone_index(index),
         SearchParametersIVF=faiss.SearchParametersIVF,
     )
+    # Private: an index of Faiss is put where a GPU would hold its copy.
     copy, taken = GpuCopy(made, plain._index, 0), []
     search = copy.search
     copy.search = lambda queries, limit, nprobe: taken.append((limit, nprobe)) or search(queries, limit, nprobe)

@@ -39,6 +39,7 @@ def path(tmp_path_factory):
 def opened(path):
     with mvindex.open(path) as index:
         engine = EngineCache().open(embedded_store_of(index).snapshot)
+    # Private: whether the compiled loops search, no answer shows.
     assert engine._held.fast_scan.fits
     return engine.with_search({"nprobe": NPROBE, "k_factor": 15})
 
@@ -56,6 +57,7 @@ def use_threads(monkeypatch, num_threads):
 
 def estimates(engine, query):
     """The score of each row as its code and its list's centroid give it, by row; of the nearest lists only."""
+    # Private: what Faiss itself finds.
     index = engine._index
     lists = faiss.downcast_index(faiss.extract_index_ivf(index))
     rotated = index.chain.at(0).apply(query[None])
@@ -168,6 +170,7 @@ def test_lists_in_groups_are_those_that_faiss_finds(tmp_path, monkeypatch):
         index.add_views([mvindex.Document(str(n), "t") for n in range(len(views))], views)
         index.admin.build("ivf-pq", nlist=nlist)
     engine = opened(tmp_path / "x.mvx").with_search({"nprobe": 100, "k_factor": 15})
+    # Private: as above.
     assert has_groups(faiss, engine._index)
     scores, rows = engine.search(views[:5, 0], LIMIT, None)
     use_threads(monkeypatch, 2)

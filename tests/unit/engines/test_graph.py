@@ -13,7 +13,7 @@ from mvindex.engines import graph_build
 from mvindex.engines.build import EngineCache, save_measured, save_search_params
 from mvindex.engines.graph import GRAPH, GraphEngine, beam_of
 from mvindex.errors import ConfigError, DamagedIndex, EngineError, EngineUnavailable, StoreError
-from mvindex.index import embedded_store_of
+from mvindex.index import embedded_store_of, store_of
 from mvindex.kernels.walk import new_steps
 from mvindex.search.views import is_scan_faster
 from mvindex.testing import unit
@@ -89,7 +89,7 @@ def test_graphs_of_shards_answer_where_they_were_measured_together_to_be_faster(
     with mvindex.create(tmp_path / "x.mvx", dim=DIM, shards=3) as index:
         index.add_views([mvindex.Document(str(number), "t") for number in range(COUNT)], views)
         index.admin.build("graph")
-        for store in index._store.sharding.stores.values():
+        for store in store_of(index).sharding.stores.values():
             save_measured(store, {"beam": 200, "top_k": 10}, MEASURED)
         index.refresh()
         assert [index.search(QUERIES[0], top_k).exact for top_k in (10, 100)] == [False, True]

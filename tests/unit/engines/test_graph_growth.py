@@ -48,6 +48,7 @@ def index(built, tmp_path):
 
 def graph_of(index):
     """Return the arrays of the active graph."""
+    # Private: links, which no answer shows.
     return EngineCache().open(embedded_store_of(index).snapshot)._graph
 
 
@@ -212,6 +213,7 @@ def test_a_graph_is_outgrown_beyond_twice_its_first_size_or_once_it_has_lost_as_
     [(1, 999, False), (1, 1000, True), (32_032, 1000, False), (32_032, 1001, True), (64_000, 1999, False)],
 )
 def test_a_graph_is_due_once_it_lacks_a_thousand_and_a_32nd(built, lacking, is_due):
+    # Private: the rule for sizes that no test can build.
     assert extend._is_due(grown(built + lacking, built, rows=built)) == is_due
 
 

@@ -88,6 +88,7 @@ def test_the_lists_of_one_query_in_several_threads_hold_what_they_hold_in_one(pa
         for mask in (None, allowed):
             whole = [engine.search(query[None], 200, mask) for query in queries]
             with monkeypatch.context() as patch:
+                # Private: the number of threads follows from the machine.
                 patch.setattr(type(engine), "_threads_for", lambda self, nprobe: num_threads)
                 split = [engine.search(query[None], 200, mask) for query in queries]
             for (scores, rows), (others, other_rows) in zip(whole, split, strict=True):
@@ -104,6 +105,7 @@ def test_several_threads_are_taken_where_each_has_enough_codes(path, monkeypatch
     with mvindex.open(path) as index:
         index.admin.build("ivf-pq", nlist=64)
         engine = EngineCache().open(embedded_store_of(index).snapshot)
+        # Private: as above.
         assert [engine._threads_for(nprobe) for nprobe in (1, 16, 24, 64)] == [1, 2, 3, 4]
 
 
@@ -235,6 +237,7 @@ def test_lists_in_groups_find_what_a_view_is_near_to(many, kind):
     with mvindex.open(path) as index:
         index.admin.build(kind, nlist=GROUPED_NLIST)
         engine = EngineCache().open(embedded_store_of(index).snapshot)
+        # Private: whether centroids stand in groups, no answer shows.
         ivf = faiss_ivf.ivf_of(faiss, engine._index)
         assert faiss_ivf.has_groups(faiss, engine._index) and ivf.quantizer.ntotal == ivf.nlist == GROUPED_NLIST
         expected = best_view_rows(index, queries)

@@ -121,6 +121,7 @@ def test_a_registered_kind_is_built_searched_saved_and_opened_again(toy, filled)
 @pytest.fixture
 def no_cached_kinds():
     """Entry points are looked for once a process."""
+    # Private: kinds that were looked up are kept for good.
     engines._load_kind.cache_clear()
     yield
     engines._load_kind.cache_clear()
@@ -205,6 +206,7 @@ def test_a_scan_on_a_gpu_is_named_with_its_device(device):
 def test_the_scan_of_the_cpu_is_named_by_what_multiplies(tmp_path):
     assert engines.scan_name() == engines.scan_name("cpu")
     with mvindex.create(tmp_path / "x.mvx", dim=4) as index:
+        # Private: the scan that takes over once its loops are compiled.
         fast = engines.open_scan()._open_fast(embedded_store_of(index).snapshot)
     assert isinstance(fast, TorchScan) is not has_int8_products()
     assert engines.scan_name().split()[0] == ("native" if has_int8_products() else "torch")

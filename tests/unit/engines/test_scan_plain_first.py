@@ -34,6 +34,7 @@ def snapshot(tmp_path):
 def test_the_faster_scan_is_opened_once_the_work_pays(beginning, snapshot, monkeypatch):
     monkeypatch.setattr(kernels, "WORTH_LOADING", 2 * ELEMENTS)
     opened = []
+    # Private: the two scans of which one takes over from the other.
     scan = PlainFirstScan(lambda snapshot: opened.append(1) or engines._open_plain_scan(1))
     queries = vectors(1)[0][:1].astype(np.float32)
     found = []

@@ -70,6 +70,7 @@ def test_a_batch_waits_once_and_where_masses_tie_three_times(kind, most, scoring
                 with Waits() as waits:
                     scan.candidates(snapshot, queries, 10, allowed, scoring)
                 assert (len(copies), dict(waits.found)) == (most, {})
+        # Private: which views a scan keeps in memory, no answer shows.
         assert len(scan._views.spans(snapshot)) > 30
 
 

@@ -1,7 +1,4 @@
-"""An index larger than the memory there is opens and answers: the same as with memory to spare.
-
-The long form, of any size, is bench/larger_than_memory.py.
-"""
+"""An index larger than the memory there is opens and answers: the same as with memory to spare."""
 
 import subprocess
 import sys

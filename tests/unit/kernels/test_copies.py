@@ -126,6 +126,7 @@ def test_copies_are_given_back_between_searches(index, open_scan, monkeypatch):
     query = np.ones(32, dtype=np.float32)
     expected = index.search(query, 5, exact=True)
     assert index.info().copy_bytes > 0
+    # Private: the thread that watches for a while without queries.
     watching = copies._thread
     is_short[0] = True
     watching.join(timeout=60)

@@ -110,6 +110,7 @@ with mvindex.open(sys.argv[1]) as index:
         found = [index.search(queries[:1], 7), index.search(queries, 7, scoring="drpq")]
         return [[[hit.id, hit.score.hex(), hit.slot] for hit in one.hits] for results in found for one in results]
     is_loaded, before = index.warm_up(), search()
+    # Private: the thread that warms up.
     index._warming.wait()
     after = [search(), index.warm_up()]
 print(json.dumps([is_loaded, before, *after]))

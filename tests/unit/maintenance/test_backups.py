@@ -220,6 +220,7 @@ def test_a_manifest_of_others_is_refused(remote, tmp_path, change):
     manifest = json.loads(content_of(f"{remote}/{MANIFEST}"))
     del manifest["xxh3_128"]
     change(manifest)
+    # Private: a forged manifest has a checksum that fits.
     put(f"{remote}/{MANIFEST}", json.dumps(manifest | {"xxh3_128": backups._checksum(manifest)}).encode())
     with pytest.raises(StoreError):
         restore(remote, tmp_path / "again.mvx")

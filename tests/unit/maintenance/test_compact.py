@@ -93,6 +93,7 @@ def test_a_torch_scan_gives_the_room_of_an_old_generation_back(worn):
     worn.search(vectors(1)[0], top_k=3)
     worn.admin.compact()
     worn.search(vectors(1)[0], top_k=3)
+    # Private: which views a scan keeps in memory, no answer shows.
     assert [*scan._views._kept] == scan._views.spans(embedded_store_of(worn).snapshot)
     assert scan._views._generation == 2
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 
@@ -42,20 +43,24 @@ if processes.count > 1:
 
 @pytest.mark.full
 def test_two_processes_take_the_step_of_one(tmp_path):
-    script = tmp_path / "two.py"
-    script.write_text(TWO_PROCESSES)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(PATH), "OMP_NUM_THREADS": "1"}
-    # What `accelerate launch` starts for several GPUs of one machine; it starts several CPU processes through MPI only.
-    launch = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29571"]
-    found = {}
-    for name, command in (("one", []), ("two", launch)):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    # What torchrun, and so `accelerate launch`, sets for several processes of one machine.
+    shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    runs = {"one": [{}], "two": [shared | {"RANK": rank, "LOCAL_RANK": rank} for rank in "01"]}
+    started = []
+    for name, ranks in runs.items():
         (tmp_path / name).mkdir()
-        done = subprocess.run(
-            [sys.executable, *command, str(script), str(tmp_path / name)],
-            env=environment, capture_output=True, text=True, timeout=600, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        found[name] = [json.loads(path.read_text()) for path in sorted((tmp_path / name).iterdir())]
+        command = [sys.executable, "-c", TWO_PROCESSES, str(tmp_path / name)]
+        started += [
+            subprocess.Popen(command, env=environment | own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            for own in ranks
+        ]
+    for process in started:
+        _, stderr = process.communicate(timeout=600)
+        assert process.returncode == 0, stderr
+    found = {name: [json.loads(path.read_text()) for path in sorted((tmp_path / name).iterdir())] for name in runs}
     [(_, _, alone)], ((count, joined, first), (_, _, second)) = found["one"], found["two"]
     assert (count, joined) == (2, [0, 0, 1, 2])
     assert first == second

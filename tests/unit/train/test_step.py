@@ -41,6 +41,7 @@ def test_a_cached_step_has_the_gradients_of_one_graph_over_the_same_chunks_with_
     # The reference keeps every chunk's graph, seeded alike, and lets torch go through all of it at once.
     encoder = TinyEncoder().train()
     stepper = Stepper(encoder, replace(CONFIG, chunk_documents=chunk), Processes("cpu"))
+    # Private: the views of a step, chunk by chunk, are given to nobody.
     whole = stepper._chunks(batch, MOMENT).encode()
 
     loss = total_loss(stepper._inputs(batch, whole), LOSS, 0).total
@@ -67,6 +68,7 @@ def test_dropout_differs_between_steps_and_between_chunks():
     stepper = Stepper(encoder, replace(CONFIG, chunk_documents=1), Processes("cpu"))
     batch = TinyBatches().batch([2])
     batch = replace(batch, documents=[document, document], excluded=np.zeros((1, 2), bool))
+    # Private: as above.
     first = stepper._chunks(batch, MOMENT).encode().rows
     again = stepper._chunks(batch, MOMENT).encode().rows
     later = stepper._chunks(batch, replace(MOMENT, number=4)).encode().rows
@@ -99,6 +101,7 @@ def test_the_gradient_is_clipped_to_its_norm():
 def test_bf16_autocast_runs_the_products_in_bf16_and_keeps_the_loss_near():
     encoder = TinyEncoder(dropout=0.0).train()
     seen = []
+    # Private: where the arithmetic of a step can be seen.
     real = encoder._vector
     encoder._vector = lambda text: seen.append((torch.ones(2, 2) @ torch.ones(2, 2)).dtype) or real(text)
     in_bf16, _ = gradients(replace(CONFIG, precision="bf16"), encoder=encoder)
@@ -149,6 +152,7 @@ def test_a_cached_step_of_a_bert_has_the_gradients_of_one_graph(base, family):
     _, cached = gradients(replace(CONFIG, chunk_documents=2), batch, loss, encoder)
     whole, _ = bert(base, family)
     stepper = Stepper(whole, replace(CONFIG, chunk_documents=2), Processes("cpu"))
+    # Private: as above.
     encoded = stepper._chunks(batch, MOMENT).encode()
     assert len(encoded.rows) > 4
     total_loss(stepper._inputs(batch, encoded), loss, 0).total.backward()

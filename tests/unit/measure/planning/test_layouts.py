@@ -67,6 +67,7 @@ def test_what_does_not_fit_is_marked_and_planned_in_the_fewest_shards_that_do(ki
     assert fitting.shards * fitting.shard.documents >= WIKIPEDIA.documents
     if fitting.shards > 1:
         # One fewer would not do, with the lists of all views.
+        # Private: one layout of the many that a plan compares.
         assert layouts._layout(planned.request, kind, False, fitting.shards - 1).lacks
 
 

@@ -55,8 +55,11 @@ def small(request, tmp_path_factory):
     ("kind", "nlist"),
     [(kind, nlist) for kind in FAISS_KINDS for nlist in ((None, 200) if kind.startswith("ivf-") else (None,))],
 )
-def test_the_files_of_an_engine_are_as_large_as_planned(small, kind, nlist):
+def test_the_files_of_an_engine_are_as_large_as_planned(small, tmp_path, kind, nlist):
     path, num_views, dim = small
+    if kind in ("graph", "hnsw"):  # links take long to make, and their size is that of each view
+        num_views = 4000
+        path = make_index(tmp_path / "x.mvx", num_views, dim)
     report, built_lists = build(path, kind, nlist)
     assert report.engine_bytes == pytest.approx(
         engine_bytes(kind, collection(documents=num_views, views=1, dim=dim), built_lists).disk, rel=0.02
@@ -161,10 +164,10 @@ CODE_BYTES = 4 << 20
 @pytest.mark.parametrize(
     ("kind", "num_views", "dim"),
     [
-        ("flat", 20_000, 384),
-        ("hnsw", 14_000, 384),
-        ("ivf-flat", 20_000, 384),
-        ("ivf-sq8", 60_000, 384),
+        ("flat", 12_000, 384),
+        ("hnsw", 10_000, 384),
+        ("ivf-flat", 12_000, 384),
+        ("ivf-sq8", 45_000, 384),
         long("ivf-pq", 240_000, 192),
         long("ivf-rabitq", 240_000, 384),
     ],
