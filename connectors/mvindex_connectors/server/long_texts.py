@@ -19,9 +19,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from mvindex.corpus.text.quotes import Quoting, quoting_long_texts_by
 
-from mvindex.corpus.text.citation import Citer, ScoredViews, citing_long_texts_by
+from mvindex.corpus.text.citation import Citer, Quoting, ScoredViews, citing_long_texts_by, quoting_long_texts_by
 from mvindex.corpus.text.parted import KEPT_CHARS
 from mvindex.errors import CorpusError
 from mvindex.records import Citation, SearchResult
