@@ -1,4 +1,4 @@
-"""The command `mvindex build`."""
+"""The commands `mvindex build` and `assemble`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands `mvindex get`, `delete` and `info`."""
+"""The commands `mvindex get`, `delete`, `info` and `families`."""
 
 from __future__ import annotations
 

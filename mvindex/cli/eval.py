@@ -1,4 +1,4 @@
-"""The gate of `mvindex eval`: thresholds of measures, a baseline run, and a summary in Markdown."""
+"""The command `mvindex eval`, and its gate: thresholds of measures, a baseline run, a summary in Markdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The form of what a command prints on stdout: --output and --json, and reports in each form."""
+"""Options that commands share: how they are declared and parsed, how reports are printed and indexes opened."""
 
 from __future__ import annotations
 

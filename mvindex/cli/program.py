@@ -1,4 +1,4 @@
-"""The help of commands: options and commands under headings, examples as lines to copy, in plain text."""
+"""The program: its commands, those of add-ons, its help, and exit codes: 0 done, 1 error, 2 wrong usage, 3 refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The windows of many documents or queries as a few flat arrays, which need no loop and travel between processes."""
+"""The windows of many documents or queries as a few flat arrays, and how texts are arranged in them."""
 
 from __future__ import annotations
 

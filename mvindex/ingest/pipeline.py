@@ -1,4 +1,8 @@
-"""The number of documents that an ingest has taken, shown on a terminal or in a notebook."""
+"""An ingest into one store: chunks of the input, each compared, encoded and committed.
+
+A chunk is a fixed part of the input and the unit of commit. After an interruption, a run over the same input skips
+the committed chunks by their content and continues with the first one that is not committed.
+"""
 
 from __future__ import annotations
 

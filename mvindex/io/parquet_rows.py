@@ -1,4 +1,4 @@
-"""Finds the roles of the columns of a Parquet file by names, types and the options of the caller."""
+"""Documents with their views from Parquet files: the roles of columns, and their rows."""
 
 from __future__ import annotations
 

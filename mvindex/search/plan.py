@@ -1,4 +1,4 @@
-"""Operators in the text of a query: "quoted phrases", +required and -excluded words, where a search asks for them."""
+"""What will be done: a request with the defaults of its index, and operators in the text of a query."""
 
 from __future__ import annotations
 
