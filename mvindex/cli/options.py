@@ -155,7 +155,7 @@ def _use_threads(count: int | None) -> None:
     set_threads(count)
 
 
-# Headings of options in the help of a command; those of --output are in output.py.
+# Headings of options in the help of a command.
 SEARCH, HYBRID = SEARCH_FLAGS["top_k"].heading, SEARCH_FLAGS["fusion"].heading
 QUESTIONS, CORPUS, FOLDERS, NEW_INDEX = "Questions", "Corpus", "Folders", "A new index"
 MACHINE = "This machine"

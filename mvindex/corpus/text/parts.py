@@ -39,7 +39,7 @@ _CUTS = tuple(
 class Splitter(Enum):
     """How a text is split before its views are made; an index records it and splits later documents alike.
 
-    SENTENCES is for English, LANGUAGES for the languages of languages.py too.
+    SENTENCES is for English, LANGUAGES for those of other languages too.
     """
 
     SENTENCES = "sentences-1"
