@@ -34,6 +34,11 @@ def option(
     return typer.Option(*names, help=help, rich_help_panel=heading, metavar=metavar, **others)
 
 
+def switch(name: str, help: str, heading: str | None = None) -> Any:
+    """Return an option without a value, which is set by its name and has no other name that unsets it."""
+    return option(help, heading, names=(name,))
+
+
 class Output(Enum):
     """The form of the output of most commands."""
 
@@ -216,7 +221,7 @@ ThreadsOption = Annotated[
     ),
 ]
 PartialOption = Annotated[
-    bool, option("Search without missing or damaged shards, and report which.", SEARCH, names=("--allow-partial",))
+    bool, switch("--allow-partial", "Search without missing or damaged shards, and report which.", SEARCH)
 ]
 SplitOption = Annotated[
     str | None, option("Use these judgements of a BEIR folder (default: test, or the only ones).", QUESTIONS)
@@ -230,7 +235,7 @@ QuestionFormatOption = Annotated[
     ),
 ]
 TrecOption = Annotated[str | None, option("Also write a TREC run file; - is stdout.", OUTPUT_PANEL, "FILE")]
-ForceRunOption = Annotated[bool, option("Overwrite the run file.", OUTPUT_PANEL, names=("--force",))]
+ForceRunOption = Annotated[bool, switch("--force", "Overwrite the run file.", OUTPUT_PANEL)]
 
 QUESTION_BATCH = 256
 
