@@ -292,6 +292,11 @@ def without_whitespace(begin: int, piece: str) -> Span:
     return first, max(first, begin + len(piece.rstrip()))
 
 
+def stripped(text: str, begin: int, end: int) -> Span:
+    """Return a range of the text without outer whitespace; an empty one for none."""
+    return without_whitespace(begin, text[begin:end])
+
+
 # Before a sentence of these languages, beside what English has: inverted marks, low and angled quotes. After one: the
 # angled quote, also behind a space, and the one that is low in English.
 OPENERS, CLOSERS = "¿¡„«‹", "»›“"
