@@ -80,6 +80,14 @@ def rename(path: Path, target: Path) -> None:
     flush_to_disk(target.parent)
 
 
+def replace_text(path: Path, text: str, fresh: Path) -> None:
+    """Make the text the content of the file in one step, durably: it is written under the name `fresh` first."""
+    with audit_step("write", fresh):
+        fresh.write_text(text, encoding="utf-8")
+    flush_to_disk(fresh)
+    rename(fresh, path)
+
+
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
     """Yield a new folder; it becomes `path`, which must not exist, when the block ends without an error."""

@@ -337,24 +337,10 @@ class Hit(_Undecoded):
 
         def __getattr__(self, name: str) -> Any:
             """Decode an attribute that undecoded_hit() left open; called for unset slots and unknown names only."""
-            if name == "citations":
-                _SET["citations"](self, _quotes_of(self))
-                return object.__getattribute__(self, name)
-            if name == "confidence":
-                _SET_CONFIDENCE(self, _ESTIMATE(self)(self))
-                return object.__getattribute__(self, name)
-            if name not in ("span", "snippet", "metadata", "citation"):
+            decode = _DECODERS.get(name)
+            if decode is None:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            source = _SOURCE(self)
-            if name == "metadata":
-                _SET["metadata"](self, source.metadata)
-            elif name == "citation":
-                _SET["citation"](self, _CITE(self)())
-            elif name == "span":
-                _SET["span"](self, source.span(self.slot))
-            else:
-                cited = self.citation
-                _SET["snippet"](self, winning_text(self) if cited is None else cited.text)
+            _SET[name](self, decode(self))
             return object.__getattribute__(self, name)
 
 
@@ -380,6 +366,23 @@ def _quotes_of(hit: Hit) -> tuple[Citation, ...]:
     except AttributeError:
         return ()
     return () if quotes is None else quotes()
+
+
+def _snippet_of(hit: Hit) -> str | None:
+    """Return the text of the citation, else that of the winning view."""
+    cited = hit.citation
+    return winning_text(hit) if cited is None else cited.text
+
+
+# What undecoded_hit() leaves open.
+_DECODERS: dict[str, Callable[[Hit], Any]] = {
+    "span": lambda hit: _SOURCE(hit).span(hit.slot),
+    "metadata": lambda hit: _SOURCE(hit).metadata,
+    "snippet": _snippet_of,
+    "citation": lambda hit: _CITE(hit)(),
+    "citations": _quotes_of,
+    "confidence": lambda hit: _ESTIMATE(hit)(hit),
+}
 
 
 def estimator_of(hit: Hit) -> EstimateConfidence | None:

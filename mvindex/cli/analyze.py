@@ -31,6 +31,7 @@ from mvindex.cli.options import (
     parse_question_format,
     print_report,
     search_option,
+    switch,
 )
 from mvindex.errors import ConfigError
 
@@ -64,13 +65,11 @@ def analyze(  # noqa: PLR0913 - each option is a flag of the command
     at: Annotated[str, option("Measure R@k at these k.", QUESTIONS, "K,...")] = "1,5,20,100",
     scoring: Annotated[str, search_option("scoring", metavar="max|drpq")] = "max",
     temperature: Annotated[float | None, search_option("temperature")] = None,
-    regex: Annotated[
-        bool, option("Read answers as regular expressions (CuratedTREC).", QUESTIONS, names=("--regex",))
-    ] = False,
+    regex: Annotated[bool, switch("--regex", "Read answers as regular expressions (CuratedTREC).", QUESTIONS)] = False,
     html: Annotated[
         Path | None, option("Also write the report as one HTML file (needs the extra reports).", OUTPUT_PANEL, "FILE")
     ] = None,
-    force: Annotated[bool, option("Overwrite the HTML file.", OUTPUT_PANEL, names=("--force",))] = False,
+    force: Annotated[bool, switch("--force", "Overwrite the HTML file.", OUTPUT_PANEL)] = False,
     max_questions: Annotated[
         int, option("Use at most so many questions; those of a document stay together.", QUESTIONS)
     ] = 2000,

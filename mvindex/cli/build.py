@@ -1,4 +1,4 @@
-"""The command `mvindex build`."""
+"""The commands `mvindex build` and `assemble`."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from mvindex.cli.options import (
     parse_question_format,
     print_report,
     split_batches,
+    switch,
 )
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     ] = 0.98,
     shard: Annotated[int | None, option("Build this shard only, from 0; needs --kind.")] = None,
     train_only: Annotated[
-        bool, option("Train the quantizer that ivf engines of all shards share; needs --kind.", names=("--train-only",))
+        bool, switch("--train-only", "Train the quantizer that ivf engines of all shards share; needs --kind.")
     ] = False,
     lexical: Annotated[
         str | None,

@@ -20,6 +20,7 @@ from mvindex.cli.options import (
     option,
     parse_question_format,
     print_rows,
+    switch,
 )
 from mvindex.cli.terminal import print_json
 
@@ -51,7 +52,7 @@ def compare(  # noqa: PLR0913 - each option is a flag of the command
     split: SplitOption = None,
     format: QuestionFormatOption = None,
     measure: MeasureOption = None,
-    all_pairs: Annotated[bool, option("Compare each run with each other one.", names=("--all-pairs",))] = False,
+    all_pairs: Annotated[bool, switch("--all-pairs", "Compare each run with each other one.")] = False,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:

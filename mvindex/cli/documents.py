@@ -1,4 +1,4 @@
-"""The commands `mvindex get`, `delete` and `info`."""
+"""The commands `mvindex get`, `delete`, `info` and `families`."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from mvindex.cli.options import (
     parse_filter,
     print_report,
     print_rows,
+    switch,
 )
 from mvindex.cli.terminal import print_json, print_tsv
 from mvindex.errors import QueryError
@@ -71,8 +72,8 @@ def delete(  # noqa: PLR0913 - each option is a flag of the command
             names=("--filter",),
         ),
     ] = None,
-    everything: Annotated[bool, option("Delete every document.", names=("--all",))] = False,
-    yes: Annotated[bool, option("Do not ask, as without a terminal.", names=("--yes",))] = False,
+    everything: Annotated[bool, switch("--all", "Delete every document.")] = False,
+    yes: Annotated[bool, switch("--yes", "Do not ask, as without a terminal.")] = False,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
@@ -111,7 +112,7 @@ def info(
     ctx: typer.Context,
     index: IndexOption = None,
     devices: Annotated[
-        bool, option("Show the GPUs of this machine instead, or why there is none.", names=("--devices",))
+        bool, switch("--devices", "Show the GPUs of this machine instead, or why there is none.")
     ] = False,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,

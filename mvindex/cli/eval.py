@@ -1,4 +1,4 @@
-"""The gate of `mvindex eval`: thresholds of measures, a baseline run, and a summary in Markdown."""
+"""The command `mvindex eval`, and its gate: thresholds of measures, a baseline run, a summary in Markdown."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from mvindex.cli.options import (
     parse_question_format,
     print_report,
     split_batches,
+    switch,
 )
 from mvindex.errors import ConfigError
 from mvindex.paths import user_path
@@ -305,11 +306,9 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
         ),
     ] = None,
     measure: MeasureOption = None,
-    regex: Annotated[
-        bool, option("Read answers as regular expressions (CuratedTREC).", QUESTIONS, names=("--regex",))
-    ] = False,
+    regex: Annotated[bool, switch("--regex", "Read answers as regular expressions (CuratedTREC).", QUESTIONS)] = False,
     citations: Annotated[
-        bool, option("Also measure how often what a hit cites holds an answer.", QUESTIONS, names=("--citations",))
+        bool, switch("--citations", "Also measure how often what a hit cites holds an answer.", QUESTIONS)
     ] = False,
     fail_below: Annotated[
         list[str] | None,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from mvindex.cli.options import CORPUS, FOLDERS, HYBRID, option, parse_choice, parse_filter, search_option
+from mvindex.cli.options import CORPUS, FOLDERS, HYBRID, option, parse_choice, parse_filter, search_option, switch
 from mvindex.records import MAX_DOCUMENT_CHARS
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class SearchFlags:
     temperature: Annotated[float | None, search_option("temperature")] = None
     candidates: Annotated[int | None, search_option("candidates")] = None
     mode: Annotated[str, search_option("mode", metavar="MODE")] = "auto"
-    hybrid: Annotated[bool, option("Short for --mode hybrid.", HYBRID, names=("--hybrid",))] = False
+    hybrid: Annotated[bool, switch("--hybrid", "Short for --mode hybrid.", HYBRID)] = False
     fusion: Annotated[str | None, search_option("fusion", metavar="METHOD")] = None
     weights: Annotated[str | None, search_option("weights", metavar="DENSE,LEXICAL")] = None
     operators: Annotated[bool, search_option("operators", "--operators")] = False
@@ -204,11 +204,9 @@ class FileFlags:
         list[str] | None, option("Leave out what matches, such as 'drafts/'; may be repeated.", FOLDERS, "PATTERN")
     ] = None
     gitignore: Annotated[
-        bool, option("Leave out what .gitignore files name.", FOLDERS, names=("--gitignore/--no-gitignore",))
+        bool, switch("--gitignore/--no-gitignore", "Leave out what .gitignore files name.", FOLDERS)
     ] = True
-    follow_links: Annotated[
-        bool, option("Read links to files outside the folder.", FOLDERS, names=("--follow-links",))
-    ] = False
+    follow_links: Annotated[bool, switch("--follow-links", "Read links to files outside the folder.", FOLDERS)] = False
     max_file_mb: Annotated[
         int, option("Reject files of more than so many MiB, where they are read whole.", CORPUS, min=1)
     ] = 100

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mvindex.cli.options import FOLDERS, HYBRID, OUTPUT_PANEL, ThreadsOption, note, option, parse_choice, search_option
+from mvindex.cli.options import (
+    FOLDERS,
+    HYBRID,
+    OUTPUT_PANEL,
+    ThreadsOption,
+    note,
+    option,
+    parse_choice,
+    search_option,
+    switch,
+)
 from mvindex.cli.terminal import columns, escape_controls, has_colours, print_json, shortened, stdout_width, styled
 
 if TYPE_CHECKING:
@@ -54,9 +64,9 @@ def grep(  # noqa: PLR0913 - each option is a flag of the command
         ),
     ] = None,
     where: Annotated[
-        bool, option("Print the directory of the folder's hidden index, and do nothing else.", names=("--where",))
+        bool, switch("--where", "Print the directory of the folder's hidden index, and do nothing else.")
     ] = False,
-    as_json: Annotated[bool, option("Print one line of JSON for each hit.", OUTPUT_PANEL, names=("--json",))] = False,
+    as_json: Annotated[bool, switch("--json", "Print one line of JSON for each hit.", OUTPUT_PANEL)] = False,
     threads: ThreadsOption = None,
 ) -> None:
     """Search the files of a folder by terms and by meaning, without an index of yours.

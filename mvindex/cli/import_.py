@@ -22,6 +22,7 @@ from mvindex.cli.options import (
     option,
     parse_choice,
     print_report,
+    switch,
 )
 from mvindex.errors import ConfigError
 
@@ -70,7 +71,7 @@ LexicalOption = Annotated[
     ),
 ]
 InnerProductOption = Annotated[
-    bool, option("Import an L2 index whose vectors are not of length 1.", names=("--accept-inner-product",))
+    bool, switch("--accept-inner-product", "Import an L2 index whose vectors are not of length 1.")
 ]
 MemoryOption = Annotated[
     str | None,
@@ -138,7 +139,7 @@ def faiss(  # noqa: PLR0913 - each option is a flag of the command
     corpus_format: CorpusFormatOption = None,
     missing: MissingOption = "stop",
     accept_reconstructions: Annotated[
-        bool, option("Import what the codes of a quantized index decode to.", names=("--accept-reconstructions",))
+        bool, switch("--accept-reconstructions", "Import what the codes of a quantized index decode to.")
     ] = False,
     accept_inner_product: InnerProductOption = False,
     encoder: EncoderOption = None,
@@ -407,8 +408,7 @@ def migrate(
     source: Annotated[str, typer.Argument(help="The index to copy: a directory or an address.")],
     target: Annotated[str, typer.Argument(help="A new directory or address, or that of an interrupted run.")],
     verify: Annotated[
-        bool,
-        option(f"Search both with {_QUERIES} queries at the end; exit 1 if a result differs.", names=("--verify",)),
+        bool, switch("--verify", f"Search both with {_QUERIES} queries at the end; exit 1 if a result differs.")
     ] = False,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,

@@ -319,13 +319,7 @@ def _create(path: str, new: dict[str, Any], device: str | None, place: ShardPlac
     """Create an index, or a shard of one."""
     from mvindex.encoder import load_encoder
     from mvindex.encoder.checkpoint.hub import DEFAULT
-    from mvindex.index.factory import (
-        check_temperature,
-        create_index,
-        create_shard_index,
-        default_lexical,
-        new_settings,
-    )
+    from mvindex.index.factory import check_temperature, create_index, create_shard_index, default_lexical, new_settings
     from mvindex.store.shard_layout import check_place
 
     chosen = {name: value for name, value in new.items() if value is not None}

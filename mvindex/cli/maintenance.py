@@ -1,4 +1,4 @@
-"""The commands `mvindex admin`, and jobs of a server for the commands that work on an index."""
+"""The commands `compact`, `snapshot`, `restore`, `verify` and `admin`, and jobs of a server in their place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The form of what a command prints on stdout: --output and --json, and reports in each form."""
+"""Options that commands share: how they are declared and parsed, how reports are printed and indexes opened."""
 
 from __future__ import annotations
 
@@ -32,6 +32,11 @@ def option(
 ) -> Any:
     """Return an option with this help under a heading of the command's help; its names are made of the parameter's."""
     return typer.Option(*names, help=help, rich_help_panel=heading, metavar=metavar, **others)
+
+
+def switch(name: str, help: str, heading: str | None = None) -> Any:
+    """Return an option without a value, which is set by its name and has no other name that unsets it."""
+    return option(help, heading, names=(name,))
 
 
 class Output(Enum):
@@ -155,7 +160,7 @@ def _use_threads(count: int | None) -> None:
     set_threads(count)
 
 
-# Headings of options in the help of a command; those of --output are in output.py.
+# Headings of options in the help of a command.
 SEARCH, HYBRID = SEARCH_FLAGS["top_k"].heading, SEARCH_FLAGS["fusion"].heading
 QUESTIONS, CORPUS, FOLDERS, NEW_INDEX = "Questions", "Corpus", "Folders", "A new index"
 MACHINE = "This machine"
@@ -216,7 +221,7 @@ ThreadsOption = Annotated[
     ),
 ]
 PartialOption = Annotated[
-    bool, option("Search without missing or damaged shards, and report which.", SEARCH, names=("--allow-partial",))
+    bool, switch("--allow-partial", "Search without missing or damaged shards, and report which.", SEARCH)
 ]
 SplitOption = Annotated[
     str | None, option("Use these judgements of a BEIR folder (default: test, or the only ones).", QUESTIONS)
@@ -230,7 +235,7 @@ QuestionFormatOption = Annotated[
     ),
 ]
 TrecOption = Annotated[str | None, option("Also write a TREC run file; - is stdout.", OUTPUT_PANEL, "FILE")]
-ForceRunOption = Annotated[bool, option("Overwrite the run file.", OUTPUT_PANEL, names=("--force",))]
+ForceRunOption = Annotated[bool, switch("--force", "Overwrite the run file.", OUTPUT_PANEL)]
 
 QUESTION_BATCH = 256
 

@@ -1,4 +1,4 @@
-"""The help of commands: options and commands under headings, examples as lines to copy, in plain text."""
+"""The program: its commands, those of add-ons, its help, and exit codes: 0 done, 1 error, 2 wrong usage, 3 refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from mvindex import __version__
 from mvindex.cli.flags import expand_flags
-from mvindex.cli.options import in_flags, note, option
+from mvindex.cli.options import in_flags, note, option, switch
 from mvindex.cli.terminal import BOLD, escape_controls, has_colours, styled
 from mvindex.errors import MvindexError, QueryError
 from mvindex.paths import user_path
@@ -247,9 +247,9 @@ def _show_version(is_set: bool) -> None:
 
 
 def root(
-    debug: Annotated[bool, option("Show the traceback of an error.", names=("--debug",))] = False,
+    debug: Annotated[bool, switch("--debug", "Show the traceback of an error.")] = False,
     allow_download: Annotated[
-        bool, option("Take the base of an adapter from elsewhere, or the hub.", names=("--allow-download",))
+        bool, switch("--allow-download", "Take the base of an adapter from elsewhere, or the hub.")
     ] = False,
     version: Annotated[
         bool, option("Print the version and exit.", names=("--version",), is_eager=True, callback=_show_version)

@@ -30,6 +30,7 @@ from mvindex.cli.options import (
     parse_question_format,
     prepare_queries,
     split_batches,
+    switch,
 )
 from mvindex.cli.terminal import print_json, print_tsv
 
@@ -79,10 +80,7 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
     search: SearchFlags,
     rerank: RerankFlags,
     explain: Annotated[
-        bool,
-        option(
-            "Show every view's score, the best view's margin, and drpq's weights.", OUTPUT_PANEL, names=("--explain",)
-        ),
+        bool, switch("--explain", "Show every view's score, the best view's margin, and drpq's weights.", OUTPUT_PANEL)
     ] = False,
     trec: TrecOption = None,
     force: ForceRunOption = False,

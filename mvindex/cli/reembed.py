@@ -31,6 +31,7 @@ from mvindex.cli.options import (
     prepare_queries,
     print_report,
     split_batches,
+    switch,
 )
 from mvindex.errors import ConfigError, Unsupported
 from mvindex.store.protocol import Operation
@@ -53,10 +54,7 @@ def reembed(  # noqa: PLR0913 - each option is a flag of the command
     ] = None,
     texts_only: Annotated[
         bool,
-        option(
-            "Encode title and text alone of documents that had view texts or given vectors, too.",
-            names=("--texts-only",),
-        ),
+        switch("--texts-only", "Encode title and text alone of documents that had view texts or given vectors, too."),
     ] = False,
     questions: Annotated[
         str | None,

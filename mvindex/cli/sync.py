@@ -22,6 +22,7 @@ from mvindex.cli.options import (
     option,
     prepare_queries,
     print_report,
+    switch,
 )
 from mvindex.cli.terminal import escape_controls
 from mvindex.paths import expand_home
@@ -41,13 +42,13 @@ def sync(  # noqa: PLR0913 - each option is a flag of the command
     ] = None,
     *,
     files: FileFlags,
-    dry_run: Annotated[bool, option("Change nothing; show what would change.", names=("--dry-run",))] = False,
+    dry_run: Annotated[bool, switch("--dry-run", "Change nothing; show what would change.")] = False,
     check: Annotated[
-        bool, option("Change nothing; read all files, and exit 1 unless the index equals them.", names=("--check",))
+        bool, switch("--check", "Change nothing; read all files, and exit 1 unless the index equals them.")
     ] = False,
-    watch: Annotated[bool, option("Continue, and sync again when files change.", names=("--watch",))] = False,
+    watch: Annotated[bool, switch("--watch", "Continue, and sync again when files change.")] = False,
     force: Annotated[
-        bool, option("Delete all documents of the folder, should none of its files be there.", names=("--force",))
+        bool, switch("--force", "Delete all documents of the folder, should none of its files be there.")
     ] = False,
     encoder: Annotated[
         str | None,

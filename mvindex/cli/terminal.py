@@ -1,4 +1,4 @@
-"""Text that is safe to show on a terminal, wrapped to its width and coloured where it has colours."""
+"""Text that is safe to show on a terminal, wrapped to its width and coloured where it has colours, and tables."""
 
 from __future__ import annotations
 

@@ -23,6 +23,7 @@ from mvindex.cli.options import (
     parse_question_format,
     print_report,
     print_rows,
+    switch,
 )
 from mvindex.cli.terminal import print_json
 
@@ -47,7 +48,7 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
     plot: Annotated[
         Path | None, option("Plot recall against time (PNG, SVG or PDF; needs matplotlib).", metavar="FILE")
     ] = None,
-    fusion: Annotated[bool, option("Tune the fusion of hybrid search by nDCG instead.", names=("--fusion",))] = False,
+    fusion: Annotated[bool, switch("--fusion", "Tune the fusion of hybrid search by nDCG instead.")] = False,
     confidence: Annotated[
         str | None,
         option(

@@ -1,4 +1,4 @@
-"""Cells of a csv-quoted row that may run over several lines."""
+"""Delimited rows: cells in csv's quotes that may run over several lines, as documents or rejects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Folders as corpora: which of their files are read, by patterns as in .gitignore."""
+"""Folders as corpora: which of their files are read, by patterns as in .gitignore.
+
+Libraries turn a pattern into one regular expression, which backtracks over each of its stars: twenty of them never
+end on a long name. Here a path is compared part by part: parts by fnmatch's expressions, which do not backtrack, the
+last one first, and what stands between two "**" by the first place that fits.
+"""
 
 from __future__ import annotations
 

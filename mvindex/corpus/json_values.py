@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterator
 
-_SPACE = b" \t\n\r"
 _NO_SPACE = re.compile(rb"[^ \t\n\r]")
 _OUTSIDE_STRING = re.compile(rb'["\[\]{},]')
 _REST_OF_STRING = re.compile(rb'[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)

@@ -1,4 +1,4 @@
-"""Writes rejected rows to files that can be corrected and ingested again."""
+"""A corpus as a stream of documents and rejects, and the files that rejected rows are written to."""
 
 from __future__ import annotations
 

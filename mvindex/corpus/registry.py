@@ -1,8 +1,4 @@
-"""The table of corpus formats, and how the format of a file is found. Another format is a file and its names here.
-
-Another package adds one by an entry point of the group mvindex.corpus_formats that leads to a TextFormat or a
-BinaryFormat.
-"""
+"""The table of corpus formats, and how the format of a file is found. Another format is a file and its names here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The windows of many documents or queries as a few flat arrays, which need no loop and travel between processes."""
+"""The windows of many documents or queries as a few flat arrays, and how texts are arranged in them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import xxhash
 
 from mvindex.encoder.checkpoint import Pooling, Settings, viewer_ids
 from mvindex.encoder.checkpoint.settings import parse_settings, settings_json
-from mvindex.encoder.families import Frame, arrange_single, load_arrange
-from mvindex.encoder.families.windows import CONTEXT, Arrangement, Slots, Window
+from mvindex.encoder.families import load_arrange
+from mvindex.encoder.families.parts import arrange_single
+from mvindex.encoder.families.windows import CONTEXT, Arrangement, Frame, Slots, Window
 from mvindex.encoder.text import Ids, TextTokenizer
 from mvindex.encoder.unigram import Unigram
 from mvindex.errors import CheckpointError, ConfigError

@@ -1,4 +1,4 @@
-"""Pool token states into rows."""
+"""Run the model over windows, pool its token states into rows, and read where views look."""
 
 from __future__ import annotations
 

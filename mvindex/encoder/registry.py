@@ -16,9 +16,7 @@ from mvindex.encoder.checkpoint_encoder import CheckpointEncoder
 from mvindex.encoder.devices import DevicesEncoder, names_several, parse_devices
 from mvindex.encoder.embedding import openai
 from mvindex.encoder.embedding.encoder import Embedder, EmbeddingEncoder, FunctionEmbedder, ViewPlan, makes_views
-from mvindex.encoder.embedding.sentence_transformer import (
-    KIND as SENTENCE_TRANSFORMER,
-)
+from mvindex.encoder.embedding.sentence_transformer import KIND as SENTENCE_TRANSFORMER
 from mvindex.encoder.embedding.sentence_transformer import (
     SentenceTransformerEmbedder,
     is_sentence_transformer,

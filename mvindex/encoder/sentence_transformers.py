@@ -1,4 +1,4 @@
-"""Write the model card of an exported encoder; read licence and base from other cards."""
+"""Export of an encoder as a folder of sentence-transformers: its files, and a model card."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameters of inverted lists: their number, the views that train them, and their search until it is tuned."""
+"""The choice of a kind by size and memory, and the parameters of inverted lists until they are tuned."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mvindex.durable import audit_step, file_checksum, flush_to_disk, rename
+from mvindex.durable import file_checksum, rename, replace_text
 from mvindex.engines import find_kind
 from mvindex.engines.build import (
     BuildReport,
@@ -112,10 +112,7 @@ def train_shards(
     file = train_snapshots(index, [store.snapshot for store in stores.values()], choice, on_progress)
     note = index / f"{_NOTE}.new"
     check_regular(note)
-    with audit_step("write", note):
-        note.write_text(json.dumps(_key(stores, choice) | {"checksum": file_checksum(file)}) + "\n")
-    flush_to_disk(note)
-    rename(note, index / _NOTE)
+    replace_text(index / _NOTE, json.dumps(_key(stores, choice) | {"checksum": file_checksum(file)}) + "\n", note)
     return file
 
 

@@ -1,4 +1,4 @@
-"""Blocks of 8-bit copies of views: how they lie in memory and in the file of copies, and how they are made."""
+"""8-bit copies of views in blocks: how they lie in memory and in a file, how they are made, and kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The codes of a graph's views, of 4 bits a dimension, by which it is built and walked."""
+"""Graphs: the codes that they are built by, their links, and what a build takes over from an older graph.
+
+The views of a batch are linked to those of the batches before, in threads; then back. So the graph is the same
+whatever the number of threads. What is linked is kept now and then in the directory of unfinished work. A build that
+goes on from a graph takes over its links, and links the documents that it lacks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Administration of an index: build, tune, lexical side, compact, snapshot, verify."""
+"""Administration of an index: build, tune, lexical side, compact, snapshot, verify; of stores in this process."""
 
 from __future__ import annotations
 
@@ -457,14 +457,7 @@ class IndexAdmin:
                 scores that are too small to be weighed.
 
         """
-        from mvindex.search.tuning.fusion import (
-            DEPTH,
-            ConfidenceReport,
-            check_judged,
-            fit_model,
-            measure,
-            sample_hits,
-        )
+        from mvindex.search.tuning.fusion import DEPTH, ConfidenceReport, check_judged, fit_model, measure, sample_hits
 
         self._store.capabilities.check(Operation.TUNE, self._store.where)
         check_judged(questions, relevant)

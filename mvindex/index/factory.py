@@ -1,6 +1,6 @@
-"""Indexes behind an address, such as milvus://host:19530/corpus, by entry points of the group mvindex.backends.
+"""Indexes by their place: created, opened, or behind an address such as milvus://host:19530/corpus.
 
-Each is named by its scheme, and is a module with the members of Backend.
+Addresses are named by their schemes, entry points of the group mvindex.backends: modules with the members of Backend.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""IndexProtocol: what a user may call on any index, in this process or behind a server."""
+"""IndexProtocol: what a user may call on any index, in this process or behind a server, and what all share."""
 
 from __future__ import annotations
 

@@ -1,14 +1,16 @@
-"""Documents and views as callers give them, checked and as entries of an ingest."""
+"""Documents and views as callers give them, checked, as entries of an ingest; and how their number is shown."""
 
 from __future__ import annotations
 
 import itertools
 import json
+import sys
+import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
 from itertools import islice
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +20,7 @@ from mvindex.corpus.lines import document_of
 from mvindex.corpus.rows import METADATA, VIEW_TEXTS, Columns, CorpusOptions, Roles, find_roles
 from mvindex.corpus.tables import first_line, small_batches, table_rows, without_nulls
 from mvindex.errors import CorpusError, DocumentError, EncoderError
-from mvindex.ingest.pipeline import Entry, track
+from mvindex.ingest.pipeline import Entry
 from mvindex.ingest.views import SpanReader
 from mvindex.plugins import require
 from mvindex.records import Document, Floats, Ints, ViewSpans, plain_value, require_text, shown
@@ -307,3 +309,57 @@ def _decoded(metadata: object) -> object:
         return json.loads(metadata) if isinstance(metadata, str) else metadata
     except ValueError:
         return metadata
+
+
+_T = TypeVar("_T")
+_EVERY_S = 0.2
+
+
+def track(entries: Iterator[_T], total: int | None) -> Iterator[_T]:
+    """Yield the entries, and show how many there were; total: how many there will be, if that is known."""
+    display = find_display()
+    if display is not None:
+        yield from _track_in_notebook(entries, total, display)
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        yield from progress.track(entries, total=total, description="documents")
+
+
+def find_display() -> Callable[..., Any] | None:
+    """Return the display function of the notebook that this process runs, None elsewhere; nothing is imported."""
+    ipython: Any = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    if getattr(shell, "kernel", None) is None:
+        return None
+    found: Callable[..., Any] = ipython.display.display
+    return found
+
+
+class _Bar:
+    """A state of the bar; `done` of `total` documents."""
+
+    def __init__(self, done: int, total: int | None, is_over: bool = False) -> None:
+        self._text = f"{done:,} documents" if total is None or is_over else f"{done:,} of {total:,} documents"
+        self._bar = "" if is_over else "<progress></progress> "
+        if total and not is_over:
+            self._bar = f'<progress max="{total}" value="{done}"></progress> '
+
+    def __repr__(self) -> str:
+        return self._text
+
+    def _repr_html_(self) -> str:
+        return f"{self._bar}{self._text}"
+
+
+def _track_in_notebook(entries: Iterator[_T], total: int | None, display: Callable[..., Any]) -> Iterator[_T]:
+    handle, shown, done = display(_Bar(0, total), display_id=True), time.monotonic(), 0
+    for entry in entries:
+        yield entry
+        done += 1
+        if time.monotonic() - shown >= _EVERY_S:
+            shown = time.monotonic()
+            handle.update(_Bar(done, total))
+    handle.update(_Bar(done, total, is_over=True))

@@ -1,8 +1,10 @@
-"""Runs: the corpora that a shard has read, and how it numbers documents as if all were in one index.
+"""An ingest into shards: how each numbers documents as if all were in one index, and how one is made of them.
 
 A new document's ordinal is the run's base plus its position in the whole corpus, whichever shard it belongs to. So
 shards that are filled separately agree on the order of all documents. The catalog records an unfinished run as open,
 with how far it came: the same corpus ingested again resumes it, with the same base.
+
+Each shard has chunks of its own, which are its units of commit; a shard that is filled separately has the same ones.
 """
 
 from __future__ import annotations
@@ -19,15 +21,7 @@ import xxhash
 
 from mvindex.encoder.function import DEVICE_CHUNKS
 from mvindex.errors import ConfigError, DamagedIndex, StoreError
-from mvindex.ingest.pipeline import (
-    Chunk,
-    Entry,
-    IngestHooks,
-    IngestReport,
-    SeenIds,
-    ingest_chunk,
-    within_length,
-)
+from mvindex.ingest.pipeline import Chunk, Entry, IngestHooks, IngestReport, SeenIds, ingest_chunk, within_length
 from mvindex.ingest.views import Encode
 from mvindex.records import CountCallback, Ints, no_progress
 from mvindex.store.embedded import EmbeddedStore

@@ -1,4 +1,8 @@
-"""The views of a batch: made from texts, given, reused or pruned, each with its span."""
+"""The views of a batch: made from texts, given, reused or pruned, each with its span.
+
+What is replaced is read with its views, and its text is arranged again by the encoder that made them. So nothing is
+stored for this, and the work is that of the documents of a chunk, whatever the size of the index.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads documents with their views from JSON Lines: an object a line, its vectors among its fields."""
+"""Documents with their views from JSON Lines, and vectors of NumPy files with their ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes exports as Parquet: one row a view, or one row a document."""
+"""Export of an index: Parquet, NumPy, JSON Lines or TREC files, in parts that an interrupted run continues."""
 
 from __future__ import annotations
 
@@ -20,14 +20,7 @@ import numpy as np
 from mvindex.durable import flush_to_disk, make_directories, rename
 from mvindex.errors import ConfigError, StoreError
 from mvindex.index import Index, factory, store_of
-from mvindex.io.manifest import (
-    MANIFEST,
-    ExportedFile,
-    Manifest,
-    find_wrong_file,
-    read_manifest,
-    write_manifest,
-)
+from mvindex.io.manifest import MANIFEST, ExportedFile, Manifest, find_wrong_file, read_manifest, write_manifest
 from mvindex.paths import user_path
 from mvindex.plugins import require
 from mvindex.records import Document, Ints, ProgressCallback, dump_metadata, no_progress

@@ -1,4 +1,4 @@
-"""Makes an index from imported vectors: complete under its name, or absent."""
+"""An index from imported vectors: complete under its name, or absent."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mvindex.durable import audit_step, flush_to_disk, rename
+from mvindex.durable import replace_text
 from mvindex.errors import CorpusError, DamagedIndex, StoreError
 from mvindex.store.snapshot import check_kept
 
@@ -52,10 +52,7 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
     """Write the manifest atomically and durably."""
     record = {"mvindex": _MARK, "format_version": FORMAT_VERSION, **asdict(manifest)}
     fresh = directory / f".{MANIFEST}.new"
-    with audit_step("write", fresh):
-        fresh.write_text(json.dumps(record, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    flush_to_disk(fresh)
-    rename(fresh, directory / MANIFEST)
+    replace_text(directory / MANIFEST, json.dumps(record, ensure_ascii=False, indent=1) + "\n", fresh)
 
 
 def read_manifest(directory: Path) -> Manifest | None:

@@ -1,4 +1,7 @@
-"""Copies documents as they are stored from one store to another: ids, texts, views, ordinals and hashes stay."""
+"""Copies of documents as they are stored, with ids, texts, views, ordinals and hashes, and migration by them.
+
+Moved documents are recognised by their content, so that an interrupted run can be continued.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the roles of the columns of a Parquet file by names, types and the options of the caller."""
+"""Documents with their views from Parquet files: the roles of columns, and their rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mvindex.corpus.json_files import parse_object
-from mvindex.corpus.tables import is_json_type
+from mvindex.corpus.tables import first_line, is_json_type
 from mvindex.errors import CorpusError, DocumentError
 from mvindex.io.staging import (
     ID_NAMES,
@@ -225,7 +225,7 @@ def _open(arrow: Any, path: str, stack: ExitStack) -> Any:
             parquet.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True)
         )
     except (arrow.ArrowException, OSError, UnicodeDecodeError) as err:
-        raise CorpusError(f"{path}: is not a whole Parquet file: {_first_line(err)}") from err
+        raise CorpusError(f"{path}: is not a whole Parquet file: {first_line(err)}") from err
 
 
 def _num_rows(arrow: Any, path: str) -> int:
@@ -254,7 +254,7 @@ def _batches(arrow: Any, path: str, roles: ColumnRoles) -> Iterator[tuple[int, A
                 yield first, _plain(arrow, batch)
                 first += batch.num_rows
         except (arrow.ArrowException, OSError, UnicodeDecodeError) as err:
-            raise CorpusError(f"{path}: is damaged after row {first - 1}: {_first_line(err)}") from err
+            raise CorpusError(f"{path}: is damaged after row {first - 1}: {first_line(err)}") from err
 
 
 def _plain(arrow: Any, batch: Any) -> Any:
@@ -453,7 +453,3 @@ def _metadata(values: Mapping[str, Any], extras: Sequence[str]) -> dict[str, Any
     if both:
         raise DocumentError(f'"{both[0]}" occurs both beside "metadata" and in it; keep one')
     return {**(own or {}), **rest}
-
-
-def _first_line(err: Exception) -> str:
-    return str(err).partition("\n")[0]

@@ -1,4 +1,4 @@
-"""Memory that begins at a whole vector of the processor."""
+"""Memory for copies of views: how much they may take, when they are given back, and where they begin."""
 
 from __future__ import annotations
 

@@ -175,12 +175,8 @@ def _scan_block(
     view_starts, first, last, pitch = table.view_starts, table.first[block], table.last[block], table.pitch
     queries_at, products_at = workspace.packed.ctypes.data, workspace.products.ctypes.data
     least_at, best_at = workspace.least.ctypes.data, workspace.best.ctypes.data
-    hit_rows, hit_queries, hit_at, lanes = (
-        workspace.hit_rows,
-        workspace.hit_queries,
-        workspace.hit_at,
-        len(workspace.least),
-    )
+    hit_rows, hit_queries, hit_at = workspace.hit_rows, workspace.hit_queries, workspace.hit_at
+    lanes = len(workspace.least)
     # An aggregate needs the products of all views, which the next chunk writes over.
     enough_hits = 1 if len(tile.lipschitz_constants) > 0 else HITS - CHUNK_VIEWS
     views_at = table.views_at[block] - view_starts[first] * pitch
@@ -254,12 +250,8 @@ def _take_hits(
     norms, slack, allowed, lipschitz_constants = tile.norms, tile.slack, tile.allowed, tile.lipschitz_constants
     temperatures, best, steps, lost = tile.temperatures, workspace.best, workspace.steps, workspace.lost
     offsets, least, values, soft_thresholds = workspace.offsets, workspace.least, workspace.values, workspace.thresholds
-    hit_rows, hit_queries, hit_at, view_starts = (
-        workspace.hit_rows,
-        workspace.hit_queries,
-        workspace.hit_at,
-        table.view_starts,
-    )
+    hit_rows, hit_queries, hit_at = workspace.hit_rows, workspace.hit_queries, workspace.hit_at
+    view_starts = table.view_starts
     bounds_at = table.bounds_at[block] - 8 * table.first[block]
     block_norm, block_error = table.norms[block], table.errors[block]
     scratch_products_at, best_at, values_at = workspace.products.ctypes.data, best.ctypes.data, values.ctypes.data
@@ -278,10 +270,8 @@ def _take_hits(
             log_views = np.log(np.float64(num_views))
             products_at = scratch_products_at + 4 * hit_at[hit] * len(least)
             best_of_hit_at = best_at + 4 * hit * len(least)
-            lipschitz_constant, own = (
-                lipschitz_constants[num_views] * (1 + 1e-5),
-                np.float64(8 * num_views + 64) * 2.0**-22,
-            )
+            lipschitz_constant = lipschitz_constants[num_views] * (1 + 1e-5)
+            own = np.float64(8 * num_views + 64) * 2.0**-22
             at = (products_at, num_views, best_of_hit_at, rates_at, offsets_at, values_at, slopes_at, thresholds_at)
             reached &= _soft(len(least), at, (norm, error_norm, lipschitz_constant, own))
         while reached != 0:
@@ -340,58 +330,14 @@ def _raised(heap: Any, lower: float) -> Any:
 @compiled_inline
 def _soft(lanes: int, at: Any, numbers: Any) -> Any:
     """Return which queries' thresholds a document's aggregate reaches, as bits: see kernels.softmax."""
-    products, num_views, best, rates, offsets, values, slopes, thresholds = at
-    norm, error_norm, lipschitz_constant, own = (
-        np.float32(numbers[0]),
-        np.float32(numbers[1]),
-        np.float32(numbers[2]),
-        np.float32(numbers[3]),
-    )
+    norm, error_norm, lipschitz_constant, own = numbers
+    arguments = (*at, np.float32(norm), np.float32(error_norm), np.float32(lipschitz_constant), np.float32(own))
     if lanes == 64:
-        reached = soft_64(
-            products,
-            num_views,
-            best,
-            rates,
-            offsets,
-            values,
-            slopes,
-            thresholds,
-            norm,
-            error_norm,
-            lipschitz_constant,
-            own,
-        )
+        reached = soft_64(*arguments)
     elif lanes == 32:
-        reached = soft_32(
-            products,
-            num_views,
-            best,
-            rates,
-            offsets,
-            values,
-            slopes,
-            thresholds,
-            norm,
-            error_norm,
-            lipschitz_constant,
-            own,
-        )
+        reached = soft_32(*arguments)
     else:
-        reached = soft_16(
-            products,
-            num_views,
-            best,
-            rates,
-            offsets,
-            values,
-            slopes,
-            thresholds,
-            norm,
-            error_norm,
-            lipschitz_constant,
-            own,
-        )
+        reached = soft_16(*arguments)
     return reached
 
 

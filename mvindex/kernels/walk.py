@@ -1,4 +1,4 @@
-"""Views in four bits a dimension: small codes for walks.
+"""Walks through a graph over codes of four bits a dimension.
 
 A dimension of the rest of a view beside the mean of all is one of 16 levels a step apart, half a step beside zero;
 the step is that which keeps the direction best. Products with codes are multiplied by what makes the view's own
@@ -6,6 +6,11 @@ product with its code right, as RaBitQ does (Gao and Long 2024), so that estimat
 with the mean is the same for all views and is left out.
 
 32 bytes of a code hold 64 dimensions: byte j the dimension j in its lower half, 32 + j in its upper one.
+
+From the best view that was not looked at yet the walk goes on to the views that it links to. One of them that scores
+above the worst document of the beam brings its document in: all its views are scored at once, where they lie side by
+side, so that no document is looked at twice and its aggregate is known. From its best views the walk goes on later;
+links of the others lead to much the same places. The walk ends when the best view left scores below the whole beam.
 """
 
 from __future__ import annotations

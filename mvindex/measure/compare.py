@@ -1,4 +1,4 @@
-"""Results as a TREC run file: `qid Q0 docid rank score tag`, one line per hit."""
+"""Runs compared by judged measures, with a test of significance, and TREC run files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures over relevance judgements, with the names of ir-measures and the figures of trec_eval.
+"""Measures of retrieval: by passages and answers, and by judgements with ir-measures' names and trec_eval's figures.
 
 A ranking is the documents of a question, best first. Callers that have scores order them as trec_eval does: by score,
 equal scores by descending id. A document is relevant from grade 1 on, or from `rel` on; nDCG takes the grades as gains.

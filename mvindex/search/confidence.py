@@ -202,11 +202,6 @@ def make_estimator(mode: Mode, model: Model | None, evidence: Evidence | None) -
     return None if model is None or evidence is None else Estimator(mode, model, evidence)
 
 
-def model_of(calibration: Calibration | None, mode: Mode, *, is_scored_plainly: bool) -> Model | None:
-    """Return the model for a mode; None without one, and for scores that it was not fitted on."""
-    return None if calibration is None or not is_scored_plainly else calibration.models.get(mode)
-
-
 def not_calibrated(where: str, mode: Mode) -> NotCalibrated:
     """Return the error of min_confidence= where hits have no confidence."""
     return NotCalibrated(

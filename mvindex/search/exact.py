@@ -1,4 +1,4 @@
-"""Search by scan: every document that may matter is scored, so that the ranking is exact."""
+"""Search by scan: every document that may matter is scored, also of query groups, so that the ranking is exact."""
 
 from __future__ import annotations
 

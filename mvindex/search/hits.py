@@ -1,4 +1,4 @@
-"""Documents and views as they are shown, and the parts of views in a score."""
+"""Hits: documents and views as they are shown, the parts of views in a score, and citations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Like: the documents that a search stands for in place of a query; similar.py searches for them."""
+"""Like: documents that a search stands for in place of a query, and the search for what is like them."""
 
 from __future__ import annotations
 

@@ -16,15 +16,7 @@ from mvindex.errors import StaleReader
 from mvindex.records import SearchResult
 from mvindex.search.fusion import Fusion, Mode
 from mvindex.search.hits import make_results
-from mvindex.search.hybrid import (
-    JudgedQuestion,
-    Ranked,
-    candidates_of,
-    fuse_rankings,
-    judge,
-    of_views,
-    rank_terms,
-)
+from mvindex.search.hybrid import JudgedQuestion, Ranked, candidates_of, fuse_rankings, judge, of_views, rank_terms
 from mvindex.search.parts import Part, Parts
 from mvindex.search.plan import Plan, SnapshotTerms
 from mvindex.search.ranking import Engines, Request, Share

@@ -1,4 +1,4 @@
-"""Operators in the text of a query: "quoted phrases", +required and -excluded words, where a search asks for them."""
+"""What will be done: a request with the defaults of its index, and operators in the text of a query."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mvindex.corpus.text.citation import Quoting
 from mvindex.errors import QueryError
 from mvindex.kernels.score import BY_BEST_VIEW, Aggregate, Scoring
 from mvindex.records import ALL_FIELDS, Bools, Field, SearchResult
-from mvindex.search.confidence import Calibration, Model, model_of, not_calibrated
+from mvindex.search.confidence import Calibration, Model, not_calibrated
 from mvindex.search.fusion import Fusion, Mode, parse_fusion
 from mvindex.search.request import Queries, SearchRequest, ShardSearch
 from mvindex.store.filters import Filter
@@ -258,7 +258,10 @@ def make_plan(request: SearchRequest, state: IndexState, *, has_text: bool, is_g
         fusion = parse_fusion(method, request.weights, state.fusion)
     temperature = state.temperature if request.temperature is None else request.temperature
     is_drpq = request.aggregate is Aggregate.DRPQ
-    model = model_of(state.calibration, mode, is_scored_plainly=not is_drpq and not is_group and request.shard is None)
+    model = None
+    # A model was fitted on scores of single queries by their best view, over the whole index.
+    if state.calibration is not None and not is_drpq and not is_group and request.shard is None:
+        model = state.calibration.models.get(mode)
     if request.min_confidence is not None and model is None:
         raise not_calibrated(state.where, mode)
     return Plan(

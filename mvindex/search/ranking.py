@@ -1,4 +1,4 @@
-"""The request of a search, the engines that serve it, and its ranking."""
+"""A ranking of documents, the engines that serve it, and the exact scores of candidates."""
 
 from __future__ import annotations
 

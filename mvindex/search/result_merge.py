@@ -1,6 +1,8 @@
-"""Rankings of several stores as one: each is searched for the top_k, and the best of all are kept, in the one order.
+"""Rankings and results of several stores or shards as one, in the one order.
 
 The top_k of all documents are among the top_k of each store.
+
+A document's score does not depend on its shard, and the best of all documents are among the best of each shard.
 """
 
 from __future__ import annotations

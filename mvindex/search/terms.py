@@ -1,4 +1,11 @@
-"""The compiled search for the best documents by BM25, and the bounds that it skips by."""
+"""The search by terms: BM25, its compiled search for the best documents, and the bounds that it skips by.
+
+A document's score is the sum over the question's terms, each as often as it occurs there, of
+    ln(1 + (N - n + 1/2) / (n + 1/2)) * f (k1 + 1) / (f + k1 (1 - b + b l / m)),
+N documents, n of them with the term, f times in this one, l terms in it, m on average (Robertson and Zaragoza 2009,
+eq. 3.15, with the idf of Lucene's BM25Similarity, which is never negative). Terms are added in one fixed order in
+float64, then rounded to float32: wherever documents are stored, scores are the same to the last bit.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
-"""Which of an engine that walks and the exact scan answers: the faster one, as a build has measured both.
+"""The search by views: an engine's ranking or the exact scan, and documents from it.
 
 It does not matter how many questions a call has: in any batch a question gets the same documents.
+
+Promises kept here (docs/decisions/002): min(top_k, allowed) distinct documents whatever the engine; one score and
+one order; exact only where the candidates provably hold the top_k.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Declared filter fields and their types, and how dates are read and compared."""
+"""Declared filter fields and their types, and how dates are read and compared.
+
+A date is a year, a month, a day, or a moment: "2024", "2024-05", "2024-05-01", "2024-05-01T12:30:00.5+02:00". A moment
+without an offset is in UTC. Moments are compared by microseconds; further digits are cut off.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The files of an index: their names, sizes and checksums, its lock, and the file systems that they may be on."""
+"""The files of an index: their names, sizes and checksums, its lock, and the file systems that they may be on.
+
+The record of the current generation and the acknowledgement are tiny, checksummed, and derived from the catalog:
+`mvindex build` makes them again.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ from typing import Any, NamedTuple
 
 import xxhash
 
-from mvindex.durable import audit_step, flush_to_disk, rename
+from mvindex.durable import audit_step, replace_text
 from mvindex.errors import DamagedIndex, IndexLocked, MvindexError, StoreError
 
 logger = logging.getLogger(__name__)
@@ -192,7 +196,7 @@ def check_directory(path: Path) -> None:
 def read_current(directory: Path) -> Current | None:
     """Return the content of current.json; None when there is none. DamagedIndex when it is not as it was written."""
     path = directory / CURRENT
-    content = _read_small(path)
+    content = read_small(path)
     if content is None:
         return None
     try:
@@ -210,7 +214,7 @@ def read_current(directory: Path) -> Current | None:
 def read_kept_settings(directory: Path) -> dict[str, Any] | None:
     """Return the settings kept in current.json; None where there are none, or they do not match their checksum."""
     try:
-        record = json.loads(_read_small(directory / CURRENT) or b"null")
+        record = json.loads(read_small(directory / CURRENT) or b"null")
         kept = record["settings"]
         is_sound = isinstance(kept, dict) and record["settings_checksum"] == _settings_checksum(kept)
     except (MvindexError, ValueError, TypeError, KeyError, RecursionError):
@@ -227,10 +231,7 @@ def write_current(directory: Path, current: Current, settings: Mapping[str, Any]
     fresh = directory / f"{CURRENT}.new"
     check_regular(fresh)
     try:
-        with audit_step("write", fresh):
-            fresh.write_text(json.dumps(record) + "\n")
-        flush_to_disk(fresh)
-        rename(fresh, directory / CURRENT)
+        replace_text(directory / CURRENT, json.dumps(record) + "\n", fresh)
     except OSError:
         with suppress(OSError):  # the error that is raised says why
             fresh.unlink(missing_ok=True)
@@ -241,7 +242,7 @@ def read_acknowledged(directory: Path) -> int:
     """Return the last version noted as acknowledged; DamagedIndex when the note is gone or damaged."""
     path = directory / ACKNOWLEDGED
     for _ in range(_TRIES):
-        content = _read_small(path)
+        content = read_small(path)
         if content is None:
             raise DamagedIndex(f"{path} is gone; `mvindex build` makes it again")
         number, _, checksum = content.rstrip(b"\n").partition(b" ")
@@ -273,12 +274,12 @@ def _acknowledgement(number: bytes) -> bytes:
     return b"%s %s\n" % (number, xxhash.xxh3_64_hexdigest(number).encode())
 
 
-def _read_small(path: Path) -> bytes | None:
+def read_small(path: Path, most_bytes: int = _MAX_BYTES) -> bytes | None:
     """Return the content, up to a size that no sound file has; None when there is no file."""
     check_regular(path)
     try:
         with open(path, "rb") as file:
-            return file.read(_MAX_BYTES)
+            return file.read(most_bytes)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as err:

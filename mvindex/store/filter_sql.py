@@ -1,4 +1,4 @@
-"""Parsed filters as parameterised SQL over one catalog row: the tables d (documents) and m (metadata)."""
+"""Parsed filters as parameterised SQL over one catalog row, and as a function of one document's metadata."""
 
 from __future__ import annotations
 

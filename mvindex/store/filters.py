@@ -13,7 +13,7 @@ equal and in no order. A whole number of the metadata beyond 64 bits counts as t
 and a JSON null are the same: only ne, nin, {"eq": null} and {"exists": false} hold for it. Members of a list compare
 as single values do with eq; what is no list contains nothing.
 {"$date": "2024-05-01"}, or a date or datetime of Python, compares with texts that are dates in ISO 8601, and with
-nothing else; so does a text of at least a day with lt, lte, gt and gte. See dates.py. Scalars and arrays of NumPy are
+nothing else; so does a text of at least a day with lt, lte, gt and gte. See fields.py. Scalars and arrays of NumPy are
 numbers, strings, booleans, dates and lists.
 """
 

@@ -1,4 +1,8 @@
-"""Documents on their way into the store: a batch, and the rows that the catalog keeps."""
+"""Documents on their way into the store: a batch, and the rows that the catalog keeps.
+
+The mark of a write is stored in its transaction, so that no kill parts them: a write that is sent again, its response
+lost, is not carried out again.
+"""
 
 from __future__ import annotations
 

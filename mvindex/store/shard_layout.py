@@ -17,12 +17,12 @@ from typing import Any
 
 import xxhash
 
-from mvindex.durable import audit_step, flush_to_disk, rename
+from mvindex.durable import replace_text
 from mvindex.errors import ConfigError, DamagedIndex, MvindexError, StoreError
 from mvindex.records import plain_value
 from mvindex.store.create import atomic_directory, create_store
 from mvindex.store.embedded import EmbeddedStore
-from mvindex.store.files import CURRENT, check_directory, check_regular, read_current
+from mvindex.store.files import CURRENT, check_directory, check_regular, read_current, read_small
 from mvindex.store.shard_switch import SHARD_DIRECTORY
 
 SHARDS = "shards.json"
@@ -108,19 +108,16 @@ def places_in(directory: Path) -> list[ShardPlace]:
 def read_shards(directory: Path) -> Shards:
     """Return the content of shards.json; StoreError when the shards are not assembled, DamagedIndex for damage."""
     path = directory / SHARDS
-    check_regular(path)
+    content = read_small(path, _MAX_BYTES)
+    if content is None:
+        raise StoreError(
+            f"{directory}: its shards are not assembled; run `mvindex assemble {directory}` once all are there"
+        )
     try:
-        with open(path, "rb") as file:
-            record = json.loads(file.read(_MAX_BYTES))
+        record = json.loads(content)
         found = Shards(index_id=record["index_id"], shard_ids=tuple(entry["index_id"] for entry in record["shards"]))
         is_sound = record == _record(found) and all(map(_INDEX_ID.fullmatch, (found.index_id, *found.shard_ids)))
         version = record["format_version"]
-    except FileNotFoundError as err:
-        raise StoreError(
-            f"{directory}: its shards are not assembled; run `mvindex assemble {directory}` once all are there"
-        ) from err
-    except OSError as err:
-        raise StoreError(f"{path}: cannot be read: {err.strerror or err}") from err
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as err:
         raise DamagedIndex(f"{path}: it does not hold what mvindex writes; {_WAY_OUT}") from err
     if isinstance(version, int) and version != _FORMAT:
@@ -137,10 +134,7 @@ def write_shards(directory: Path, shards: Shards) -> None:
     """Write shards.json, durably, or leave it as it was."""
     fresh = directory / f"{SHARDS}.new"
     check_regular(fresh)
-    with audit_step("write", fresh):
-        fresh.write_text(json.dumps(_record(shards)) + "\n")
-    flush_to_disk(fresh)
-    rename(fresh, directory / SHARDS)
+    replace_text(directory / SHARDS, json.dumps(_record(shards)) + "\n", fresh)
 
 
 def new_index_id() -> str:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import xxhash
 
-from mvindex.durable import audit_step, flush_to_disk, rename
-from mvindex.errors import DamagedIndex, StoreError
-from mvindex.store.files import Current, check_regular, read_current
+from mvindex.durable import audit_step, flush_to_disk, replace_text
+from mvindex.errors import DamagedIndex
+from mvindex.store.files import Current, check_regular, read_current, read_small
 
 SWITCH = "switch.json"
 SHARD_DIRECTORY = re.compile(r"shard-([0-9]{5})-of-([0-9]{5})")
@@ -38,16 +38,13 @@ def active_current(index: Path) -> Current | None:
 def read_switch(directory: Path) -> Mapping[str, int]:
     """Return the generations that shards move to, by the names of their directories; empty without a switch."""
     path = directory / SWITCH
-    check_regular(path)
+    content = read_small(path, _MAX_BYTES)
+    if content is None:
+        return {}
     try:
-        with open(path, "rb") as file:
-            record = json.loads(file.read(_MAX_BYTES))
+        record = json.loads(content)
         found = dict(record["generations"])
         is_sound = record == _record(found) and all(type(number) is int for number in found.values())
-    except FileNotFoundError:
-        return {}
-    except OSError as err:
-        raise StoreError(f"{path}: cannot be read: {err.strerror or err}") from err
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as err:
         raise _damaged(path) from err
     if not is_sound:
@@ -59,10 +56,7 @@ def write_switch(directory: Path, generations: Mapping[str, int]) -> None:
     """Make these generations the active ones, durably, or change nothing."""
     fresh = directory / f"{SWITCH}.new"
     check_regular(fresh)
-    with audit_step("write", fresh):
-        fresh.write_text(json.dumps(_record(generations)) + "\n")
-    flush_to_disk(fresh)
-    rename(fresh, directory / SWITCH)
+    replace_text(directory / SWITCH, json.dumps(_record(generations)) + "\n", fresh)
 
 
 def end_switch(directory: Path) -> None:

@@ -1,4 +1,10 @@
-"""Views in files: segments and their checksums, and views as stored and as decoded."""
+"""Views in files: segments and their checksums, and views as stored and as decoded.
+
+The catalog holds length and checksums; bytes past the committed length were left by a writer that was killed.
+
+View row v of the store stands at bytes v * dim * itemsize; document row i owns view rows
+view_start[i] .. view_start[i + 1]. Both files only ever grow within a generation.
+"""
 
 from __future__ import annotations
 

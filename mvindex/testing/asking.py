@@ -1,4 +1,4 @@
-"""The plain truth of document scores: the definition of mvindex.kernels.score in plain loops."""
+"""What a caller may ask of any index, and the plain truth of document scores in plain loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decodes the bytes of a text file: by its byte order mark, as UTF-8, else in the encoding that is detected."""
+"""Files of prose as documents: decoded, split into passages, each under its headings."""
 
 from __future__ import annotations
 

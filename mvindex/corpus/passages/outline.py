@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from mvindex.corpus.text.blocks import introduces
-from mvindex.corpus.text.sentences import split_sentences, without_whitespace
+from mvindex.corpus.text.sentences import split_sentences, stripped
 from mvindex.corpus.text.words import UNSPACED
 from mvindex.records import Span
 
@@ -220,7 +220,7 @@ def split_section(text: str, section: Section, max_words: int) -> list[Span]:
     pieces = [piece for block in section.blocks for piece in _pieces(text, block, max_words, pattern)]
     words, rest, target = 0, sum([piece.words for piece in pieces]), 0.0
     if 0 < rest <= max_words:
-        return [_strip(text, pieces[0].begin, pieces[-1].end)]
+        return [stripped(text, pieces[0].begin, pieces[-1].end)]
     groups: list[list[_Piece]] = []
     for piece in pieces:
         is_nearer = words + piece.words - target > abs(words - target)
@@ -230,7 +230,7 @@ def split_section(text: str, section: Section, max_words: int) -> list[Span]:
             target = (rest + words) / -(-(rest + words) // max_words)
         groups[-1].append(piece)
         words, rest = words + piece.words, rest - piece.words
-    return [_strip(text, group[0].begin, group[-1].end) for group in groups]
+    return [stripped(text, group[0].begin, group[-1].end) for group in groups]
 
 
 def _taken_leads(text: str, group: list[_Piece], max_words: int) -> list[_Piece]:
@@ -294,10 +294,6 @@ def _row_spans(part: str) -> list[Span]:
 
 def _count(text: str, begin: int, end: int, pattern: re.Pattern[str]) -> int:
     return len(pattern.findall(text, begin, end))
-
-
-def _strip(text: str, begin: int, end: int) -> Span:
-    return without_whitespace(begin, text[begin:end])
 
 
 def split_outline(text: str, sections: Iterable[Section], max_words: int) -> Iterator[tuple[Section, list[Span]]]:

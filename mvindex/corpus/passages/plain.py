@@ -1,4 +1,7 @@
-"""Plain text, reStructuredText and Python as passages, under their headings or definitions."""
+"""Plain text, reStructuredText and Python as passages, under their headings or definitions.
+
+A tolerant reading by the rules of docutils, whose parser refuses the directives of Sphinx.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""What a hit cites: the sentence, list item or row that answers best, and a quote of text around it."""
+"""What a hit cites: the sentence, list item or row that answers best, and a quote of text around it.
+
+Every part is scored by four signals, a weighted sum: the score of the view that stands for it, the question's terms in
+it, what stands beside it, and whether it holds the kind of thing that the question asks for. A heading, a question of a
+FAQ, the header of a table and a line of mere markup are not cited where something stands below them: the best part
+below is. Nothing is encoded and no index is read. The weights were fitted on questions of SQuAD by
+`bench/citations.py --fit`, that of code on those of `bench/docs.py`; what a term in code or in a heading counts was set
+by hand. Question words and pronouns are English, the rest is of any language.
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from enum import Enum
 
-from mvindex.corpus.text.sentences import SPLITTER_VERSION, split_in_languages, split_sentences, without_whitespace
+from mvindex.corpus.text.sentences import SPLITTER_VERSION, split_in_languages, split_sentences, stripped
 from mvindex.corpus.text.units import ends_line, lines_beside
 from mvindex.errors import ConfigError
 from mvindex.records import Span
@@ -39,7 +39,7 @@ _CUTS = tuple(
 class Splitter(Enum):
     """How a text is split before its views are made; an index records it and splits later documents alike.
 
-    SENTENCES is for English, LANGUAGES for the languages of languages.py too.
+    SENTENCES is for English, LANGUAGES for those of other languages too.
     """
 
     SENTENCES = "sentences-1"
@@ -82,7 +82,7 @@ def _lines(text: str, begin: int, end: int) -> list[Span]:
         return [(begin, end)]
     gaps = _LINE_BREAK.finditer(text, begin, end)
     borders = [begin, *(gap.end() for gap in gaps if ends_line(gap[0], *lines_beside(text, gap))), end]
-    return [_strip(text, first, last) for first, last in itertools.pairwise(borders)]
+    return [stripped(text, first, last) for first, last in itertools.pairwise(borders)]
 
 
 def _items(text: str, begin: int, end: int) -> list[Span]:
@@ -93,7 +93,7 @@ def _items(text: str, begin: int, end: int) -> list[Span]:
     last_and = [mark.end() for mark in _LAST_AND.finditer(text, starts[-1], end)]
     starts += last_and[-1:]
     borders = [*starts, end]
-    items = [_strip(text, first, last) for first, last in zip(borders, borders[1:], strict=False)]
+    items = [stripped(text, first, last) for first, last in zip(borders, borders[1:], strict=False)]
     lengths = sorted(last - first for first, last in items)
     return items if lengths[len(lengths) // 2] <= LONGEST_ITEM_CHARS else []
 
@@ -104,8 +104,8 @@ def _halves(text: str, begin: int, end: int) -> Iterator[Span]:
         yield begin, end
         return
     cut = _middle_cut(text, begin, end)
-    yield from _halves(text, *_strip(text, begin, cut))
-    yield from _halves(text, *_strip(text, cut, end))
+    yield from _halves(text, *stripped(text, begin, cut))
+    yield from _halves(text, *stripped(text, cut, end))
 
 
 def _middle_cut(text: str, begin: int, end: int) -> int:
@@ -124,10 +124,6 @@ def _append(text: str, parts: list[Span], part: Span) -> None:
         parts[-1] = (parts[-1][0], end)
     elif end > begin:
         parts.append(part)
-
-
-def _strip(text: str, begin: int, end: int) -> Span:
-    return without_whitespace(begin, text[begin:end])
 
 
 def parse_splitter(name: object) -> Splitter:

@@ -1,4 +1,12 @@
-"""Sentences of a text, by Punkt's rules and by the abbreviations of a language, and snippets of several sentences."""
+"""Sentences of a text, by Punkt's rules and by the abbreviations of a language, and snippets of several sentences.
+
+A candidate is a full stop, question or exclamation mark before whitespace or punctuation. Whether it ends a sentence is
+decided on the word before and the token after it (Kiss and Strunk 2006, section 4). The rules are those of
+nltk.tokenize.punkt 3.10 (Apache License 2.0); most candidates follow a plain word, and need few of them.
+
+Rules for English cut after an abbreviation of another language, and nowhere in a text without spaces. The rules by
+language take these cuts away, and add the others; they are about words and marks that English has not.
+"""
 
 from __future__ import annotations
 
@@ -282,6 +290,11 @@ def without_whitespace(begin: int, piece: str) -> Span:
     """Return the range of a piece of a text, which begins there, without outer whitespace; an empty one for none."""
     first = begin + len(piece) - len(piece.lstrip()) if piece[:1].isspace() else begin
     return first, max(first, begin + len(piece.rstrip()))
+
+
+def stripped(text: str, begin: int, end: int) -> Span:
+    """Return a range of the text without outer whitespace; an empty one for none."""
+    return without_whitespace(begin, text[begin:end])
 
 
 # Before a sentence of these languages, beside what English has: inverted marks, low and angled quotes. After one: the

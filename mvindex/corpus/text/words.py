@@ -1,4 +1,8 @@
-"""Characters and words: scripts without spaces, the one normal form of a text, and the words of a text."""
+"""Characters and words: scripts without spaces, the one normal form of a text, and the words of a text.
+
+Ranges are listed here, since the form of an index must not change with the Unicode tables of a Python or a library.
+Decision 013 says why it is this form.
+"""
 
 from __future__ import annotations
 

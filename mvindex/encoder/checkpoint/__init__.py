@@ -1,7 +1,7 @@
 """Read and write encoder directories: the only code that reads or writes one.
 
-sources.py finds the directory, settings.py holds mvindex.json, reader.py checks the directory and reads it,
-loading.py makes models and tokenizer of it, adapter.py adds a LoRA adapter to its base.
+hub.py finds the directory, settings.py holds mvindex.json, reader.py checks the directory and reads it, load.py makes
+models and tokenizer of it, and adds a LoRA adapter to its base.
 """
 
 from mvindex.encoder.checkpoint.families import Family, parse_family

@@ -1,4 +1,4 @@
-"""Read the modules of a sentence-transformers folder, in the one supported order."""
+"""The layout of a sentence-transformers folder: its modules in the one supported order, and its window."""
 
 from __future__ import annotations
 

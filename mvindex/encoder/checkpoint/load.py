@@ -1,4 +1,4 @@
-"""Merge LoRA adapters in peft's format into the weights of their base."""
+"""Load a model with its weights, checked against its sizes, and those of an adapter merged into them."""
 
 from __future__ import annotations
 

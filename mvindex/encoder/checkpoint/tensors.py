@@ -1,4 +1,4 @@
-"""Read weights from safetensors files."""
+"""Weights from safetensors files: of the model, of dense modules, and of parts that are added to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The protocol of models that make one vector of a text, and the check of what they return."""
+"""An encoder of any model that makes one vector of a text: the model, a function, and its views."""
 
 from __future__ import annotations
 

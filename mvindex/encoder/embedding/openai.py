@@ -1,4 +1,4 @@
-"""POST requests of JSON, repeated where a server asks for it."""
+"""Embeddings of a server with OpenAI's interface, by requests that are repeated where it asks for it."""
 
 from __future__ import annotations
 

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from mvindex.encoder.checkpoint.families import Family
-from mvindex.encoder.families.parts import arrange_single, arrange_snippets
-from mvindex.encoder.families.windows import CONTEXT, Arrangement, Frame, Slots, Window, cut_windows
+from mvindex.encoder.families.windows import Arrangement, Frame
 from mvindex.encoder.text import TokenizedText
 from mvindex.errors import ConfigError
 
@@ -30,17 +29,3 @@ def load_arrange(family: Family) -> Arrange:
             f"family {family.name!r}: expected a function at {family.arrange!r} (module:function), got {err}"
         ) from err
     return arrange
-
-
-__all__ = [
-    "CONTEXT",
-    "Arrange",
-    "Arrangement",
-    "Frame",
-    "Slots",
-    "Window",
-    "arrange_single",
-    "arrange_snippets",
-    "cut_windows",
-    "load_arrange",
-]

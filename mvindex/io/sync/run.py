@@ -1,4 +1,8 @@
-"""Waits for changes in a folder, and tells when there are any that a sync would see."""
+"""A sync of an index with a folder, once or whenever files change.
+
+The index itself is the only state: the files of a folder are known by the metadata of their documents. So a run that
+is killed at any moment is completed by the next one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The papers' measures, computed from the view scores of (question, document) pairs."""
+"""The papers' measures: of view scores of pairs, of the similarity of views, and of their attention."""
 
 from __future__ import annotations
 

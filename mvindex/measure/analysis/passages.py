@@ -1,4 +1,4 @@
-"""Projection of a document's views and questions onto a plane."""
+"""Documents of an analysis up close: their views and questions, also on a plane."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of an analysis."""
+"""What an analysis is asked for, the sample of questions, and their answers by the index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documents that an analysis searches, read in blocks that bound memory."""
+"""The documents that an analysis searches, in blocks that bound memory, and ranks by variants of their views."""
 
 from __future__ import annotations
 

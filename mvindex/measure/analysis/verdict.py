@@ -1,4 +1,4 @@
-"""The verdict: whether several views pay, in words, with reasons and advice."""
+"""The verdict: whether several views pay, in words, with reasons and advice, and the report as tables."""
 
 from __future__ import annotations
 

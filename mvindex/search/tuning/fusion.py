@@ -1,4 +1,9 @@
-"""The choice of a fusion for hybrid search by measuring it on judged questions: `mvindex tune --fusion`."""
+"""Tuning on judged questions: the fusion of hybrid search, and the models of confidences.
+
+For confidences, each question is searched twice: as it is, and without the documents that answer it, where no hit is
+right. Half of the weight is that of questions with an answer, so that a confidence is right where every second
+question has one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries for tuning: those of the caller, or views of the index."""
+"""Search parameters by measurement: of given queries by `tune`, and of the index's own views by a build."""
 
 from __future__ import annotations
 

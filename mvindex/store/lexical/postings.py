@@ -1,4 +1,9 @@
-"""Postings of terms: how they are packed, and how those of a commit are made."""
+"""Postings of terms: how they are packed, and how those of a commit are made.
+
+A commit appends a segment; eight small ones are merged into one, so that there are few. A segment does not know which
+documents are live: a reader counts those of its own snapshot. A segment's terms are split by their hash into blocks of
+some ten KiB, each with a checksum: a term is looked up in one block of each segment.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""When texts are split into terms, and postings packed, by compiled loops."""
+"""Texts as terms: the tokenizers, the one that suits some texts, and when compiled loops do the work.
+
+ASCII characters other than letters and digits separate terms, so that FTS5 is given only what stands between them, and
+each such chunk once. A query is split by the same code as the texts, and never becomes an FTS5 query: quotes, operators
+and brackets in it have no meaning.
+"""
 
 from __future__ import annotations
 

@@ -6,7 +6,8 @@ import pytest
 from mvindex.encoder.arranged import Arranged, arranged_of, joined
 from mvindex.encoder.batches import BatchShape, batches
 from mvindex.encoder.checkpoint.settings import Pooling
-from mvindex.encoder.families import CONTEXT, Arrangement, Frame, Window, arrange_single, arrange_snippets, cut_windows
+from mvindex.encoder.families.parts import arrange_single, arrange_snippets
+from mvindex.encoder.families.windows import CONTEXT, Arrangement, Frame, Window, cut_windows
 from mvindex.encoder.text import NO_SPAN, TokenizedText
 
 CLS, SEP = 101, 102

@@ -9,7 +9,8 @@ from mvindex.encoder import load_encoder
 from mvindex.encoder.checkpoint.families import FIRST_K, KMEANS, POLY, SINGLE, SNIPPETS, SPLITS
 from mvindex.encoder.checkpoint.families import SENTENCES as SENTENCES_FAMILY
 from mvindex.encoder.checkpoint.settings import Pooling
-from mvindex.encoder.families import CONTEXT, Frame, load_arrange
+from mvindex.encoder.families import load_arrange
+from mvindex.encoder.families.windows import CONTEXT, Frame
 from mvindex.encoder.text import NO_SPAN, TokenizedText
 from mvindex.errors import CheckpointError, ConfigError
 from mvindex.records import Document

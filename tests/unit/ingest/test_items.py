@@ -126,8 +126,8 @@ def test_a_notebook_has_a_bar_that_ends_as_a_number(tmp_path, monkeypatch, capfd
         return Handle()
 
     # The clock goes on by a second at each look, so that every document is shown.
-    monkeypatch.setattr("mvindex.ingest.pipeline.time.monotonic", iter(range(99)).__next__)
-    monkeypatch.setattr("mvindex.ingest.pipeline.find_display", lambda: display)
+    monkeypatch.setattr("mvindex.ingest.items.time.monotonic", iter(range(99)).__next__)
+    monkeypatch.setattr("mvindex.ingest.items.find_display", lambda: display)
     with mvindex.create(tmp_path / "a.mvx", encoder=ones) as index:
         index.add(["One.", "Two."], progress=True)
         index.add(iter(["Three."]), progress=True)
