@@ -20,10 +20,9 @@ from mvindex.store.protocol import Capabilities, Operation
 from mvindex.v1 import documents_pb2 as messages
 from mvindex.v1 import service_pb2 as service
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
-from mvindex_connectors.remote.address import Access, parse_address
+from mvindex_connectors.remote.address import Access, Reconnecting, parse_address
 from mvindex_connectors.remote.async_upload import AsyncUpload
-from mvindex_connectors.remote.base import capabilities_of
-from mvindex_connectors.remote.client import check_encodes
+from mvindex_connectors.remote.client import capabilities_of, check_encodes
 from mvindex_connectors.remote.convert import (
     document_from,
     explanations_from,
@@ -32,7 +31,6 @@ from mvindex_connectors.remote.convert import (
     vectors_from,
     view_from,
 )
-from mvindex_connectors.remote.copies import Reconnecting
 from mvindex_connectors.remote.requests import (
     delete_request,
     encode_request,

@@ -36,8 +36,8 @@ from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1 import search_pb2 as search
 from mvindex.v1 import service_pb2 as service
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
-from mvindex_connectors.remote.address import Access, parse_address
-from mvindex_connectors.remote.base import RemoteIndex, capabilities_of
+from mvindex_connectors.remote.address import Access, Reconnecting, parse_address
+from mvindex_connectors.remote.client import RemoteIndex, capabilities_of
 from mvindex_connectors.remote.convert import (
     document_from,
     explanations_from,
@@ -46,7 +46,6 @@ from mvindex_connectors.remote.convert import (
     stored_from,
     vectors_from,
 )
-from mvindex_connectors.remote.copies import Reconnecting
 from mvindex_connectors.remote.requests import (
     encode_request,
     explain_requests,

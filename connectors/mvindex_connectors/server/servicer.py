@@ -21,6 +21,7 @@ from mvindex.v1 import jobs_pb2 as jobs
 from mvindex.v1 import search_pb2 as search
 from mvindex.v1 import service_pb2 as service
 from mvindex.v1.service_pb2_grpc import MvindexServiceServicer
+from mvindex_connectors.remote.admin import status_message
 from mvindex_connectors.remote.convert import (
     counts_message,
     document_from,
@@ -39,7 +40,6 @@ from mvindex_connectors.remote.convert import (
     view_message,
     views_from,
 )
-from mvindex_connectors.remote.jobs import status_message
 from mvindex_connectors.server.admission import Admission
 from mvindex_connectors.server.grpc_middleware import CURRENT_CALL, parsed
 from mvindex_connectors.server.idempotency import check_idempotency_key

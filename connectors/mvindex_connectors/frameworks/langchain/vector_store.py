@@ -25,10 +25,24 @@ from mvindex_connectors.frameworks.langchain.documents import (
     stored_document,
     with_ids,
 )
-from mvindex_connectors.frameworks.mmr import MMR, choose_diverse, winning_views
-from mvindex_connectors.frameworks.progress import show_added
-from mvindex_connectors.frameworks.query import FilterPlan, Query, is_blank, is_like, list_first
-from mvindex_connectors.frameworks.views import embed_in_parts, embeddings_of, group_rows, spans_of, unit_rows
+from mvindex_connectors.frameworks.query import (
+    MMR,
+    FilterPlan,
+    Query,
+    choose_diverse,
+    is_blank,
+    is_like,
+    list_first,
+    winning_views,
+)
+from mvindex_connectors.frameworks.views import (
+    embed_in_parts,
+    embeddings_of,
+    group_rows,
+    show_added,
+    spans_of,
+    unit_rows,
+)
 
 # Documents embedded and committed at once.
 BATCH = 1000
