@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -40,46 +40,13 @@ _SCAN_ROWS = 2_000_000
 _SETTLED, _SCORES_AT_ONCE = 64, 1 << 25
 
 
-class Documents(Protocol):
-    """Documents of one search, by number.
+class Documents:
+    """Documents of one search, numbered as they are met, all of them allowed.
 
     Attributes:
         num_allowed: How many documents the search allows; more where that is not known.
 
     """
-
-    num_allowed: int
-
-    def numbers(self, ids: Sequence[str]) -> Ints:
-        """Return the number of each document, (m,)."""
-
-    def ids(self, rows: Sequence[int]) -> list[str]:
-        """Return the id of each document."""
-
-    def are_allowed(self, rows: Ints) -> Bools:
-        """Return whether the search allows each document, (m,)."""
-
-    def few(self, most: int) -> Ints | None:
-        """Return the allowed documents; None where they are all, or more than so many."""
-
-    def note(self, rows: Sequence[int], keys: Sequence[int | str]) -> None:
-        """Note the first key of each document, which was read."""
-
-    def ordinals(self, rows: Ints) -> Ints:
-        """Return what orders documents of one score, (m,)."""
-
-    def check_found(self, ids: Sequence[str], found: Collection[str]) -> None:
-        """Raise StoreError unless each document was found."""
-
-    def check(self, documents: Mapping[int, AdoptedDocument]) -> None:
-        """Raise StoreError unless the documents, by number, are as they were when they were listed."""
-
-    def terms(self, fusion: Fusion, views: StoredViews) -> TermSearch:
-        """Return the search by terms, beside these views."""
-
-
-class MetDocuments:
-    """Documents numbered as they are met, all of them allowed."""
 
     def __init__(self, source: ViewSource) -> None:
         self._where, self.num_allowed = source.where, source.num_rows
@@ -103,8 +70,8 @@ class MetDocuments:
         """Return True for each document."""
         return np.ones(len(rows), dtype=bool)
 
-    def few(self, most: int) -> None:
-        """Return None: all documents are allowed."""
+    def few(self, most: int) -> Ints | None:
+        """Return the allowed documents; None where they are all, or more than so many."""
 
     def note(self, rows: Sequence[int], keys: Sequence[int | str]) -> None:
         """Note the first key of each document."""
@@ -124,8 +91,8 @@ class MetDocuments:
     def check(self, documents: Mapping[int, AdoptedDocument]) -> None:
         """Do nothing: they were not listed before."""
 
-    def terms(self, fusion: Fusion, views: StoredViews) -> NoReturn:
-        """Raise Unsupported."""
+    def terms(self, fusion: Fusion, views: StoredViews) -> TermSearch:
+        """Raise Unsupported: there are none."""
         raise Unsupported(f"{self._where}: it has no sidecar with terms")
 
 
@@ -173,7 +140,7 @@ class Catalog:
         )
 
 
-class _ListedDocuments:
+class _ListedDocuments(Documents):
     """Documents as the sidecar lists them, by its rows."""
 
     def __init__(self, parts: Parts, fail: Any) -> None:
@@ -281,7 +248,7 @@ class AdoptedSearch:
     @contextmanager
     def _opened(self, plan: Plan) -> Iterator[Documents]:
         if plan.mode is Mode.DENSE and plan.filter is None and plan.operators is None:
-            yield MetDocuments(self.source)
+            yield Documents(self.source)
             return
         if self.catalog is None:
             raise Unsupported(

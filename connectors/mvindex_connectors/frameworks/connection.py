@@ -7,7 +7,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from mvindex.index.backends import find_backend
 from mvindex.index.factory import checked_dim, create, default_lexical, index_exists, open_index
 from mvindex.ingest import IngestHooks
 from mvindex.paths import user_path
-from mvindex.records import CountCallback, Document, Floats, Hit, IndexInfo, SearchResult, ViewScore, no_progress
+from mvindex.records import Document, Floats, Hit, IndexInfo, SearchResult, ViewScore
 from mvindex.store.filters import Filter
 from mvindex.store.lexical.language import AUTO, NONE
 from mvindex.store.lexical.tokenizer import parse_lexical
@@ -33,24 +33,19 @@ IndexLike: TypeAlias = "IndexProtocol | str | os.PathLike[str]"
 _SERVER_SCHEMES = ("grpc://", "grpcs://")
 
 
-class IndexSource(Protocol):
-    """Opens an index when it is needed; see connection.IndexHandle."""
-
-    write_lock: Lock
-
-    def open(self) -> IndexProtocol | None:
-        """Return the index at its latest state; None where there is none yet."""
-
-    def open_or_create(self, dim: int | None) -> IndexProtocol:
-        """Return the index, created now where there is none."""
-
-
 class SyncAdapter:
-    """An index in this process, or a client that blocks, for one piece of work; see AsyncIndexAPI."""
+    """An index in this process, or a client that blocks, for one piece of work.
+
+    The methods are those of IndexProtocol as coroutines. Where there is no index yet, it is an empty one.
+
+    Attributes:
+        is_blocking: Whether the caller's thread does the work, so that nothing may be awaited that waits.
+
+    """
 
     is_blocking = True
 
-    def __init__(self, handle: IndexSource) -> None:
+    def __init__(self, handle: IndexHandle) -> None:
         self._handle = handle
         self._opened: IndexProtocol | None = None
 
@@ -110,10 +105,10 @@ class SyncAdapter:
         index = self._index
         return None if index is None else index.info()
 
-    async def add(self, documents: Sequence[Document], on_progress: CountCallback = no_progress) -> Any:
+    async def add(self, documents: Sequence[Document], *, hooks: IngestHooks | None = None) -> Any:
         """Encode and store documents, in an index that is created now where there is none."""
         with self._handle.write_lock:
-            return self._handle.open_or_create(None).add(documents, hooks=IngestHooks(on_progress=on_progress))
+            return self._handle.open_or_create(None).add(documents, hooks=hooks)
 
     async def add_views(self, documents: Sequence[Document], views: Sequence[Any]) -> Any:
         """Store documents whose views are given, in an index that is created now where there is none."""
@@ -158,58 +153,8 @@ def _supporting(index: IndexProtocol | None, operation: Operation) -> Index | No
     return cast(Index, index)
 
 
-class AsyncIndexAPI(Protocol):
-    """An index as a framework's store uses it; SyncAdapter and AsyncAdapter implement it.
-
-    The methods are those of IndexProtocol as coroutines. Where there is no index yet, it is an empty one.
-    """
-
-    @property
-    def is_blocking(self) -> bool:
-        """Whether the caller's thread does the work, so that nothing may be awaited that waits."""
-
-    async def search(self, query: Any, *args: Any, **options: Any) -> Any:
-        """Return the best documents; see IndexProtocol.search()."""
-
-    async def encode_queries(self, texts: Sequence[str]) -> Floats | None:
-        """Return one vector per text; None where there is no index yet."""
-
-    async def explain_all(self, query: Floats, ids: Sequence[str]) -> dict[str, list[ViewScore]]:
-        """Return every view of the documents that exist with its score, best first, by id."""
-
-    async def winning_views(self, hits: Sequence[Hit]) -> Floats | None:
-        """Return the winning view of each hit, (n, d); None where views cannot be read, or not of all hits."""
-
-    async def get(self, ids: Sequence[str]) -> list[Document]:
-        """Return the documents of the ids that exist, in the order of the ids."""
-
-    def scan(
-        self, filter: Filter | None = None, limit: int | None = None, after: str | None = None
-    ) -> AsyncIterator[Document]:
-        """Yield the documents that match, in the order in which they were first added."""
-
-    async def count(self) -> int:
-        """Return the number of documents."""
-
-    async def info(self) -> IndexInfo | None:
-        """Describe the index; None where there is none yet."""
-
-    async def add(self, documents: Sequence[Document], on_progress: CountCallback = no_progress) -> Any:
-        """Encode and store documents; on_progress takes numbers of further documents done."""
-
-    async def add_views(self, documents: Sequence[Document], views: Sequence[Any]) -> Any:
-        """Store documents whose views are given."""
-
-    async def delete(self, *, ids: Iterable[str] | None = None, filter: Filter | None = None, all: bool = False) -> int:
-        """Delete documents by id, by a filter, or all; return how many there were."""
-
-    async def update_all(self, metadata: Mapping[str, Mapping[str, Any]]) -> int:
-        """Replace the metadata of several documents, by id; return how many of the ids exist."""
-
-    async def compact(self) -> None:
-        """Give back the bytes of deleted documents where the caller has to see to that; a server does so itself."""
-
-
+# An index as a framework's store uses it, blocking or awaited.
+AsyncIndexAPI: TypeAlias = "SyncAdapter | AsyncAdapter"
 Work: TypeAlias = "Callable[[AsyncIndexAPI], Coroutine[Any, Any, T]]"
 
 
@@ -347,13 +292,13 @@ class IndexHandle:
 
     def _adapter(self) -> AsyncAdapter:
         """Return the connection of the running event loop; event loops cannot share one."""
-        from mvindex_connectors.frameworks.async_adapter import AsyncAdapter, connect
+        from mvindex_connectors.frameworks.async_adapter import connect
 
         loop = asyncio.get_running_loop()
         for ended in [other for other in list(self._adapters) if other.is_closed()]:
             self._adapters.pop(ended, None)
         if loop not in self._adapters:
-            self._adapters[loop] = AsyncAdapter(connect(self.path, self._given))
+            self._adapters[loop] = connect(self.path, self._given)
         return self._adapters[loop]
 
     def _checked(self, index: IndexProtocol) -> IndexProtocol:

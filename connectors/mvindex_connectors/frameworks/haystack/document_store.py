@@ -15,6 +15,7 @@ from haystack.utils import Secret
 from mvindex.encoder import EncoderLike
 from mvindex.encoder.checkpoint.hub import DEFAULT
 from mvindex.errors import ConfigError
+from mvindex.ingest import IngestHooks
 from mvindex.records import CountCallback, Floats
 from mvindex_connectors.frameworks.citations import HIT_KEY, citations
 from mvindex_connectors.frameworks.connection import AsyncIndexAPI, IndexHandle
@@ -360,7 +361,8 @@ class MVIndexDocumentStore:
 
     async def _add(self, api: AsyncIndexAPI, batch: Sequence[Document], on_progress: CountCallback) -> None:
         if not self._takes_embeddings:
-            await api.add([stored_document(document, None) for document in batch], on_progress)
+            hooks = IngestHooks(on_progress=on_progress)
+            await api.add([stored_document(document, None) for document in batch], hooks=hooks)
             return
         items = [stored_document(document, document.embedding is not None) for document in batch]
         rows = [None if document.embedding is None else self._vector(document.embedding) for document in batch]

@@ -14,6 +14,7 @@ from langchain_core.vectorstores import VectorStore
 from mvindex.encoder import EncoderLike
 from mvindex.encoder.checkpoint.hub import DEFAULT
 from mvindex.errors import ConfigError, QueryError
+from mvindex.ingest import IngestHooks
 from mvindex.records import CountCallback, Floats, SearchResult, check_count
 from mvindex.store.filters import Filter
 from mvindex_connectors.frameworks.citations import HIT_KEY, CitedMetadata, citations, dense_score
@@ -409,7 +410,8 @@ class MVIndexVectorStore(VectorStore):
             for begin in range(0, len(latest), BATCH):
                 batch = latest[begin : begin + BATCH]
                 if self._embedding is None:
-                    await api.add([stored_document(doc_id, document, {}) for doc_id, document in batch], on_progress)
+                    hooks = IngestHooks(on_progress=on_progress)
+                    await api.add([stored_document(doc_id, document, {}) for doc_id, document in batch], hooks=hooks)
                 else:
                     await self._add_embedded(api, batch, on_progress)
         return [doc_id for doc_id, _ in named]

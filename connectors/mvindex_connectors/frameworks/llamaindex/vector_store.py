@@ -22,6 +22,7 @@ from mvindex.encoder import EncoderLike
 from mvindex.encoder.checkpoint.hub import DEFAULT
 from mvindex.errors import ConfigError, QueryError
 from mvindex.index import IndexProtocol
+from mvindex.ingest import IngestHooks
 from mvindex.records import CountCallback, Floats, SearchResult, check_count
 from mvindex_connectors.frameworks.citations import citations, stored_fields
 from mvindex_connectors.frameworks.connection import AsyncIndexAPI, IndexHandle, IndexLike, show_address
@@ -248,7 +249,8 @@ class MVIndexVectorStore(BasePydanticVectorStore):
                     await self._add_embedded(api, batch)
                     on_progress(len(batch))
                 else:
-                    await api.add([stored_node(node, {}) for node in batch], on_progress)
+                    hooks = IngestHooks(on_progress=on_progress)
+                    await api.add([stored_node(node, {}) for node in batch], hooks=hooks)
         return [node.node_id for node in nodes]
 
     async def _decide_views(self, api: AsyncIndexAPI, nodes: Sequence[BaseNode] = ()) -> None:
