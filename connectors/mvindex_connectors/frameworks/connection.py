@@ -23,6 +23,7 @@ from mvindex.store.filters import Filter
 from mvindex.store.lexical.language import AUTO, NONE
 from mvindex.store.lexical.tokenizer import parse_lexical
 from mvindex.store.protocol import Operation
+from mvindex_connectors.coroutines import run_to_end
 
 if TYPE_CHECKING:
     from mvindex_connectors.frameworks.async_adapter import AsyncAdapter
@@ -329,13 +330,3 @@ def show_address(path: str) -> str:
     """Return the directory, or the address without secrets."""
     backend = find_backend(path)
     return path if backend is None else backend.shown(path)
-
-
-def run_to_end(work: Coroutine[Any, Any, T]) -> T:
-    """Return what a coroutine returns that never has to wait, without an event loop."""
-    try:
-        work.send(None)
-    except StopIteration as stop:
-        return cast(T, stop.value)
-    work.close()
-    raise RuntimeError("run_to_end: expected a coroutine that never waits, got one that waited")

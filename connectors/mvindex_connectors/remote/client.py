@@ -20,6 +20,7 @@ from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities, Operation
 from mvindex.v1 import service_pb2 as service
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
+from mvindex_connectors.coroutines import run_to_end
 from mvindex_connectors.remote.address import Access, Reconnecting, parse_address
 from mvindex_connectors.remote.admin import ServerAdmin
 from mvindex_connectors.remote.convert import (
@@ -221,7 +222,7 @@ class IndexClient(Reconnecting, RemoteIndex):
     def add_entries(self, entries: Iterable[Entry], hooks: IngestHooks | None = None) -> IngestReport:
         """Store documents that know their source location; otherwise as add()."""
         check_encodes(self._info)
-        return Upload(self._channel, hooks or IngestHooks()).run(entries)
+        return run_to_end(Upload(self._channel, hooks or IngestHooks()).run(entries))
 
     def add_views(
         self,
@@ -232,7 +233,8 @@ class IndexClient(Reconnecting, RemoteIndex):
         hooks: IngestHooks | None = None,
     ) -> IngestReport:
         """Store documents whose views are given; see IndexProtocol.add_views()."""
-        return Upload(self._channel, hooks or IngestHooks()).run(view_entries(documents, views, self.dim, spans))
+        entries = view_entries(documents, views, self.dim, spans)
+        return run_to_end(Upload(self._channel, hooks or IngestHooks()).run(entries))
 
     def get(self, ids: str | Iterable[str]) -> Any:
         """Return the document of an id, or those of several, of one state per 4,096; see IndexProtocol.get()."""

@@ -101,7 +101,7 @@ class Servicer(MvindexServiceServicer):
             return [made]
 
         with index_error_context(index):
-            parts = await index.search_as(content, parsed, meter)
+            parts: list[bytes] = await index.search(parsed, meter, content)
         if len(parts) == 1:
             return parts[0]
         return await index.convert(lambda: _joined(_taken(parts), meter), num_queries * parsed.top_k, meter)
