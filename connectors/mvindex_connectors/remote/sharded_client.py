@@ -11,8 +11,6 @@ from typing import Any, NoReturn
 import numpy as np
 
 from mvindex.errors import ConfigError, QueryError, StoreError, Unsupported
-from mvindex.ingest import Entry, IngestHooks
-from mvindex.ingest.items import Items
 from mvindex.records import (
     Document,
     Explanation,
@@ -21,7 +19,6 @@ from mvindex.records import (
     IndexInfo,
     SearchResult,
     ViewScore,
-    ViewSpans,
     check_id,
     check_ids,
     id_of,
@@ -153,39 +150,23 @@ class ShardedClient(Reconnecting, RemoteIndex):
 
         return self._calls.attempt(read)
 
-    def add(
-        self,
-        documents: Items,
-        *,
-        text_field: str | None = None,
-        hooks: IngestHooks | None = None,
-        progress: bool = False,
-    ) -> NoReturn:
+    def add(self, *arguments: Any, **options: Any) -> NoReturn:
         """Raise Unsupported: shards are written where they are."""
         self._refuse_writing()
 
-    def add_entries(self, entries: Iterable[Entry], hooks: IngestHooks | None = None) -> NoReturn:
+    def add_entries(self, *arguments: Any, **options: Any) -> NoReturn:
         """Raise Unsupported: shards are written where they are."""
         self._refuse_writing()
 
-    def add_views(
-        self,
-        documents: Iterable[Document],
-        views: Vector | Sequence[Vector],
-        *,
-        spans: ViewSpans | None = None,
-        hooks: IngestHooks | None = None,
-    ) -> NoReturn:
+    def add_views(self, *arguments: Any, **options: Any) -> NoReturn:
         """Raise Unsupported: shards are written where they are."""
         self._refuse_writing()
 
-    def update(self, id: str, *, metadata: Mapping[str, Any]) -> NoReturn:
+    def update(self, *arguments: Any, **options: Any) -> NoReturn:
         """Raise Unsupported: shards are written where they are."""
         self._refuse_writing()
 
-    def delete(
-        self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None, all: bool = False
-    ) -> NoReturn:
+    def delete(self, *arguments: Any, **options: Any) -> NoReturn:
         """Raise Unsupported: shards are written where they are."""
         self._refuse_writing()
 
