@@ -39,24 +39,11 @@ from mvindex.records import Bools, Doubles, Floats, Ints
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import row_norms
 from mvindex_connectors.engines.faiss_fast_scan import Depth, FastScan
-from mvindex_connectors.engines.faiss_files import (
-    INDEX_NAME,
-    GpuCopy,
-    blocks,
-    gpu_copy,
-    read_index,
-    translated,
-    write_index,
-)
+from mvindex_connectors.engines.faiss_files import INDEX_NAME, blocks, read_index, translated, write_index
+from mvindex_connectors.engines.faiss_gpu import GpuCopy, gpu_copy
 from mvindex_connectors.engines.faiss_ivf import has_groups, searches
-from mvindex_connectors.engines.faiss_lists import (
-    CODES_PER_THREAD,
-    NearestLists,
-    build_lists,
-    nearest_lists,
-    search_lists,
-    trained_lists,
-)
+from mvindex_connectors.engines.faiss_lists import build_lists, trained_lists
+from mvindex_connectors.engines.faiss_split import CODES_PER_THREAD, NearestLists, nearest_lists, search_lists
 
 _HNSW_PARAMETERS = (
     Parameter(name="M", help="Links of a view; twice as many at the bottom.", default=32, least=2, most=512),

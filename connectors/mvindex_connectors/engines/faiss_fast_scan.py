@@ -23,7 +23,7 @@ from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
 from mvindex.records import Floats, Ints
 from mvindex_connectors.engines.faiss_files import translated
 from mvindex_connectors.engines.faiss_ivf import has_groups, ivf_of
-from mvindex_connectors.engines.faiss_lists import NearestLists
+from mvindex_connectors.engines.faiss_split import NearestLists
 
 # Codes that a thread must have to search: of 96 dimensions .6 ms, where starting a thread takes .1.
 CODES_PER_THREAD = 1 << 19

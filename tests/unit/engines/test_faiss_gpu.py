@@ -50,7 +50,7 @@ def test_a_gpu_finds_as_much_as_the_cpu(path, options):
 
 @pytest.mark.needs("faiss-gpu")
 def test_a_gpu_is_used(path, monkeypatch):
-    from mvindex_connectors.engines.faiss_files import GpuCopy
+    from mvindex_connectors.engines.faiss_gpu import GpuCopy
 
     searched = []
     search = GpuCopy.search
@@ -77,7 +77,7 @@ def test_a_search_that_a_gpu_cannot_do_is_done_on_the_cpu(path):
     import faiss
 
     from mvindex_connectors.engines.faiss import FaissRanking, Held
-    from mvindex_connectors.engines.faiss_files import GpuCopy
+    from mvindex_connectors.engines.faiss_gpu import GpuCopy
 
     with mvindex.open(path) as index:
         snapshot = embedded_store_of(index).snapshot
