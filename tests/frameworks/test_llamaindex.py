@@ -36,7 +36,7 @@ from word_vectors import OIL, PLAGUE, word_counts  # noqa: E402
 from mvindex.errors import ConfigError, DocumentError, QueryError, Unsupported  # noqa: E402
 from mvindex.plugins import install_command  # noqa: E402
 from mvindex_connectors.frameworks.llamaindex import MVIndexVectorStore  # noqa: E402
-from mvindex_connectors.frameworks.llamaindex.filters import matches, pushed_filter  # noqa: E402
+from mvindex_connectors.frameworks.llamaindex.nodes import matches, pushed_filter  # noqa: E402
 
 
 class WordEmbedding(BaseEmbedding):

@@ -5,7 +5,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from mvindex_connectors.frameworks.mmr import choose_diverse
+from mvindex_connectors.frameworks.query import choose_diverse
 
 
 def cosine(one, other):

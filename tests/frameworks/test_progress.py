@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from mvindex_connectors.frameworks.progress import show_added
+from mvindex_connectors.frameworks.views import show_added
 
 
 class Terminal(io.StringIO):

@@ -23,8 +23,7 @@ from mvindex.errors import (
     Unsupported,
 )
 from mvindex_connectors.remote import Access, CallSettings, IndexClient, ServerAdmin
-from mvindex_connectors.remote.admin import RemoteJob
-from mvindex_connectors.remote.jobs import JobState
+from mvindex_connectors.remote.admin import JobState, RemoteJob
 from tests.helpers.cli import lines
 from tests.helpers.cli import mvindex as mvindex_command
 

@@ -18,9 +18,9 @@ from mvindex.errors import ServerUnavailable
 from mvindex.ingest import Entry, IngestHooks
 from mvindex.v1 import documents_pb2
 from mvindex.v1.service_pb2_grpc import MvindexServiceServicer, add_MvindexServiceServicer_to_server
+from mvindex_connectors.coroutines import run_to_end
 from mvindex_connectors.remote import Access, AsyncIndexClient, CallSettings, IndexClient
 from mvindex_connectors.remote.address import parse_address
-from mvindex_connectors.remote.async_upload import AsyncUpload
 from mvindex_connectors.remote.retry import AsyncRetryingChannel, RetryingChannel
 from mvindex_connectors.remote.upload import Upload
 
@@ -172,13 +172,13 @@ def test_an_acknowledgement_of_another_chunk_is_an_error(is_awaited):
     async def awaited():
         channel = AsyncRetryingChannel(address, Access(), CallSettings())
         try:
-            await AsyncUpload(channel, IngestHooks()).run(entries)
+            await Upload(channel, IngestHooks()).run(entries)
         finally:
             await channel.close()
 
     def blocking():
         with closing(RetryingChannel(address, Access(), CallSettings())) as channel:
-            Upload(channel, IngestHooks()).run(entries)
+            run_to_end(Upload(channel, IngestHooks()).run(entries))
 
     server.start()
     try:

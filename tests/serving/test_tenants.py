@@ -273,8 +273,8 @@ def check_finds_own(serving, options):
         assert sorted(hit.id for hit in group.hits) == sorted(own)
 
 
-@pytest.mark.parametrize("name", ["search", "search_as"])
-def test_a_document_that_becomes_another_tenants_during_a_search_stands_for_no_query(name):
+@pytest.mark.parametrize("convert", [None, list])
+def test_a_document_that_becomes_another_tenants_during_a_search_stands_for_no_query(convert):
     class Service:
         name = "wiki"
         owner = "a"
@@ -285,17 +285,13 @@ def test_a_document_that_becomes_another_tenants_during_a_search_stands_for_no_q
         def metadata_of(self, ids):
             return {doc_id: json.dumps({"tenant": self.owner}) for doc_id in ids}
 
-        async def search(self, request, meter):
+        async def search(self, request, meter, convert):
             self.owner = "b"
             return ["what is near to b's document"]
 
-        async def search_as(self, convert, request, meter):
-            return await self.search(request, meter)
-
     index = TenantIndex(Service(), {"tenant": "a"})
-    arguments = [parse_request(None, like="d1"), None]
     with pytest.raises(QueryError, match="there is no document 'd1'"):
-        asyncio.run(getattr(index, name)(*([list] if name == "search_as" else []), *arguments))
+        asyncio.run(index.search(parse_request(None, like="d1"), None, convert))
 
 
 def test_a_tenant_counts_and_lists_its_own(serving):

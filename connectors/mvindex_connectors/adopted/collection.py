@@ -100,9 +100,7 @@ class Collection:
 
     def call(self, step: str, method: str, **arguments: Any) -> Any:
         """Return what a method of the client returns for the collection; errors as of Connection.call()."""
-        return self._connection.call(
-            step, lambda client, **options: getattr(client, method)(self._name, **arguments, **options)
-        )
+        return self._connection.ask(step, method, self._name, **arguments)
 
     def count(self, level: str = "Strong") -> int:
         """Return the number of rows. level: the consistency level."""
@@ -161,9 +159,7 @@ def choose_fields(connection: Connection, given: RowFields) -> RowFields:
     if described.get("enable_dynamic_field"):
         name = connection.address.collection
         connection.load(name)
-        rows = connection.call(
-            "reading a row", lambda client, **options: client.query(name, limit=1, output_fields=["*"], **options)
-        )
+        rows = connection.ask("reading a row", "query", name, limit=1, output_fields=["*"])
         dynamic = [key for row in rows for key in row]
     chosen = guess_fields(described, dynamic, given)
     names = ", ".join(dict.fromkeys([*(field["name"] for field in described["fields"]), *dynamic]))

@@ -15,8 +15,7 @@ from mvindex.io.import_ import ImportReport, Target, check_target, compute_mark,
 from mvindex.io.staging import VectorDocument, VectorSource
 from mvindex.records import Floats, ProgressCallback, no_progress
 from mvindex_connectors.adopted.collection import choose_fields, connect, open_collection
-from mvindex_connectors.adopted.row_parser import RowParser, read_rows
-from mvindex_connectors.adopted.row_spool import RowSpool
+from mvindex_connectors.adopted.rows import RowParser, RowSpool, read_rows
 from mvindex_connectors.adopted.source import Metric
 from mvindex_connectors.milvus.connection import Connection
 from mvindex_connectors.milvus.foreign import RowFields

@@ -12,9 +12,9 @@ import numpy as np
 from mvindex.encoder import EncoderLike
 from mvindex.index import Index
 from mvindex.records import Floats, dump_metadata
-from mvindex_connectors.adopted.catalog import Catalog
 from mvindex_connectors.adopted.collection import Collection, choose_fields, connect, open_collection
-from mvindex_connectors.adopted.row_parser import RowParser
+from mvindex_connectors.adopted.rows import RowParser
+from mvindex_connectors.adopted.search import Catalog
 from mvindex_connectors.adopted.sidecar import Sidecar
 from mvindex_connectors.adopted.source import AdoptedDocument, Metric, RankedRows
 from mvindex_connectors.adopted.store import AdoptedStore, adopted_index, index_of

@@ -24,8 +24,7 @@ from mvindex.records import ProgressCallback, no_progress
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.lexical.tokenizer import NONE
 from mvindex_connectors.adopted.collection import Collection, choose_fields, connect, open_collection
-from mvindex_connectors.adopted.row_parser import RowParser, read_rows
-from mvindex_connectors.adopted.row_spool import RowSpool
+from mvindex_connectors.adopted.rows import RowParser, RowSpool, read_rows
 from mvindex_connectors.milvus.address import parse_address
 from mvindex_connectors.milvus.foreign import RowFields
 

@@ -18,8 +18,7 @@ from mvindex.store.protocol import Capabilities, Operation
 from mvindex.store.reader import StoredDocument
 from mvindex.store.rows import Batch
 from mvindex.store.views import ViewType
-from mvindex_connectors.adopted.catalog import Catalog
-from mvindex_connectors.adopted.search import AdoptedSearch
+from mvindex_connectors.adopted.search import AdoptedSearch, Catalog
 from mvindex_connectors.adopted.source import Metric, ViewSource
 
 _READ_AT_ONCE = 256

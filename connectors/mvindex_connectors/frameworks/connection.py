@@ -7,78 +7,153 @@ import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+
+import numpy as np
 
 from mvindex.encoder import EncoderLike
 from mvindex.errors import ConfigError
 from mvindex.index import Index, IndexProtocol
 from mvindex.index.factory import checked_dim, create, default_lexical, find_backend, index_exists, open_index
+from mvindex.ingest import IngestHooks
 from mvindex.paths import user_path
-from mvindex.records import CountCallback, Document, Floats, Hit, IndexInfo, ViewScore, no_progress
+from mvindex.records import Document, Floats, Hit, IndexInfo, SearchResult, ViewScore
 from mvindex.store.filters import Filter
 from mvindex.store.lexical.tokenizer import AUTO, NONE, parse_lexical
-from mvindex_connectors.frameworks.sync_adapter import SyncAdapter
+from mvindex.store.protocol import Operation
+from mvindex_connectors.coroutines import run_to_end
 
 if TYPE_CHECKING:
     from mvindex_connectors.frameworks.async_adapter import AsyncAdapter
 
+_EMPTY = SearchResult(hits=(), exact=True, short_by=0, rounds=0)
 T = TypeVar("T")
 IndexLike: TypeAlias = "IndexProtocol | str | os.PathLike[str]"
 _SERVER_SCHEMES = ("grpc://", "grpcs://")
 
 
-class AsyncIndexAPI(Protocol):
-    """An index as a framework's store uses it; SyncAdapter and AsyncAdapter implement it.
+class SyncAdapter:
+    """An index in this process, or a client that blocks, for one piece of work.
 
     The methods are those of IndexProtocol as coroutines. Where there is no index yet, it is an empty one.
+
+    Attributes:
+        is_blocking: Whether the caller's thread does the work, so that nothing may be awaited that waits.
+
     """
 
+    is_blocking = True
+
+    def __init__(self, handle: IndexHandle) -> None:
+        self._handle = handle
+        self._opened: IndexProtocol | None = None
+
     @property
-    def is_blocking(self) -> bool:
-        """Whether the caller's thread does the work, so that nothing may be awaited that waits."""
+    def _index(self) -> IndexProtocol | None:
+        """The index, at the state that was the latest when this work first used it; None where there is none yet."""
+        if self._opened is None:
+            self._opened = self._handle.open()
+        return self._opened
 
     async def search(self, query: Any, *args: Any, **options: Any) -> Any:
-        """Return the best documents; see IndexProtocol.search()."""
+        """Return the best documents."""
+        index = self._index
+        return _EMPTY if index is None else index.search(query, *args, **options)
 
     async def encode_queries(self, texts: Sequence[str]) -> Floats | None:
         """Return one vector per text; None where there is no index yet."""
+        index = self._index
+        return None if index is None else index.encode_queries(texts)
 
     async def explain_all(self, query: Floats, ids: Sequence[str]) -> dict[str, list[ViewScore]]:
         """Return every view of the documents that exist with its score, best first, by id."""
+        index = self._index
+        return {} if index is None else index.explain_all(query, ids)
 
     async def winning_views(self, hits: Sequence[Hit]) -> Floats | None:
-        """Return the winning view of each hit, (n, d); None where views cannot be read, or not of all hits."""
+        """Return the winning view of each hit, (n, d) float32; None where views cannot be read, or not of all hits."""
+        index = _supporting(self._index, Operation.TRANSFER)
+        if index is None or not hits:
+            return None
+        views = index.views(hit.id for hit in hits)
+        # A document may be gone, or replaced by one of fewer views, since the search.
+        if any(hit.id not in views or hit.slot >= len(views[hit.id]) for hit in hits):
+            return None
+        return np.array([views[hit.id].vectors[hit.slot] for hit in hits], dtype=np.float32)
 
     async def get(self, ids: Sequence[str]) -> list[Document]:
         """Return the documents of the ids that exist, in the order of the ids."""
+        index = self._index
+        return [] if index is None else index.get(ids)
 
-    def scan(
+    async def scan(
         self, filter: Filter | None = None, limit: int | None = None, after: str | None = None
     ) -> AsyncIterator[Document]:
         """Yield the documents that match, in the order in which they were first added."""
+        index = self._index
+        for document in () if index is None else index.scan(filter, limit, after):
+            yield document
 
     async def count(self) -> int:
         """Return the number of documents."""
+        index = self._index
+        return 0 if index is None else len(index)
 
     async def info(self) -> IndexInfo | None:
         """Describe the index; None where there is none yet."""
+        index = self._index
+        return None if index is None else index.info()
 
-    async def add(self, documents: Sequence[Document], on_progress: CountCallback = no_progress) -> Any:
-        """Encode and store documents; on_progress takes numbers of further documents done."""
+    async def add(self, documents: Sequence[Document], *, hooks: IngestHooks | None = None) -> Any:
+        """Encode and store documents, in an index that is created now where there is none."""
+        with self._handle.write_lock:
+            return self._handle.open_or_create(None).add(documents, hooks=hooks)
 
     async def add_views(self, documents: Sequence[Document], views: Sequence[Any]) -> Any:
-        """Store documents whose views are given."""
+        """Store documents whose views are given, in an index that is created now where there is none."""
+        with self._handle.write_lock:
+            return self._handle.open_or_create(np.shape(views[0])[-1]).add_views(documents, views)
 
     async def delete(self, *, ids: Iterable[str] | None = None, filter: Filter | None = None, all: bool = False) -> int:
         """Delete documents by id, by a filter, or all; return how many there were."""
+        index = self._index
+        with self._handle.write_lock:
+            return 0 if index is None else index.delete(ids=ids, filter=filter, all=all)
 
     async def update_all(self, metadata: Mapping[str, Mapping[str, Any]]) -> int:
-        """Replace the metadata of several documents, by id; return how many of the ids exist."""
+        """Replace the metadata of several documents; in one step but on a server. Return how many of the ids exist."""
+        index = self._index
+        if index is None:
+            return 0
+        with self._handle.write_lock:
+            local = _supporting(index, Operation.TRANSFER)
+            if local is not None:
+                return local.update_all(metadata)
+            known = index.get(metadata)
+            for document in known:
+                index.update(document.id, metadata=metadata[document.id])
+            return len(known)
 
     async def compact(self) -> None:
-        """Give back the bytes of deleted documents where the caller has to see to that; a server does so itself."""
+        """Give back the bytes of deleted documents; do nothing where the index does so itself."""
+        index = _supporting(self._index, Operation.COMPACT)
+        if index is not None:
+            with self._handle.write_lock:
+                index.admin.compact()
 
 
+def _supporting(index: IndexProtocol | None, operation: Operation) -> Index | None:
+    """Return the index with its methods beyond IndexProtocol; None where it lacks the operation that stands for them.
+
+    Operation.TRANSFER stands for views() and update_all(): they need the documents as stored.
+    """
+    if index is None or not index.capabilities.supports(operation):
+        return None
+    return cast(Index, index)
+
+
+# An index as a framework's store uses it, blocking or awaited.
+AsyncIndexAPI: TypeAlias = "SyncAdapter | AsyncAdapter"
 Work: TypeAlias = "Callable[[AsyncIndexAPI], Coroutine[Any, Any, T]]"
 
 
@@ -216,13 +291,13 @@ class IndexHandle:
 
     def _adapter(self) -> AsyncAdapter:
         """Return the connection of the running event loop; event loops cannot share one."""
-        from mvindex_connectors.frameworks.async_adapter import AsyncAdapter, connect
+        from mvindex_connectors.frameworks.async_adapter import connect
 
         loop = asyncio.get_running_loop()
         for ended in [other for other in list(self._adapters) if other.is_closed()]:
             self._adapters.pop(ended, None)
         if loop not in self._adapters:
-            self._adapters[loop] = AsyncAdapter(connect(self.path, self._given))
+            self._adapters[loop] = connect(self.path, self._given)
         return self._adapters[loop]
 
     def _checked(self, index: IndexProtocol) -> IndexProtocol:
@@ -253,13 +328,3 @@ def show_address(path: str) -> str:
     """Return the directory, or the address without secrets."""
     backend = find_backend(path)
     return path if backend is None else backend.shown(path)
-
-
-def run_to_end(work: Coroutine[Any, Any, T]) -> T:
-    """Return what a coroutine returns that never has to wait, without an event loop."""
-    try:
-        work.send(None)
-    except StopIteration as stop:
-        return cast(T, stop.value)
-    work.close()
-    raise RuntimeError("run_to_end: expected a coroutine that never waits, got one that waited")

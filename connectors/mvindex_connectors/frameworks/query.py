@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from mvindex.errors import QueryError
 from mvindex.records import Document, Floats, Hit, SearchResult, check_count
+from mvindex.search import diversity
 from mvindex.search.confidence import confident
+from mvindex.search.diversity import Diverse, unit_rows
 from mvindex.search.request import check_min_confidence, check_offset
 from mvindex.store.filters import Filter
 from mvindex.store.lexical.tokenizer import parse_lexical
-from mvindex_connectors.frameworks.best_snippet import choose_best_snippets
+from mvindex_connectors.frameworks.citations import choose_best_snippets, winning_text
 from mvindex_connectors.frameworks.connection import AsyncIndexAPI
 from mvindex_connectors.frameworks.filter_pushdown import PushedFilter
 
@@ -147,3 +152,54 @@ async def _with_best_snippets(api: AsyncIndexAPI, text: str, result: SearchResul
     info = await api.info()
     tokenizer = parse_lexical(None if info is None else info.lexical)
     return result if tokenizer is None else replace(result, hits=choose_best_snippets(text, result.hits, tokenizer))
+
+
+class MMR(NamedTuple):
+    """The parameters of maximal marginal relevance.
+
+    Attributes:
+        top_k: Number of documents.
+        depth: Number of documents to choose from.
+        relevance_weight: 1 for relevance alone, 0 for diversity alone.
+
+    """
+
+    top_k: int
+    depth: int
+    relevance_weight: float
+
+    def checked(self, names: tuple[str, str, str]) -> MMR:
+        """Return the parameters; QueryError, by the framework's names, for those that cannot be."""
+        check_count(names[0], self.top_k)
+        check_count(names[1], self.depth)
+        weight = self.relevance_weight
+        if isinstance(weight, bool) or not isinstance(weight, int | float | np.number) or not 0 <= weight <= 1:
+            raise QueryError(f"{names[2]}: expected a number from 0 to 1, got {weight!r:.60}")
+        return self
+
+
+def choose_diverse(query: Floats, views: Floats, count: int, relevance_weight: float) -> Diverse:
+    """Return `count` rows of views, or all there are; the relevance of a row is its cosine with the query.
+
+    Args:
+        query: (d,) vector.
+        views: (n, d), the one view of each document that stands for it.
+        count: Number of rows wanted.
+        relevance_weight: 1 for relevance alone, 0 for diversity alone.
+
+    """
+    units = unit_rows(views)
+    return diversity.choose_diverse(units @ unit_rows(query[None])[0], units, count, relevance_weight)
+
+
+async def winning_views(
+    api: AsyncIndexAPI, result: SearchResult, embed: Callable[[list[str]], Awaitable[Floats]]
+) -> Floats:
+    """Return the view of each hit that won the query, (n, d).
+
+    A server sends no views: there the texts that they stand for are embedded, else the documents' texts.
+    """
+    views = await api.winning_views(result.hits)
+    if views is not None:
+        return views
+    return await embed([winning_text(hit) or hit.text for hit in result.hits])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +13,50 @@ import numpy.typing as npt
 from mvindex.arrays import as_numbers
 from mvindex.corpus.text.sentences import SPLITTER_VERSION, split_snippets
 from mvindex.encoder import CallableEncoder
-from mvindex.errors import EncoderError
-from mvindex.records import CountCallback, Document, Floats, Span, Views, check_count
+from mvindex.errors import DocumentError, EncoderError
+from mvindex.records import CountCallback, Document, Floats, Span, Views, check_count, no_progress
 
+T = TypeVar("T")
+# Fewer documents show no bar unless it is asked for.
+_LEAST = 50
 # Texts embedded at once: a few calls a thousand documents, so that progress shows.
 _PART = 512
+
+
+def check_items(name: str, items: Iterable[T], kind: type[T]) -> list[T]:
+    """Return the items as a list; DocumentError unless each is of this kind. name: what messages call them."""
+    if isinstance(items, kind) or not isinstance(items, Iterable):
+        raise DocumentError(f"{name}: expected several {kind.__name__}, got {type(items).__name__}")
+    listed = list(items)
+    for number, item in enumerate(listed, start=1):
+        if not isinstance(item, kind):
+            raise DocumentError(f"{name}: expected {kind.__name__}, got {type(item).__name__} as number {number}")
+    return listed
+
+
+@contextmanager
+def show_added(total: int, is_wanted: bool | None) -> Iterator[CountCallback]:
+    """Yield a callback that takes numbers of further documents done, and shows them on stderr.
+
+    Args:
+        total: Number of documents.
+        is_wanted: None shows them on a terminal, for 50 documents or more.
+
+    """
+    is_terminal = sys.stderr.isatty()
+    if is_wanted is None:
+        is_wanted = is_terminal and total >= _LEAST
+    if not is_wanted:
+        yield no_progress
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    # A terminal is left as it was; elsewhere the last state is the one line that is written.
+    with Progress(*columns, console=Console(stderr=True), transient=is_terminal) as progress:
+        task = progress.add_task("adding documents", total=total)
+        yield lambda count: progress.update(task, advance=count)
 
 
 class SnippetEncoder(CallableEncoder):

@@ -172,11 +172,8 @@ class _Run:
         """Raise StoreError unless both collections have as many rows as the files."""
         for name in {files.collection for files in self.files}:
             expected = sum(files.rows for files in self.files if files.collection == name)
-            found = self._connection.call(
-                "counting rows",
-                lambda client, name=name, **options: client.query(
-                    name, filter="pk >= 0", output_fields=["count(*)"], consistency_level="Strong", **options
-                ),
+            found = self._connection.ask(
+                "counting rows", "query", name, filter="pk >= 0", output_fields=["count(*)"], consistency_level="Strong"
             )
             if int(found[0]["count(*)"]) != expected:
                 raise StoreError(

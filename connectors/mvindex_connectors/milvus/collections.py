@@ -81,11 +81,13 @@ def lexical_settings(stored: StoredLexical | None, state: TermState) -> dict[str
 def has_settings(connection: Connection) -> bool:
     """Return whether the loaded collection of records has the settings of an index."""
     name = connection.address.collection
-    found = connection.call(
+    found = connection.ask(
         "reading the settings",
-        lambda client, **options: client.query(
-            name, filter=f"pk == {SETTINGS_KEY}", output_fields=["pk"], consistency_level="Strong", **options
-        ),
+        "query",
+        name,
+        filter=f"pk == {SETTINGS_KEY}",
+        output_fields=["pk"],
+        consistency_level="Strong",
     )
     return bool(found)
 
@@ -93,7 +95,7 @@ def has_settings(connection: Connection) -> bool:
 def write_settings(connection: Connection, settings: Mapping[str, Any]) -> None:
     """Write the record of settings, which makes the collections an index."""
     row, name = settings_record(settings), connection.address.collection
-    connection.call("writing the settings", lambda client, **options: client.upsert(name, [row], **options))
+    connection.ask("writing the settings", "upsert", name, [row])
 
 
 def new_settings(chosen: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,16 +165,14 @@ def _is_ours(connection: Connection, name: str) -> bool:
 
 
 def _has_index(connection: Connection, name: str) -> bool:
-    return bool(
-        connection.call("looking for its index", lambda client, **options: client.list_indexes(name, **options))
-    )
+    return bool(connection.ask("looking for its index", "list_indexes", name))
 
 
 def _count_rows(connection: Connection, name: str, expression: str) -> int:
-    def count(client: Any, **options: Any) -> Any:
-        return client.query(name, filter=expression, output_fields=["count(*)"], consistency_level="Strong", **options)
-
-    return int(connection.call("counting its rows", count)[0]["count(*)"])
+    found = connection.ask(
+        "counting its rows", "query", name, filter=expression, output_fields=["count(*)"], consistency_level="Strong"
+    )
+    return int(found[0]["count(*)"])
 
 
 def make_views(connection: Connection, dim: int) -> None:
@@ -224,16 +224,18 @@ def write_home(connection: Connection, root: str, home: Home) -> None:
     settings = _stored_settings(connection, root)
     moved = {"format_version": MOVED_FORMAT, "moved": {"to": home.collection, "left": home.left}}
     row = settings_record({**settings, **moved})
-    connection.call("moving the index", lambda client, **options: client.upsert(root, [row], **options))
+    connection.ask("moving the index", "upsert", root, [row])
 
 
 def _stored_settings(connection: Connection, name: str) -> dict[str, Any]:
     """Return the settings in a collection of records; {} without any, StoreError where they are not mvindex'."""
-    found = connection.call(
+    found = connection.ask(
         "reading the settings",
-        lambda client, **options: client.query(
-            name, filter=f"pk == {SETTINGS_KEY}", output_fields=["text"], consistency_level="Strong", **options
-        ),
+        "query",
+        name,
+        filter=f"pk == {SETTINGS_KEY}",
+        output_fields=["text"],
+        consistency_level="Strong",
     )
     return parse_settings(found[0]["text"], connection.address.shown) if found else {}
 
@@ -246,9 +248,7 @@ def drop_left(connection: Connection, root: str, home: Home) -> None:
         if name != root:
             drop_collection(connection, name)
             continue
-        connection.call(
-            "deleting documents", lambda client, **options: client.delete(root, filter="pk >= 0", **options)
-        )
+        connection.ask("deleting documents", "delete", root, filter="pk >= 0")
 
 
 def drop_store(connection: Connection, root: str | None = None) -> None:
@@ -262,7 +262,7 @@ def drop_store(connection: Connection, root: str | None = None) -> None:
 def drop_collection(connection: Connection, name: str) -> None:
     """Drop the collection, if it is there."""
     if _exists(connection, name):
-        connection.call("dropping a collection", lambda client, **options: client.drop_collection(name, **options))
+        connection.ask("dropping a collection", "drop_collection", name)
 
 
 def collection_exists(connection: Connection) -> bool:
@@ -276,9 +276,7 @@ def index_exists(connection: Connection) -> bool:
 
 
 def _exists(connection: Connection, name: str) -> bool:
-    return bool(
-        connection.call("looking for the collection", lambda client, **options: client.has_collection(name, **options))
-    )
+    return bool(connection.ask("looking for the collection", "has_collection", name))
 
 
 def describe(connection: Connection) -> dict[str, Any]:
@@ -293,9 +291,7 @@ def describe(connection: Connection) -> dict[str, Any]:
 
 
 def _described(connection: Connection, name: str) -> dict[str, Any]:
-    described: dict[str, Any] = connection.call(
-        "looking at the collection", lambda client, **options: client.describe_collection(name, **options)
-    )
+    described: dict[str, Any] = connection.ask("looking at the collection", "describe_collection", name)
     return described
 
 
@@ -321,9 +317,7 @@ def load_views(connection: Connection) -> None:
     name = views_of(connection.address.collection)
     # None while it is being built.
     if _has_index(connection, name):
-        found = connection.call(
-            "looking at the index", lambda client, **options: client.describe_index(name, index_name="vec", **options)
-        )
+        found = connection.ask("looking at the index", "describe_index", name, index_name="vec")
         if (metric := (found or {}).get("metric_type", "IP")) != "IP":
             raise StoreError(
                 f"{connection.address.shown}: expected an index of {name!r} with metric IP, got {metric}, which "
@@ -336,7 +330,7 @@ def _others(connection: Connection) -> str:
     """Return what there is instead of the collection; a server may not let everyone list collections."""
     if not connection.address.is_lite:
         return "none"
-    names = connection.call("listing the collections", lambda client, **options: client.list_collections(**options))
+    names = connection.ask("listing the collections", "list_collections")
     return f"{', '.join(sorted(names))}. Name one: ?collection=NAME" if names else "none"
 
 

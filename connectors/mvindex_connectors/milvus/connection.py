@@ -70,9 +70,7 @@ class Connection:
         if address.is_lite:
             _use_lite(address.uri)
         try:
-            version = self.call(
-                "asking for the version", lambda client, **options: client.get_server_version(**options)
-            )
+            version = self.ask("asking for the version", "get_server_version")
         except BaseException:
             self.close()
             raise
@@ -114,21 +112,22 @@ class Connection:
         except Exception as err:  # noqa: BLE001 - pymilvus raises its own, gRPC's and plain ones
             raise _map_error(err, self.address, step) from err
 
+    def ask(self, step: str, method: str, *arguments: Any, **options: Any) -> Any:
+        """Return what a method of the client returns; errors as of call()."""
+        return self.call(step, lambda client, **timeout: getattr(client, method)(*arguments, **options, **timeout))
+
     def load(self, *collections: str) -> None:
         """Load the collections for searching, side by side, as each takes a server seconds."""
-        left = [name for name in collections if not _is_loaded(self._load_state(name))]
+        left = [
+            name for name in collections if not _is_loaded(self.ask("asking for its state", "get_load_state", name))
+        ]
         for name in left:
-            self.call(
-                "loading", lambda client, name=name, **options: client.load_collection(name, _async=True, **options)
-            )
+            self.ask("loading", "load_collection", name, _async=True)
         for name in left:
             self.call(
                 "waiting for it to be loaded",
                 lambda client, name=name, **options: _wait_loaded(client, name, options),
             )
-
-    def _load_state(self, collection: str) -> dict[str, Any]:
-        return self.call("asking for its state", lambda client, **options: client.get_load_state(collection, **options))
 
     def _load_again(self, err: Exception) -> None:
         """Load a Lite collection that a new process released; a server does that itself."""

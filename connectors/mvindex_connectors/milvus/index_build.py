@@ -80,21 +80,19 @@ def _replace_index(
         before = {"kind": kind, "parameters": {**parameters, "views": 1}, "search": {}}
     writer.change_settings(engine=before)
     on_progress("flushing", 0, 1)
-    connection.call("flushing", lambda client, **options: client.flush(name, **options))
+    connection.ask("flushing", "flush", name)
     on_progress("flushing", 1, 1)
-    fields = connection.call("looking for the index", lambda client, **options: client.list_indexes(name, **options))
-    connection.call("releasing", lambda client, **options: client.release_collection(name, **options))
+    fields = connection.ask("looking for the index", "list_indexes", name)
+    connection.ask("releasing", "release_collection", name)
     for index in fields:
-        connection.call(
-            "dropping the index", lambda client, index=index, **options: client.drop_index(name, index, **options)
-        )
+        connection.ask("dropping the index", "drop_index", name, index)
     _create(connection, name, kind, parameters)
     _wait(connection, name, on_progress)
     try:
         connection.load(name)
     except EngineUnavailable:
         # A 2.3 server may fail to load a segment whose old index it is still removing, and then never tries again.
-        connection.call("releasing", lambda client, **options: client.release_collection(name, **options))
+        connection.ask("releasing", "release_collection", name)
         connection.load(name)
 
 
@@ -121,10 +119,7 @@ def _wait(connection: Connection, name: str, on_progress: ProgressCallback) -> N
     """Wait until every row is indexed; EngineUnavailable when the number stalls."""
     best, since, pause = -1, time.monotonic(), _POLL_S
     while True:
-        found = connection.call(
-            "asking how much is indexed",
-            lambda client, **options: client.describe_index(name, index_name="vec", **options),
-        )
+        found = connection.ask("asking how much is indexed", "describe_index", name, index_name="vec")
         indexed, total = int(found.get("indexed_rows", 0)), int(found.get("total_rows", 0))
         on_progress("indexing", indexed, total)
         if indexed >= total and str(found.get("state", "Finished")) == "Finished":

@@ -107,16 +107,12 @@ class Lease:
         claim = {**_myself(), "until": now + self._seconds, "is_new": self._written_at == 0.0}
         row = special_record(self._key, json.dumps(claim))
         name = self._connection.address.collection
-        self._connection.call(
-            "claiming to be the writer", lambda client, **options: client.upsert(name, [row], **options)
-        )
+        self._connection.ask("claiming to be the writer", "upsert", name, [row])
         self._written_at = time.monotonic()
 
     def _delete(self, keys: list[int]) -> None:
         name = self._connection.address.collection
-        self._connection.call(
-            "removing a writer's claim", lambda client, **options: client.delete(name, ids=keys, **options)
-        )
+        self._connection.ask("removing a writer's claim", "delete", name, ids=keys)
 
     def _renew(self, stop: Event) -> None:
         while not stop.wait(self._seconds / 4):

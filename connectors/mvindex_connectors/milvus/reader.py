@@ -203,11 +203,13 @@ class Reader:
 
     def count(self) -> int:
         """Return the number of documents."""
-        [row] = self._connection.call(
+        [row] = self._connection.ask(
             "counting documents",
-            lambda client, **options: client.query(
-                self._records, filter="pk >= 0", output_fields=["count(*)"], consistency_level="Strong", **options
-            ),
+            "query",
+            self._records,
+            filter="pk >= 0",
+            output_fields=["count(*)"],
+            consistency_level="Strong",
         )
         return int(row["count(*)"])
 
@@ -278,11 +280,8 @@ class Reader:
         return self._query(self._terms, expression, fields, "reading terms")
 
     def _query(self, collection: str, expression: str, fields: Sequence[str], step: str) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = self._connection.call(
-            step,
-            lambda client, **options: client.query(
-                collection, filter=expression, output_fields=list(fields), consistency_level=self._level, **options
-            ),
+        rows: list[dict[str, Any]] = self._connection.ask(
+            step, "query", collection, filter=expression, output_fields=list(fields), consistency_level=self._level
         )
         return rows
 

@@ -314,20 +314,19 @@ class MilvusSearch:
         """Return the best views of each query: keys and Milvus' scores, falling."""
         parameters = search_parameters(self._kind, self._built, self._chosen, limit)
 
-        def search(client: Any, **options: Any) -> Any:
-            return client.search(
-                self._collection,
-                data=list(vectors),
-                anns_field="vec",
-                limit=limit,
-                filter=expression,
-                output_fields=[],
-                search_params={"metric_type": "IP", "params": parameters},
-                consistency_level=self._connection.address.consistency,
-                **options,
-            )
-
-        return [_columns(hits) for hits in self._connection.call("searching", search)]
+        found = self._connection.ask(
+            "searching",
+            "search",
+            self._collection,
+            data=list(vectors),
+            anns_field="vec",
+            limit=limit,
+            filter=expression,
+            output_fields=[],
+            search_params={"metric_type": "IP", "params": parameters},
+            consistency_level=self._connection.address.consistency,
+        )
+        return [_columns(hits) for hits in found]
 
 
 def _columns(hits: Any) -> tuple[Ints, Floats]:

@@ -291,20 +291,18 @@ class MilvusTerms:
         """Return the documents with the highest inner products, rising, and the lowest of these; None for all."""
         name, query = terms_of(self._connection.address.collection), [unpacked_vector(vector)]
 
-        def search(client: Any, **options: Any) -> Any:
-            return client.search(
-                name,
-                data=query,
-                anns_field="vec",
-                limit=limit,
-                filter=expression,
-                output_fields=[],
-                search_params={"metric_type": "IP", "params": {"drop_ratio_search": 0.0}},
-                consistency_level=self._connection.address.consistency,
-                **options,
-            )
-
-        [hits] = self._connection.call("searching terms", search)
+        [hits] = self._connection.ask(
+            "searching terms",
+            "search",
+            name,
+            data=query,
+            anns_field="vec",
+            limit=limit,
+            filter=expression,
+            output_fields=[],
+            search_params={"metric_type": "IP", "params": {"drop_ratio_search": 0.0}},
+            consistency_level=self._connection.address.consistency,
+        )
         documents: Ints = np.unique(documents_of(np.array(hits.ids, dtype=np.int64)))
         # Of a later write, or left by a dead writer: no document of this state has such a number.
         documents = documents[documents < self.num_rows]

@@ -97,7 +97,7 @@ class MilvusWriter:
         connection, name = self._connection, self._connection.address.collection
         for each, num_written in ((views_of(name), self._num_written), (terms_of(name), self._terms.num_written)):
             if connection.features.is_lite and num_written >= _FLUSHED_ROWS:
-                connection.call("flushing", lambda client, each=each, **options: client.flush(each, **options))
+                connection.ask("flushing", "flush", each)
 
     def recover(self) -> None:
         """Count the numbers of a batch whose writer died before it wrote the settings: none is used twice."""
@@ -330,7 +330,7 @@ class MilvusWriter:
         self._connection.call(step, lambda client, **options: upsert(client, name, columns, **options))
 
     def _delete(self, name: str, keys: list[int], step: str) -> None:
-        self._connection.call(step, lambda client, **options: client.delete(name, ids=keys, **options))
+        self._connection.ask(step, "delete", name, ids=keys)
 
     def _check_dim(self, batch: Batch) -> None:
         dim = self._state.dim

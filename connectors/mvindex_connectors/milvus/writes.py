@@ -140,7 +140,7 @@ def upsert_columns(connection: Connection, name: str, columns: Mapping[str, Colu
 def delete_keys(connection: Connection, name: str, keys: list[int], step: str) -> None:
     """Delete the rows of these keys."""
     for part in chunks(keys, _KEYS_AT_ONCE):
-        connection.call(step, lambda client, part=part, **options: client.delete(name, ids=part, **options))
+        connection.ask(step, "delete", name, ids=part)
 
 
 def _requests(columns: Mapping[str, Column], size: int) -> Iterator[tuple[int, int]]:

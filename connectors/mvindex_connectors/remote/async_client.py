@@ -20,10 +20,8 @@ from mvindex.store.protocol import Capabilities, Operation
 from mvindex.v1 import documents_pb2 as messages
 from mvindex.v1 import service_pb2 as service
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
-from mvindex_connectors.remote.address import Access, parse_address
-from mvindex_connectors.remote.async_upload import AsyncUpload
-from mvindex_connectors.remote.base import capabilities_of
-from mvindex_connectors.remote.client import check_encodes
+from mvindex_connectors.remote.address import Access, Reconnecting, parse_address
+from mvindex_connectors.remote.client import capabilities_of, check_encodes
 from mvindex_connectors.remote.convert import (
     document_from,
     explanations_from,
@@ -32,7 +30,6 @@ from mvindex_connectors.remote.convert import (
     vectors_from,
     view_from,
 )
-from mvindex_connectors.remote.copies import Reconnecting
 from mvindex_connectors.remote.requests import (
     delete_request,
     encode_request,
@@ -44,6 +41,7 @@ from mvindex_connectors.remote.requests import (
     update_request,
 )
 from mvindex_connectors.remote.retry import AsyncRetryingChannel, CallSettings
+from mvindex_connectors.remote.upload import Upload
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -148,7 +146,7 @@ class AsyncIndexClient(Reconnecting):
     async def add_entries(self, entries: Iterable[Entry], hooks: IngestHooks | None = None) -> IngestReport:
         """Store documents that know their source location; otherwise as add()."""
         check_encodes(await self._first_info())
-        return await AsyncUpload(self._channel, hooks or IngestHooks()).run(entries)
+        return await self._upload(entries, hooks)
 
     async def add_views(
         self,
@@ -160,7 +158,7 @@ class AsyncIndexClient(Reconnecting):
     ) -> IngestReport:
         """Store documents whose views are given; see IndexProtocol.add_views()."""
         entries = view_entries(documents, views, await self.dim(), spans)
-        return await AsyncUpload(self._channel, hooks or IngestHooks()).run(entries)
+        return await self._upload(entries, hooks)
 
     async def get(self, ids: str | Iterable[str]) -> Any:
         """Return the document of an id, or those of several, of one state per 4,096; see IndexProtocol.get()."""
@@ -246,6 +244,10 @@ class AsyncIndexClient(Reconnecting):
             return np.empty((0, await self.dim() or 1), dtype=np.float32)
         response = await self._channel.call(self._stub.Encode, encode_request(self._address.name, texts))
         return vectors_from(response.vectors)
+
+    async def _upload(self, entries: Iterable[Entry], hooks: IngestHooks | None) -> IngestReport:
+        with self._channel.closed_channel_errors():
+            return await Upload(self._channel, hooks or IngestHooks()).run(entries)
 
     async def _documents(self, request: messages.ListRequest) -> AsyncIterator[Document]:
         async with aclosing(self._channel.stream(self._stub.List, request)) as responses:

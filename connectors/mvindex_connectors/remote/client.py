@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mvindex.errors import QueryError
+from mvindex.index.arrow import arrow_reader
+from mvindex.index.protocol import Searches
 from mvindex.ingest import Entry, IngestHooks, IngestReport, view_entries
 from mvindex.ingest.items import Items, item_entries
 from mvindex.records import Document, Explanation, Floats, Hit, IndexInfo, SearchResult, ViewScore, ViewSpans, id_of
 from mvindex.search.request import SearchRequest, Vector
 from mvindex.store.filters import Filter
-from mvindex.store.protocol import Capabilities
+from mvindex.store.protocol import Capabilities, Operation
 from mvindex.v1 import service_pb2 as service
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
-from mvindex_connectors.remote.address import Access, parse_address
+from mvindex_connectors.coroutines import run_to_end
+from mvindex_connectors.remote.address import Access, Reconnecting, parse_address
 from mvindex_connectors.remote.admin import ServerAdmin
-from mvindex_connectors.remote.base import RemoteIndex, capabilities_of
 from mvindex_connectors.remote.convert import (
     document_from,
     explanations_from,
@@ -27,7 +31,6 @@ from mvindex_connectors.remote.convert import (
     vectors_from,
     view_from,
 )
-from mvindex_connectors.remote.copies import Reconnecting
 from mvindex_connectors.remote.requests import (
     delete_request,
     encode_request,
@@ -40,6 +43,83 @@ from mvindex_connectors.remote.requests import (
 )
 from mvindex_connectors.remote.retry import CallSettings, RetryingChannel
 from mvindex_connectors.remote.upload import Upload
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class RemoteIndex(Searches, ABC):
+    """An index that servers have; the other methods of IndexProtocol are those of its subclasses."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return self.info().documents
+
+    def __iter__(self) -> Iterator[Document]:
+        return self.scan()
+
+    def __contains__(self, doc_id: object) -> bool:
+        return isinstance(doc_id, str) and self.get(doc_id) is not None
+
+    @property
+    @abstractmethod
+    def where(self) -> str:
+        """The address; it holds no secret."""
+
+    @property
+    @abstractmethod
+    def capabilities(self) -> Capabilities:
+        """The operations that the index has here: those of its administration are the server's."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connection; calls in progress end."""
+
+    @abstractmethod
+    def info(self) -> IndexInfo:
+        """Describe the index; its path is the address."""
+
+    @abstractmethod
+    def get(self, ids: str | Iterable[str]) -> Any:
+        """Return the document of an id, or those of several; see IndexProtocol.get()."""
+
+    @abstractmethod
+    def scan(
+        self, filter: Filter | None = None, limit: int | None = None, after: str | None = None
+    ) -> Iterator[Document]:
+        """Yield documents in the order in which they were first added; see IndexProtocol.scan()."""
+
+    def warm_up(self) -> bool:
+        """Return True: a server loads what searches need when it starts."""
+        return True
+
+    def views(self, ids: str | Iterable[str]) -> Any:
+        """Raise Unsupported: no message carries spans and snippets with stored vectors."""
+        self.capabilities.check(Operation.TRANSFER, self.where)
+
+    def to_arrow(self, filter: Filter | None = None, *, views: bool = False) -> Any:
+        """Return the documents as a stream of Arrow, without views; see IndexProtocol.to_arrow()."""
+        if views:
+            self.capabilities.check(Operation.TRANSFER, self.where)
+        return arrow_reader(self, filter, views=False)  # type: ignore[arg-type]  # the clients are IndexProtocols
+
+
+def capabilities_of(info: IndexInfo) -> Capabilities:
+    """Return the operations of an index behind a server: lexical search where it has one, no administration."""
+    reasons = dict.fromkeys(Operation, "a server has the index; do it where the server is")
+    by_job = (Operation.BUILD, Operation.TUNE, Operation.COMPACT, Operation.SNAPSHOT)
+    reasons |= dict.fromkeys(by_job, "a server has the index, and does it by a job: index.admin, or the command")
+    reasons[Operation.REEMBED] = "a server has the index; stop it, and re-embed the directory where the server is"
+    if info.lexical is None:
+        reasons[Operation.LEXICAL] = "the index has no lexical side; add one where the server is"
+    else:
+        del reasons[Operation.LEXICAL]
+    return Capabilities(reasons)
 
 
 class IndexClient(Reconnecting, RemoteIndex):
@@ -142,7 +222,7 @@ class IndexClient(Reconnecting, RemoteIndex):
     def add_entries(self, entries: Iterable[Entry], hooks: IngestHooks | None = None) -> IngestReport:
         """Store documents that know their source location; otherwise as add()."""
         check_encodes(self._info)
-        return Upload(self._channel, hooks or IngestHooks()).run(entries)
+        return run_to_end(Upload(self._channel, hooks or IngestHooks()).run(entries))
 
     def add_views(
         self,
@@ -153,7 +233,8 @@ class IndexClient(Reconnecting, RemoteIndex):
         hooks: IngestHooks | None = None,
     ) -> IngestReport:
         """Store documents whose views are given; see IndexProtocol.add_views()."""
-        return Upload(self._channel, hooks or IngestHooks()).run(view_entries(documents, views, self.dim, spans))
+        entries = view_entries(documents, views, self.dim, spans)
+        return run_to_end(Upload(self._channel, hooks or IngestHooks()).run(entries))
 
     def get(self, ids: str | Iterable[str]) -> Any:
         """Return the document of an id, or those of several, of one state per 4,096; see IndexProtocol.get()."""

@@ -7,7 +7,7 @@ import math
 import os
 import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ import grpc
 
 from mvindex.errors import ConfigError, MvindexError, ServerUnavailable
 from mvindex.retries import Retries
+from mvindex_connectors.coroutines import run_to_end
 from mvindex_connectors.remote.address import Access, Address, check_secret, read_file
 from mvindex_connectors.remote.status import REQUEST_ID_KEY, error_from_code
 
@@ -179,6 +180,10 @@ class RetryingChannel(Channel):
         with self._errors():
             return budget.run(lambda: method(request, timeout=budget.remaining_s, metadata=self.metadata()))
 
+    async def again(self, step: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return what a step returns that never waits, retrying as call() does."""
+        return RetryBudget(self.settings).run(lambda: run_to_end(step()))
+
     def stream(self, method: Callable[..., Any], request: Any) -> Iterator[Any]:
         """Yield the responses of a stream, which has no deadline and is not resumed."""
         with self._errors():
@@ -234,6 +239,10 @@ class AsyncRetryingChannel(Channel):
             return await budget.run_async(attempt)
         except grpc.RpcError as err:
             raise error_from_rpc(self.address, err) from None
+
+    async def again(self, step: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return what an awaited step returns, retrying as call() does."""
+        return await RetryBudget(self.settings).run_async(step)
 
     async def stream(self, method: Callable[..., Any], request: Any) -> AsyncGenerator[Any, None]:
         """Yield the responses of a stream, which has no deadline and is not resumed."""

@@ -1,4 +1,4 @@
-"""Which servers have which shards of an index, and calls to all shards at once."""
+"""Which servers have which shards of an index, and calls to all at once; where a server is away, the next is asked."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count, cycle, islice
 from typing import Any, NamedTuple, TypeVar
+
+import grpc
 
 from mvindex.errors import (
     ConfigError,
@@ -24,9 +27,16 @@ from mvindex.records import IndexInfo
 from mvindex.retries import Retries
 from mvindex.store.shard_layout import parse_place
 from mvindex.v1 import service_pb2 as service
+from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote.convert import info_from
-from mvindex_connectors.remote.replicas import Replicas
-from mvindex_connectors.remote.retry import CallSettings, RetryingChannel
+from mvindex_connectors.remote.retry import (
+    CallSettings,
+    RetryBudget,
+    RetryingChannel,
+    closed_error,
+    error_from_rpc,
+    is_retryable,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +47,64 @@ _LEFT_OUT_S = 5.0
 _MAX_THREADS = 64
 # Errors that leave a shard out where partial answers are allowed; others are the caller's.
 _FAILED = (ServerUnavailable, ServerFailed, TimedOut, StoreError)
+
+
+class Replicas:
+    """Servers that have the same index. Safe to use from several threads."""
+
+    def __init__(self, channels: Sequence[RetryingChannel]) -> None:
+        """Take the channels of the servers, at least one; calls begin at each in turn."""
+        self.channels = tuple(channels)
+        self._turn = count()
+
+    @property
+    def where(self) -> str:
+        """The addresses."""
+        return " or ".join(str(channel.address) for channel in self.channels)
+
+    def in_turn(self) -> Iterator[RetryingChannel]:
+        """Yield the channels without end, from the next one on."""
+        begin = next(self._turn) % len(self.channels)
+        return islice(cycle(self.channels), begin, None)
+
+    def call(self, method: str, make: Callable[[str], Any], deadline: float, *, retry_s: float | None = None) -> Any:
+        """Return the response of the first server that can be reached.
+
+        Args:
+            method: The name of an idempotent method.
+            make: Returns the request for the name that an index has on its server.
+            deadline: When the call ends, by time.monotonic().
+            retry_s: Seconds for an unreachable server to come back; those of the channels by default.
+
+        Raises:
+            MvindexError: Of the class that the server raised; ServerUnavailable when all servers are unreachable.
+
+        """
+        order, last = self.in_turn(), self.channels[0]
+
+        def ask_each() -> Any:
+            nonlocal last
+            for left in reversed(range(len(self.channels))):
+                last = next(order)
+                try:
+                    return _send(last, method, make(last.address.name), deadline)
+                except grpc.RpcError as err:
+                    if not left or not is_retryable(err):
+                        raise
+
+        try:
+            return RetryBudget(last.settings, retry_s, deadline).run(ask_each)
+        except grpc.RpcError as err:
+            raise error_from_rpc(last.address, err) from None
+
+
+def _send(channel: RetryingChannel, method: str, request: Any, deadline: float) -> Any:
+    call = getattr(MvindexServiceStub(channel.grpc_channel), method)
+    left = max(deadline - time.monotonic(), 0.001)
+    try:
+        return call(request, timeout=left, metadata=channel.metadata())
+    except ValueError as err:
+        raise closed_error(channel.address) from err
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from mvindex.search.result_merge import (
 from mvindex.search.terms import TermCounts, ceiling_of
 from mvindex.store.lexical.tokenizer import Lexical, parse_lexical
 from mvindex.v1 import search_pb2 as messages
-from mvindex_connectors.remote.base import capabilities_of
+from mvindex_connectors.remote.client import capabilities_of
 from mvindex_connectors.remote.convert import counts_from, search_message, shard_result_from
 from mvindex_connectors.remote.requests import renamed, texts_message
 from mvindex_connectors.remote.shard_calls import Attempt, ShardCall, ShardCalls

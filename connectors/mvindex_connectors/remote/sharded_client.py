@@ -11,8 +11,6 @@ from typing import Any, NoReturn
 import numpy as np
 
 from mvindex.errors import ConfigError, QueryError, StoreError, Unsupported
-from mvindex.ingest import Entry, IngestHooks
-from mvindex.ingest.items import Items
 from mvindex.records import (
     Document,
     Explanation,
@@ -21,7 +19,6 @@ from mvindex.records import (
     IndexInfo,
     SearchResult,
     ViewScore,
-    ViewSpans,
     check_id,
     check_ids,
     id_of,
@@ -36,8 +33,8 @@ from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1 import search_pb2 as search
 from mvindex.v1 import service_pb2 as service
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
-from mvindex_connectors.remote.address import Access, parse_address
-from mvindex_connectors.remote.base import RemoteIndex, capabilities_of
+from mvindex_connectors.remote.address import Access, Reconnecting, parse_address
+from mvindex_connectors.remote.client import RemoteIndex, capabilities_of
 from mvindex_connectors.remote.convert import (
     document_from,
     explanations_from,
@@ -46,7 +43,6 @@ from mvindex_connectors.remote.convert import (
     stored_from,
     vectors_from,
 )
-from mvindex_connectors.remote.copies import Reconnecting
 from mvindex_connectors.remote.requests import (
     encode_request,
     explain_requests,
@@ -154,39 +150,23 @@ class ShardedClient(Reconnecting, RemoteIndex):
 
         return self._calls.attempt(read)
 
-    def add(
-        self,
-        documents: Items,
-        *,
-        text_field: str | None = None,
-        hooks: IngestHooks | None = None,
-        progress: bool = False,
-    ) -> NoReturn:
+    def add(self, *arguments: Any, **options: Any) -> NoReturn:
         """Raise Unsupported: shards are written where they are."""
         self._refuse_writing()
 
-    def add_entries(self, entries: Iterable[Entry], hooks: IngestHooks | None = None) -> NoReturn:
+    def add_entries(self, *arguments: Any, **options: Any) -> NoReturn:
         """Raise Unsupported: shards are written where they are."""
         self._refuse_writing()
 
-    def add_views(
-        self,
-        documents: Iterable[Document],
-        views: Vector | Sequence[Vector],
-        *,
-        spans: ViewSpans | None = None,
-        hooks: IngestHooks | None = None,
-    ) -> NoReturn:
+    def add_views(self, *arguments: Any, **options: Any) -> NoReturn:
         """Raise Unsupported: shards are written where they are."""
         self._refuse_writing()
 
-    def update(self, id: str, *, metadata: Mapping[str, Any]) -> NoReturn:
+    def update(self, *arguments: Any, **options: Any) -> NoReturn:
         """Raise Unsupported: shards are written where they are."""
         self._refuse_writing()
 
-    def delete(
-        self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None, all: bool = False
-    ) -> NoReturn:
+    def delete(self, *arguments: Any, **options: Any) -> NoReturn:
         """Raise Unsupported: shards are written where they are."""
         self._refuse_writing()
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import grpc
 
@@ -21,7 +22,8 @@ from mvindex_connectors.remote.address import Address
 from mvindex_connectors.remote.convert import add_counts, document_message, views_message
 from mvindex_connectors.remote.requests import new_key
 from mvindex_connectors.remote.retry import (
-    RetryBudget,
+    AsyncRetryingChannel,
+    Channel,
     RetryingChannel,
     closed_error,
     error_from_rpc,
@@ -88,30 +90,30 @@ def check_acknowledged(address: Address, sent: documents.AddRequest, response: d
 
 
 class Upload:
-    """The upload of one run of documents into a remote index."""
+    """The upload of one run of documents into a remote index, over one stream after the other.
 
-    def __init__(self, channel: RetryingChannel, hooks: IngestHooks) -> None:
+    Over a blocking channel its coroutines never wait, so that run_to_end() can run them.
+    """
+
+    def __init__(self, channel: RetryingChannel | AsyncRetryingChannel, hooks: IngestHooks) -> None:
         self._channel, self._hooks = channel, checked_hooks(hooks)
-        self._method = MvindexServiceStub(channel.grpc_channel).Add
         self._key = new_key()
         self._waiting: deque[documents.AddRequest] = deque()
-        self._stream: _Stream | None = None
+        self._stream: _Stream | _AwaitedStream | None = None
         self._has_failed = False
         self.report = IngestReport()
 
-    def run(self, entries: Iterable[Entry]) -> IngestReport:
+    async def run(self, entries: Iterable[Entry]) -> IngestReport:
         """Upload the entries and return the report. After an error the chunks before it stay committed."""
         try:
             with SeenIds() as seen:
-                self._send_all(entries, seen)
-            if self._stream is not None:
-                self._stream.end()
+                await self._send_all(entries, seen)
         finally:
             if self._stream is not None:
                 self._stream.cancel()
         return self.report
 
-    def _send_all(self, entries: Iterable[Entry], seen: SeenIds) -> None:
+    async def _send_all(self, entries: Iterable[Entry], seen: SeenIds) -> None:
         try:
             for number, chunk in enumerate(split_chunks(entries), start=1):
                 if self._hooks.should_stop():
@@ -119,25 +121,39 @@ class Upload:
                     break
                 firsts = seen.drop_repeats(chunk, self._hooks.on_duplicate, self.report)
                 if firsts:
-                    self._send(chunk_message(number, firsts))
+                    message = chunk_message(number, firsts)
+                    self._waiting.append(message)
+                    await self._await_acknowledgements(WINDOW - 1, message)
         except MvindexError:
             # Documents before a bad one are stored, as in a local index.
             if not self._has_failed:
-                self._await_acknowledgements(0)
+                await self._end()
             raise
-        self._await_acknowledgements(0)
+        await self._end()
 
-    def _send(self, message: documents.AddRequest) -> None:
-        self._waiting.append(message)
+    async def _end(self) -> None:
+        """Wait until every chunk is acknowledged, and close the stream."""
+        await self._await_acknowledgements(0, None)
         if self._stream is not None:
-            self._stream.send(message)
-        self._await_acknowledgements(WINDOW - 1)
+            await self._stream.end()
 
-    def _await_acknowledgements(self, left: int) -> None:
-        """Wait until at most `left` chunks are unacknowledged; a broken stream is reopened."""
+    async def _await_acknowledgements(self, left: int, fresh: documents.AddRequest | None) -> None:
+        """Send a fresh chunk, and wait until at most `left` are unacknowledged; a broken stream is opened again."""
+
+        async def step() -> None:
+            nonlocal fresh
+            try:
+                await self._open(fresh)
+                fresh = None
+                if len(self._waiting) > left and self._stream is not None:
+                    self._acknowledge(await self._stream.next_response())
+            except grpc.RpcError:
+                self._stream = fresh = None
+                raise
+
         try:
-            while len(self._waiting) > left:
-                self._acknowledge(RetryBudget(self._channel.settings).run(self._next_response))
+            while fresh is not None or len(self._waiting) > left:
+                await self._channel.again(step)
         except grpc.RpcError as err:
             self._has_failed = True
             raise error_from_rpc(self._channel.address, err) from None
@@ -145,21 +161,17 @@ class Upload:
             self._has_failed = True
             raise
 
-    def _next_response(self) -> documents.AddResponse:
-        try:
-            return self._open_stream().next_response()
-        except grpc.RpcError:
-            self._stream = None
-            raise
-
-    def _open_stream(self) -> _Stream:
-        """Return the stream; a new one gets every unacknowledged chunk again."""
-        if self._stream is None:
-            self._stream = _Stream(self._method, self._channel)
-            self._stream.send(documents.AddRequest(index=self._channel.address.name, idempotency_key=self._key))
-            for message in self._waiting:
-                self._stream.send(message)
-        return self._stream
+    async def _open(self, fresh: documents.AddRequest | None) -> None:
+        """Send a fresh chunk; open the stream if there is none, and send it every unacknowledged chunk."""
+        if self._stream is not None:
+            if fresh is not None:
+                await self._stream.send(fresh)
+            return
+        channel = self._channel
+        self._stream = _AwaitedStream(channel) if isinstance(channel, AsyncRetryingChannel) else _Stream(channel)
+        await self._stream.send(documents.AddRequest(index=channel.address.name, idempotency_key=self._key))
+        for message in self._waiting:
+            await self._stream.send(message)
 
     def _acknowledge(self, response: documents.AddResponse) -> None:
         message = self._waiting.popleft()
@@ -168,11 +180,47 @@ class Upload:
         self._hooks.on_progress(len(message.documents))
 
 
+class _AwaitedStream:
+    """A call of Add in an event loop."""
+
+    def __init__(self, channel: AsyncRetryingChannel) -> None:
+        self._channel = channel
+        method: Any = MvindexServiceStub(channel.grpc_channel).Add
+        self._call = method(metadata=channel.metadata())
+
+    async def send(self, message: documents.AddRequest) -> None:
+        """Write a message."""
+        try:
+            await self._call.write(message)
+        except asyncio.InvalidStateError:
+            # The call has ended; the next read raises its error.
+            return
+
+    async def next_response(self) -> documents.AddResponse:
+        """Return the next acknowledgement; TimedOut if none comes in time."""
+        try:
+            response = await asyncio.wait_for(self._call.read(), self._channel.settings.chunk_timeout_s)
+        except asyncio.TimeoutError:
+            raise _unacknowledged(self._channel) from None
+        if response is grpc.aio.EOF:
+            raise ServerUnavailable(f"{self._channel.address}: the server ended the stream early")
+        return cast(documents.AddResponse, response)
+
+    async def end(self) -> None:
+        """Tell the server that no more messages follow."""
+        await self._call.done_writing()
+
+    def cancel(self) -> None:
+        """Cancel the call."""
+        self._call.cancel()
+
+
 class _Stream:
     """A call of Add: messages are queued, and gRPC empties the queue as fast as the server reads."""
 
-    def __init__(self, method: Any, channel: RetryingChannel) -> None:
+    def __init__(self, channel: RetryingChannel) -> None:
         self._channel = channel
+        method: Any = MvindexServiceStub(channel.grpc_channel).Add
         self._messages: queue.SimpleQueue[documents.AddRequest | None] = queue.SimpleQueue()
         self._has_timed_out = False
         try:
@@ -182,14 +230,13 @@ class _Stream:
             raise closed_error(channel.address) from err
         self._call.add_done_callback(lambda call: self._messages.put(None))
 
-    def send(self, message: documents.AddRequest) -> None:
+    async def send(self, message: documents.AddRequest) -> None:
         """Queue a message."""
         self._messages.put(message)
 
-    def next_response(self) -> documents.AddResponse:
+    async def next_response(self) -> documents.AddResponse:
         """Return the next acknowledgement; TimedOut if none comes in time."""
-        timeout_s = self._channel.settings.chunk_timeout_s
-        timer = threading.Timer(timeout_s, self._time_out)
+        timer = threading.Timer(self._channel.settings.chunk_timeout_s, self._time_out)
         timer.daemon = True
         timer.start()
         try:
@@ -198,9 +245,7 @@ class _Stream:
             raise ServerUnavailable(f"{self._channel.address}: the server ended the stream early") from None
         except grpc.RpcError:
             if self._has_timed_out:
-                raise TimedOut(
-                    f"{self._channel.address}: expected an acknowledgement within {timeout_s:g} s, got none"
-                ) from None
+                raise _unacknowledged(self._channel) from None
             raise
         finally:
             timer.cancel()
@@ -210,7 +255,7 @@ class _Stream:
         self._has_timed_out = True
         self._call.cancel()
 
-    def end(self) -> None:
+    async def end(self) -> None:
         """Tell the server that no more messages follow. Every chunk is acknowledged, so its response is ignored."""
         self._messages.put(None)
         timer = threading.Timer(_END_TIMEOUT_S, self._call.cancel)
@@ -224,3 +269,8 @@ class _Stream:
         """Cancel the call."""
         self._messages.put(None)
         self._call.cancel()
+
+
+def _unacknowledged(channel: Channel) -> TimedOut:
+    timeout_s = channel.settings.chunk_timeout_s
+    return TimedOut(f"{channel.address}: expected an acknowledgement within {timeout_s:g} s, got none")

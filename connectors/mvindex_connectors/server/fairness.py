@@ -47,6 +47,7 @@ class Queued(Protocol):
         """Its cost, at least 1."""
 
 
+T = TypeVar("T")
 QueuedT = TypeVar("QueuedT", bound=Queued)
 
 
@@ -254,7 +255,7 @@ class FairThread:
             if task.future.done():
                 continue
             try:
-                running = self._thread.submit(_as_long_work, task.function)
+                running = self._thread.submit(as_long_work, task.function)
             except RuntimeError:
                 task.future.set_exception(ServerUnavailable("the server shut down before this was done"))
                 continue
@@ -272,6 +273,7 @@ class FairThread:
         self._begin()
 
 
-def _as_long_work(function: Callable[[], Any]) -> Any:
+def as_long_work(function: Callable[[], T]) -> T:
+    """Return what the function returns, with a switch interval for long work."""
     with switch_interval.at_most(LONG_WORK_S):
         return function()

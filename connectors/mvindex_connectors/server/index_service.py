@@ -29,7 +29,7 @@ from mvindex.store.protocol import Operation
 from mvindex_connectors.remote.convert import MAX_EXPLAINED, MAX_IDS
 from mvindex_connectors.server.batching import Batcher, BatchObserver
 from mvindex_connectors.server.config import ServerConfig
-from mvindex_connectors.server.fairness import CALLER, LONG_WORK_S, FairThread, switch_interval
+from mvindex_connectors.server.fairness import CALLER, FairThread, as_long_work
 from mvindex_connectors.server.idempotency import RepeatableWrites
 from mvindex_connectors.server.limits import Page, QueryChecks, ResponseMeter, close_rows, next_documents, num_chars_of
 
@@ -143,30 +143,19 @@ class IndexService:
         self,
         request: SearchRequest,
         meter: ResponseMeter,
-    ) -> list[SearchResult]:
+        convert: Callable[[list[SearchResult]], list[Any]] | None = None,
+    ) -> list[Any]:
         """Return a result for each query. QueryError or LimitExceeded before it is queued.
 
         Args:
             request: One kind of queries, or one group, as a message has them.
             meter: Counts the hits.
+            convert: What is returned in place of the results, those of a large request part by part; called in the
+                thread that has searched. It may empty the list of results that it is given.
 
         """
         if request.like is not None:
-            return await self._search_like(request, meter, list)
-        return await self._batcher.search(await self._checked_search(request, meter), meter)
-
-    async def search_as(
-        self,
-        convert: Callable[[list[SearchResult]], list[T]],
-        request: SearchRequest,
-        meter: ResponseMeter,
-    ) -> list[T]:
-        """Return what the results are converted to, those of a large request part by part; otherwise as search().
-
-        convert: called in the thread that has searched; it may empty the list of results that it is given.
-        """
-        if request.like is not None:
-            return await self._search_like(request, meter, convert)
+            return await self._search_like(request, meter, convert or list)
         return await self._batcher.search(await self._checked_search(request, meter), meter, convert)
 
     async def _search_like(
@@ -347,7 +336,7 @@ class IndexService:
 
         try:
             rows = await loop.run_in_executor(thread, read)
-            while some := await loop.run_in_executor(thread, _as_long_work, partial(next_documents, rows)):
+            while some := await loop.run_in_executor(thread, as_long_work, partial(next_documents, rows)):
                 yield some
         finally:
             thread.submit(close_rows, rows).add_done_callback(lambda _: self._listers.discard(thread))
@@ -438,7 +427,7 @@ class IndexService:
 
     async def in_background(self, function: Callable[[], T]) -> T:
         """Run the function in a thread for which neither reads nor writes wait."""
-        return await asyncio.get_running_loop().run_in_executor(None, _as_long_work, function)
+        return await asyncio.get_running_loop().run_in_executor(None, as_long_work, function)
 
     def check_may_write(self) -> None:
         """Check that the server writes to its indexes; raise Unsupported if not."""
@@ -464,7 +453,7 @@ class IndexService:
 
     async def read(self, function: Callable[[], T]) -> T:
         """Run the function in a reading thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._readers, _as_long_work, function)
+        return await asyncio.get_running_loop().run_in_executor(self._readers, as_long_work, function)
 
     async def write(self, function: Callable[[], T], caller: str | None = None, cost: int = 1) -> T:
         """Run the function in the writing thread, in turns of callers by cost.
@@ -494,8 +483,3 @@ class IndexService:
                 self._batcher.moved(before, done.result())
 
         self._writer.submit(search, "").add_done_callback(searched)
-
-
-def _as_long_work(function: Callable[[], T]) -> T:
-    with switch_interval.at_most(LONG_WORK_S):
-        return function()

@@ -23,8 +23,8 @@ from mvindex.records import check_count
 from mvindex.search.request import as_vectors
 from mvindex.search.tuning import check_time_limit, checked_target
 from mvindex.v1 import jobs_pb2 as messages
+from mvindex_connectors.remote.admin import JobState, JobStatus
 from mvindex_connectors.remote.convert import vectors_from
-from mvindex_connectors.remote.jobs import JobState, JobStatus
 from mvindex_connectors.remote.status import nearest_known_class
 from mvindex_connectors.server.index_set import IndexSet
 from mvindex_connectors.server.tenants import find_index

@@ -21,6 +21,7 @@ from mvindex.v1 import jobs_pb2 as jobs
 from mvindex.v1 import search_pb2 as search
 from mvindex.v1 import service_pb2 as service
 from mvindex.v1.service_pb2_grpc import MvindexServiceServicer
+from mvindex_connectors.remote.admin import status_message
 from mvindex_connectors.remote.convert import (
     counts_message,
     document_from,
@@ -39,7 +40,6 @@ from mvindex_connectors.remote.convert import (
     view_message,
     views_from,
 )
-from mvindex_connectors.remote.jobs import status_message
 from mvindex_connectors.server.admission import Admission
 from mvindex_connectors.server.grpc_middleware import CURRENT_CALL, parsed
 from mvindex_connectors.server.idempotency import check_idempotency_key
@@ -101,7 +101,7 @@ class Servicer(MvindexServiceServicer):
             return [made]
 
         with index_error_context(index):
-            parts = await index.search_as(content, parsed, meter)
+            parts: list[bytes] = await index.search(parsed, meter, content)
         if len(parts) == 1:
             return parts[0]
         return await index.convert(lambda: _joined(_taken(parts), meter), num_queries * parsed.top_k, meter)

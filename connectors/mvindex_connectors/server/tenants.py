@@ -72,23 +72,11 @@ class TenantIndex:
         self,
         request: SearchRequest,
         meter: ResponseMeter,
-    ) -> list[SearchResult]:
-        """Return a result for each query, of documents that match both filters."""
+        convert: Callable[[list[SearchResult]], list[Any]] | None = None,
+    ) -> list[Any]:
+        """Return a result for each query, of documents that match both filters; see IndexService.search()."""
         await self._check_like(request)
-        found = await self._service.search(self._own_request(request), meter)
-        # Others may have replaced some meanwhile.
-        await self._check_like(request)
-        return found
-
-    async def search_as(
-        self,
-        convert: Callable[[list[SearchResult]], list[T]],
-        request: SearchRequest,
-        meter: ResponseMeter,
-    ) -> list[T]:
-        """Return what the results of search() are converted to; see IndexService.search_as()."""
-        await self._check_like(request)
-        found = await self._service.search_as(convert, self._own_request(request), meter)
+        found = await self._service.search(self._own_request(request), meter, convert)
         # Others may have replaced some meanwhile.
         await self._check_like(request)
         return found

@@ -15,24 +15,27 @@ from haystack.utils import Secret
 from mvindex.encoder import EncoderLike
 from mvindex.encoder.checkpoint.hub import DEFAULT
 from mvindex.errors import ConfigError
+from mvindex.ingest import IngestHooks
 from mvindex.records import CountCallback, Floats
 from mvindex_connectors.frameworks.citations import HIT_KEY, citations
 from mvindex_connectors.frameworks.connection import AsyncIndexAPI, IndexHandle
 from mvindex_connectors.frameworks.haystack.documents import original_document, stored_document
-from mvindex_connectors.frameworks.haystack.fields import count_distinct, field_types, list_values, min_and_max
 from mvindex_connectors.frameworks.haystack.operations import (
     Filters,
+    count_distinct,
     count_matching,
     delete_matching,
     documents_to_write,
+    field_types,
     list_matching,
+    list_values,
+    min_and_max,
     scan_matching,
     search_documents,
     update_matching,
 )
-from mvindex_connectors.frameworks.progress import show_added
 from mvindex_connectors.frameworks.query import Query, is_blank, is_like
-from mvindex_connectors.frameworks.views import embeddings_of, unit_rows
+from mvindex_connectors.frameworks.views import embeddings_of, show_added, unit_rows
 
 # Documents committed at once.
 BATCH = 1000
@@ -358,7 +361,8 @@ class MVIndexDocumentStore:
 
     async def _add(self, api: AsyncIndexAPI, batch: Sequence[Document], on_progress: CountCallback) -> None:
         if not self._takes_embeddings:
-            await api.add([stored_document(document, None) for document in batch], on_progress)
+            hooks = IngestHooks(on_progress=on_progress)
+            await api.add([stored_document(document, None) for document in batch], hooks=hooks)
             return
         items = [stored_document(document, document.embedding is not None) for document in batch]
         rows = [None if document.embedding is None else self._vector(document.embedding) for document in batch]

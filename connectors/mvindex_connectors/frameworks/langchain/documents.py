@@ -11,7 +11,7 @@ from langchain_core.documents import Document
 
 import mvindex
 from mvindex_connectors.frameworks.citations import cited_title, own_metadata, stored_metadata
-from mvindex_connectors.frameworks.items import check_items
+from mvindex_connectors.frameworks.views import check_items
 
 
 def stored_document(doc_id: str, document: Document, fields: Mapping[str, Any]) -> mvindex.Document:

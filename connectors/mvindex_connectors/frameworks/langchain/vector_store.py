@@ -14,6 +14,7 @@ from langchain_core.vectorstores import VectorStore
 from mvindex.encoder import EncoderLike
 from mvindex.encoder.checkpoint.hub import DEFAULT
 from mvindex.errors import ConfigError, QueryError
+from mvindex.ingest import IngestHooks
 from mvindex.records import CountCallback, Floats, SearchResult, check_count
 from mvindex.store.filters import Filter
 from mvindex_connectors.frameworks.citations import HIT_KEY, CitedMetadata, citations, dense_score
@@ -25,10 +26,24 @@ from mvindex_connectors.frameworks.langchain.documents import (
     stored_document,
     with_ids,
 )
-from mvindex_connectors.frameworks.mmr import MMR, choose_diverse, winning_views
-from mvindex_connectors.frameworks.progress import show_added
-from mvindex_connectors.frameworks.query import FilterPlan, Query, is_blank, is_like, list_first
-from mvindex_connectors.frameworks.views import embed_in_parts, embeddings_of, group_rows, spans_of, unit_rows
+from mvindex_connectors.frameworks.query import (
+    MMR,
+    FilterPlan,
+    Query,
+    choose_diverse,
+    is_blank,
+    is_like,
+    list_first,
+    winning_views,
+)
+from mvindex_connectors.frameworks.views import (
+    embed_in_parts,
+    embeddings_of,
+    group_rows,
+    show_added,
+    spans_of,
+    unit_rows,
+)
 
 # Documents embedded and committed at once.
 BATCH = 1000
@@ -395,7 +410,8 @@ class MVIndexVectorStore(VectorStore):
             for begin in range(0, len(latest), BATCH):
                 batch = latest[begin : begin + BATCH]
                 if self._embedding is None:
-                    await api.add([stored_document(doc_id, document, {}) for doc_id, document in batch], on_progress)
+                    hooks = IngestHooks(on_progress=on_progress)
+                    await api.add([stored_document(doc_id, document, {}) for doc_id, document in batch], hooks=hooks)
                 else:
                     await self._add_embedded(api, batch, on_progress)
         return [doc_id for doc_id, _ in named]

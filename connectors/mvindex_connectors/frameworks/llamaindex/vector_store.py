@@ -22,23 +22,41 @@ from mvindex.encoder import EncoderLike
 from mvindex.encoder.checkpoint.hub import DEFAULT
 from mvindex.errors import ConfigError, QueryError
 from mvindex.index import IndexProtocol
+from mvindex.ingest import IngestHooks
 from mvindex.records import CountCallback, Floats, SearchResult, check_count
 from mvindex_connectors.frameworks.citations import citations, stored_fields
 from mvindex_connectors.frameworks.connection import AsyncIndexAPI, IndexHandle, IndexLike, show_address
 from mvindex_connectors.frameworks.filter_pushdown import ALL
-from mvindex_connectors.frameworks.items import check_items
 from mvindex_connectors.frameworks.llamaindex.nodes import (
+    delete_document,
+    delete_nodes,
+    list_nodes,
     node_text,
     original_node,
     pack_row,
+    plan_filters,
     stored_node,
     unpack_row,
 )
-from mvindex_connectors.frameworks.llamaindex.operations import delete_document, delete_nodes, list_nodes, plan_filters
-from mvindex_connectors.frameworks.mmr import MMR, choose_diverse, winning_views
-from mvindex_connectors.frameworks.progress import show_added
-from mvindex_connectors.frameworks.query import Query, is_blank, is_like, list_first, search_filtered
-from mvindex_connectors.frameworks.views import embed_in_parts, embeddings_of, group_rows, spans_of, unit_rows
+from mvindex_connectors.frameworks.query import (
+    MMR,
+    Query,
+    choose_diverse,
+    is_blank,
+    is_like,
+    list_first,
+    search_filtered,
+    winning_views,
+)
+from mvindex_connectors.frameworks.views import (
+    check_items,
+    embed_in_parts,
+    embeddings_of,
+    group_rows,
+    show_added,
+    spans_of,
+    unit_rows,
+)
 
 # Nodes embedded and committed at once.
 BATCH = 1000
@@ -231,7 +249,8 @@ class MVIndexVectorStore(BasePydanticVectorStore):
                     await self._add_embedded(api, batch)
                     on_progress(len(batch))
                 else:
-                    await api.add([stored_node(node, {}) for node in batch], on_progress)
+                    hooks = IngestHooks(on_progress=on_progress)
+                    await api.add([stored_node(node, {}) for node in batch], hooks=hooks)
         return [node.node_id for node in nodes]
 
     async def _decide_views(self, api: AsyncIndexAPI, nodes: Sequence[BaseNode] = ()) -> None:

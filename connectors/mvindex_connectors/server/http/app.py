@@ -204,7 +204,7 @@ class App:
             encoded = await self._explained(request, index, search, call)
         else:
             with index_error_context(index):
-                found = index.search_as(lambda results: self._encoded_results(index, results, call), search, call.meter)
+                found = index.search(search, call.meter, lambda results: self._encoded_results(index, results, call))
                 encoded = await _while_connected(request, found)
             call.meter.check(sum(map(len, encoded)))
         return PartsResponse(encoded if search.is_single else joined(b'{"results":[', encoded, b"]}"), call.meter)

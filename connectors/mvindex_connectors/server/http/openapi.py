@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from mvindex import __version__
-from mvindex_connectors.remote.jobs import JobStatus
+from mvindex_connectors.remote.admin import JobStatus
 from mvindex_connectors.remote.status import REQUEST_ID_KEY
 from mvindex_connectors.server.http import schemas
 from mvindex_connectors.server.jobs import Request, StartJobRequest

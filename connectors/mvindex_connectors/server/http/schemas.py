@@ -14,8 +14,8 @@ from mvindex.ingest import CHUNK_DOCUMENTS
 from mvindex.records import MAX_ID_CHARS, Combine, Field
 from mvindex.search.flags import SEARCH_FLAGS
 from mvindex.store.filters import OPERATORS, Takes
+from mvindex_connectors.remote.admin import JobStatus
 from mvindex_connectors.remote.convert import MAX_IDS
-from mvindex_connectors.remote.jobs import JobStatus
 from mvindex_connectors.server.jobs import Count, IdempotencyKey, Offset, Request, Vector, described
 
 DEFAULT_PAGE = 100
