@@ -45,9 +45,9 @@ COLUMNS = {
 
 def measured(peer, variant, data, timeout_s):
     """Return the rows of a variant of a peer: built in a folder that is removed, searched in a process of its own."""
-    python, runner = interpreter(peer), PARTS / f"run_{peer.name}.py"
+    command = [interpreter(peer), PARTS / "measuring.py", peer.name]
     with tempfile.TemporaryDirectory(dir=data.parent) as work:
-        steps = (called([python, runner, step, data, work, variant], timeout_s, step) for step in ("build", "search"))
+        steps = (called([*command, step, data, work, variant], timeout_s, step) for step in ("build", "search"))
         (built,), found = ([json.loads(line) for line in text.splitlines() if line[:1] == "{"] for text in steps)
     return [{"peer": peer.name, "variant": variant} | built | row for row in found]
 

@@ -1,1 +1,1 @@
-"""Parts of bench/peers.py; each run_NAME.py runs in the environment of its peer, where only NumPy is added."""
+"""Parts of bench/peers.py; measuring.py runs a run_NAME.py in the environment of its peer, which has NumPy besides."""

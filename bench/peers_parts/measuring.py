@@ -1,12 +1,13 @@
-"""Measurements for each run_NAME.py, in its peer's own environment: NumPy and the standard library only.
+"""Measurements of a peer by its run_NAME.py, in its own environment: NumPy and the standard library only.
 
-    python run_NAME.py build|search DATA WORK VARIANT
+    python measuring.py NAME build|search DATA WORK VARIANT
 
 DATA holds views.npy (r, d) float32, document.npy (r,) int32 (which document each view is of), questions.npy (q, d)
 and truth.npy (q, 100), the exact answer. `build` makes the index under WORK and closes it; `search`, in a process of
 its own, opens it, asks all questions and prints a line of JSON a setting. Both keep to one core.
 """
 
+import importlib
 import importlib.metadata
 import json
 import os
@@ -146,7 +147,7 @@ def search_lines(peer, data, work, variant):
     before = private_bytes()
     engine = peer.open(data, work, variant)
     measured = Measured(data)
-    common = {"disk_B_doc": round(peer.disk_bytes(work) / documents)}
+    common = {"disk_B_doc": round(folder_bytes(work) / documents)}
     for ladder in peer.settings(engine, variant):
         # Of a ladder, rising in cost, up to the first step that reaches the target; the last of these stands for it.
         for left, setting in zip(reversed(range(len(ladder))), ladder, strict=True):
@@ -162,10 +163,14 @@ def search_lines(peer, data, work, variant):
                 break
 
 
-def main(peer):
-    """Print one line of JSON for a build, or one a setting for a search. peer: the module of the runner."""
+def main(name, what, data, work, variant):
+    """Print one line of JSON for a build, or one a setting for a search."""
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    what, data, work, variant = sys.argv[1], Data(Path(sys.argv[2])), Path(sys.argv[3]), sys.argv[4]
+    peer, data, work = importlib.import_module(f"run_{name}"), Data(Path(data)), Path(work)
     rows = [build_line(peer, data, work, variant)] if what == "build" else search_lines(peer, data, work, variant)
     for row in rows:
         print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,12 +1,9 @@
 """Chroma, embedded: HNSW over views by its defaults (M 16, ef_construction 100, ef_search 100), a row a view."""
 
-import sys
-
 import chromadb
-from measuring import RISING, Setting, distinct, folder_bytes, main
+from measuring import RISING, Setting, distinct
 
 PACKAGES = ("chromadb",)
-disk_bytes = folder_bytes
 _ROWS = 5000
 # Of all questions of a call; it looks up the metadata of more by "too many SQL variables".
 _RESULTS = 30_000
@@ -68,7 +65,3 @@ def settings(opened, _):
     yield [fetched(opened, 2)]
     yield [fetched(opened, 8)]
     yield [fetched(opened, 8, ef) for ef in RISING]
-
-
-if __name__ == "__main__":
-    main(sys.modules[__name__])

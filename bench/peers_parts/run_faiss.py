@@ -3,14 +3,11 @@
 IndexHNSWFlat (M 32, efConstruction 40); and IVF-PQ: 4 sqrt(n) lists, codes of 4 bits for two dimensions, refined.
 """
 
-import sys
-
 import faiss
 import numpy as np
-from measuring import RISING, Setting, folder_bytes, main, over_fetched
+from measuring import RISING, Setting, over_fetched
 
 PACKAGES = ("faiss-cpu",)
-disk_bytes = folder_bytes
 # Of IVF-PQ, in rising cost: lists looked at, and views refined for each that is fetched.
 REACHING = ((4, 4), (16, 4), (32, 4), (64, 8), (128, 8), (256, 16), (512, 16))
 
@@ -65,7 +62,3 @@ def settings(engine, variant):
     yield [by_graph(engine, 2, None)]
     yield [by_graph(engine, 8, None)]
     yield [by_graph(engine, 8, ef) for ef in RISING]
-
-
-if __name__ == "__main__":
-    main(sys.modules[__name__])

@@ -1,14 +1,11 @@
 """fast-plaid, late interaction, views as a document's tokens: with one query vector MaxSim is the best view."""
 
-import sys
-
 import numpy as np
 import torch
 from fast_plaid import search
-from measuring import Setting, folder_bytes, main
+from measuring import Setting
 
 PACKAGES = ("fast-plaid", "torch")
-disk_bytes = folder_bytes
 # Variants are bits a dimension: 4 by default.
 # What is asked in rising cost: clusters looked at, documents scored in full.
 REACHING = ((32, 4096), (128, 16_384), (512, 32_768))
@@ -41,7 +38,3 @@ def settings(index, _):
         asked(index, f"n_ivf_probe {nprobe}, n_full_scores {full}", n_ivf_probe=nprobe, n_full_scores=full)
         for nprobe, full in REACHING
     ]
-
-
-if __name__ == "__main__":
-    main(sys.modules[__name__])

@@ -1,13 +1,10 @@
 """hnswlib over views: HNSW with its documented defaults (M 16, ef_construction 200), 2k or 8k views fetched."""
 
-import sys
-
 import hnswlib
 import numpy as np
-from measuring import RISING, Setting, folder_bytes, main, over_fetched
+from measuring import RISING, Setting, over_fetched
 
 PACKAGES = ("hnswlib",)
-disk_bytes = folder_bytes
 
 
 def build(data, work, _):
@@ -41,7 +38,3 @@ def settings(engine, _):
     yield [setting(engine, 2, 0)]
     yield [setting(engine, 8, 0)]
     yield [setting(engine, 8, ef) for ef in RISING]
-
-
-if __name__ == "__main__":
-    main(sys.modules[__name__])

@@ -3,16 +3,13 @@
 Several query vectors at once are one late-interaction query to it, so there is no batch call.
 """
 
-import sys
-
 import lancedb
 import numpy as np
 import pyarrow as pa
 from lancedb.index import IvfPq, IvfSq
-from measuring import Setting, folder_bytes, main
+from measuring import Setting
 
 PACKAGES = ("lancedb", "pyarrow")
-disk_bytes = folder_bytes
 INDEXES = {"IVF_PQ": IvfPq, "IVF_SQ": IvfSq}
 # Search parameters in rising cost: partitions probed, and rescored candidates for each row of the result.
 REACHING = ((None, 5), (None, 10), (50, 20), (200, 50))
@@ -56,7 +53,3 @@ def settings(table, variant):
         asked(table, f"nprobes {nprobes or 'default'}, refine_factor {refine}", nprobes, refine)
         for nprobes, refine in REACHING
     ]
-
-
-if __name__ == "__main__":
-    main(sys.modules[__name__])

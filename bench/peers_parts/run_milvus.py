@@ -4,16 +4,14 @@ Its server runs in this process, so that its memory and its processor time are c
 """
 
 import logging
-import sys
 import time
 
 import faiss  # noqa: F401 - loaded late else, and counted as memory of the collection
 import milvus_lite.adapter.grpc.server  # noqa: F401 - so is its server
-from measuring import RISING, Setting, distinct, folder_bytes, main
+from measuring import RISING, Setting, distinct
 from pymilvus import DataType, MilvusClient, MilvusException
 
 PACKAGES = ("pymilvus", "milvus-lite", "faiss-cpu")
-disk_bytes = folder_bytes
 ROWS = 5000
 INDEX_TIMEOUT_S = 3000
 
@@ -78,7 +76,3 @@ def settings(client, variant):
     yield [asked(client, "group_by, defaults", limit=lambda k: k, group_by_field="document")]
     if variant == "HNSW":
         yield [asked(client, f"fetch 8k, ef {ef}", limit=lambda k: 8 * k, ef=ef) for ef in RISING]
-
-
-if __name__ == "__main__":
-    main(sys.modules[__name__])

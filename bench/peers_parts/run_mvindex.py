@@ -1,12 +1,11 @@
 """mvindex itself: by its public call, which reads documents, and by its search without them, as peers answer."""
 
 import functools
-import sys
 import time
 
 import numpy as np
 import torch  # noqa: F401 - so is this
-from measuring import Setting, folder_bytes, main
+from measuring import Setting
 
 import mvindex
 import mvindex_connectors.engines.faiss  # noqa: F401 - loaded late else, and counted as memory of the index
@@ -17,10 +16,6 @@ from mvindex.search.request import QUERY_BATCH
 from mvindex.search.views import rank_views
 
 PACKAGES = ("mvindex", "faiss-cpu", "torch")
-
-
-def disk_bytes(work):
-    return folder_bytes(work / "index.mvx")
 
 
 def build(data, work, variant):
@@ -95,7 +90,3 @@ def settings(engine, variant):
     yield [without_documents(index, default)]
     if variant != "exact":
         yield rising(index, path)
-
-
-if __name__ == "__main__":
-    main(sys.modules[__name__])

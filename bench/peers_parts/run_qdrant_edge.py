@@ -3,13 +3,10 @@
 Its Python interface has no groups. Of a point of many vectors the best counts (MaxSim), which is the best view.
 """
 
-import sys
-
 import qdrant_edge as edge
-from measuring import RISING, Setting, distinct, folder_bytes, main
+from measuring import RISING, Setting, distinct
 
 PACKAGES = ("qdrant-edge-py",)
-disk_bytes = folder_bytes
 _POINTS = 1024
 _MULTIVECTOR = "multivector"
 
@@ -72,7 +69,3 @@ def settings(shard, variant):
     setting = points_of_documents if variant == _MULTIVECTOR else points_of_views
     yield [setting(shard, None)]
     yield [setting(shard, ef) for ef in RISING]
-
-
-if __name__ == "__main__":
-    main(sys.modules[__name__])

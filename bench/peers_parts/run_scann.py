@@ -1,13 +1,10 @@
 """ScaNN over views as its documentation sets it: sqrt(n) leaves, 2-dimensional codes with threshold 0.2, reordered."""
 
-import sys
-
 import numpy as np
 import scann
-from measuring import Setting, folder_bytes, main, over_fetched
+from measuring import Setting, over_fetched
 
 PACKAGES = ("scann",)
-disk_bytes = folder_bytes
 # In rising cost: the part of the leaves that is searched, and views reordered for each that is fetched.
 REACHING = ((0.02, 2), (0.05, 4), (0.1, 4), (0.2, 8), (0.4, 16), (1.0, 32))
 DEFAULT = (0.05, 1)
@@ -55,7 +52,3 @@ def settings(engine, _):
     yield [setting(engine, 2, *DEFAULT)]
     yield [setting(engine, 8, *DEFAULT)]
     yield [setting(engine, 8, *each) for each in REACHING]
-
-
-if __name__ == "__main__":
-    main(sys.modules[__name__])

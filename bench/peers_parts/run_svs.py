@@ -4,14 +4,12 @@ Its binaries refuse LVQ on processors that are not Intel's: then that variant is
 """
 
 import shutil
-import sys
 
 import numpy as np
 import svs
-from measuring import RISING, Setting, folder_bytes, main, over_fetched
+from measuring import RISING, Setting, over_fetched
 
 PACKAGES = ("scalable-vs",)
-disk_bytes = folder_bytes
 # Of save(), each in a folder of its own.
 PLACES = ("config", "graph", "data")
 
@@ -61,7 +59,3 @@ def settings(engine, _):
     yield [setting(engine, 2, 0)]
     yield [setting(engine, 8, 0)]
     yield [setting(engine, 8, window) for window in RISING]
-
-
-if __name__ == "__main__":
-    main(sys.modules[__name__])

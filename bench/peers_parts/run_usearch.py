@@ -1,13 +1,10 @@
 """usearch over views: HNSW with its documented defaults, number type included, 2k or 8k views fetched."""
 
-import sys
-
 import numpy as np
-from measuring import RISING, Setting, folder_bytes, main, over_fetched
+from measuring import RISING, Setting, over_fetched
 from usearch.index import Index
 
 PACKAGES = ("usearch",)
-disk_bytes = folder_bytes
 
 
 def build(data, work, _):
@@ -39,7 +36,3 @@ def settings(engine, _):
     yield [setting(engine, 2, None)]
     yield [setting(engine, 8, None)]
     yield [setting(engine, 8, expansion) for expansion in RISING]
-
-
-if __name__ == "__main__":
-    main(sys.modules[__name__])

@@ -1,12 +1,9 @@
 """zvec over views, grouped by their document inside its HNSW (group_by_query, a view a group), and plain 8k views."""
 
-import sys
-
 import zvec
-from measuring import RISING, Setting, distinct, folder_bytes, main
+from measuring import RISING, Setting, distinct
 
 PACKAGES = ("zvec",)
-disk_bytes = folder_bytes
 _ROWS = 1024
 
 
@@ -59,7 +56,3 @@ def settings(made, _):
     yield [grouped(made, None)]
     yield [plain(made, None)]
     yield [grouped(made, ef) for ef in RISING]
-
-
-if __name__ == "__main__":
-    main(sys.modules[__name__])

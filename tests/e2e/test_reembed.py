@@ -1,6 +1,7 @@
 """`mvindex reembed` as a user calls it."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -16,14 +17,21 @@ TEXTS = {
 QUESTIONS = {"embargo": "When did the oil crisis begin?", "river": "Where does the Danube rise?"}
 
 
-@pytest.fixture
-def folder(tmp_path):
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
     """A folder with an index of three texts, and questions about two of them."""
-    with package.create(tmp_path / "notes.mvx", encoder="minilm-views", lexical="english") as index:
+    folder = tmp_path_factory.mktemp("made")
+    with package.create(folder / "notes.mvx", encoder="minilm-views", lexical="english") as index:
         index.add([package.Document(doc_id, text) for doc_id, text in TEXTS.items()])
     questions = [{"question": text, "passage_id": doc_id} for doc_id, text in QUESTIONS.items()]
-    (tmp_path / "questions.jsonl").write_text("".join(json.dumps(each) + "\n" for each in questions))
-    return tmp_path
+    (folder / "questions.jsonl").write_text("".join(json.dumps(each) + "\n" for each in questions))
+    return folder
+
+
+@pytest.fixture
+def folder(made, tmp_path):
+    """A copy of that folder, to be changed."""
+    return shutil.copytree(made, tmp_path, dirs_exist_ok=True)
 
 
 def test_reembed_changes_the_encoder_and_measures_both(folder):

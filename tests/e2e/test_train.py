@@ -163,7 +163,7 @@ def test_a_scale_is_chosen_by_dev_questions_and_sets_to_keep(files, tmp_path):
     (judged / "qrels/dev.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(qrels))
     out = tmp_path / "out"
     chosen = ["--scale", "auto", "--keep", judged, "--set", "encoder.lora_rank=2", "--set", "encoder.lora_alpha=4"]
-    done = run_cli(*flags(files, out), *chosen, "--json")
+    done = run_cli(*flags(files, out, "--epochs", "1"), *chosen, "--json")
     assert done.exit_code == 0, done.output
     report = json.loads(done.stdout)
     trials = {trial["scale"]: trial for trial in report["scale"]["trials"]}
@@ -178,9 +178,10 @@ def test_a_scale_is_chosen_by_dev_questions_and_sets_to_keep(files, tmp_path):
 
 
 @pytest.mark.full
-def test_an_existing_checkpoint_is_replaced_by_force_alone(files, trained, tmp_path):
-    out, _, _ = trained
-    result = run_cli(*flags(files, out))
+def test_an_existing_checkpoint_is_replaced_by_force_alone(files, tmp_path):
+    out, short = tmp_path / "out", ("--set", "optimiser.max_steps=1")
+    assert run_cli(*flags(files, out, *short)).exit_code == 0
+    result = run_cli(*flags(files, out, *short))
     assert isinstance(result.exception, ConfigError)
     assert f"{out}: exists already. Give another --out, or --force to replace it" in str(result.exception)
     other = tmp_path / "mine"
@@ -188,9 +189,9 @@ def test_an_existing_checkpoint_is_replaced_by_force_alone(files, trained, tmp_p
     result = run_cli(*flags(files, other, "--force"))
     assert "mine: not a checkpoint (it has no mvindex.json), so --force does not replace it" in str(result.exception)
     before = (out / "model.safetensors").read_bytes()
-    assert run_cli(*flags(files, out, "--force", "--seed", "4")).exit_code == 0
+    assert run_cli(*flags(files, out, *short, "--force", "--seed", "4")).exit_code == 0
     assert (out / "model.safetensors").read_bytes() != before
-    assert run_cli(*flags(files, out, "--force")).exit_code == 0
+    assert run_cli(*flags(files, out, *short, "--force")).exit_code == 0
     assert (out / "model.safetensors").read_bytes() == before
 
 

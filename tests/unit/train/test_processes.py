@@ -35,33 +35,34 @@ for own, others, chunk in (([0, 1, 2, 3, 4], [8, 11], None), ([0, 1, 2, 3, 4], [
     found.append([figures["loss"], figures["gradient_norm"], encoder.words.detach().tolist()])
 assert processes.any(processes.rank == processes.count - 1) and not processes.any(False)
 joined = processes.join(torch.arange(2 * processes.rank + 1)).tolist()
-json.dump([processes.count, joined, found], open(f"{sys.argv[1]}/{processes.rank}.json", "w"))
+with open(f"{sys.argv[1]}/{processes.rank}.json", "w") as file:
+    json.dump([processes.count, joined, found], file)
 if processes.count > 1:
     torch.distributed.destroy_process_group()
 """
 
 
 @pytest.mark.full
-def test_two_processes_take_the_step_of_one(tmp_path):
+def test_two_processes_take_the_step_of_one(tmp_path, monkeypatch):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(PATH), "OMP_NUM_THREADS": "1"}
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     # What torchrun, and so `accelerate launch`, sets for several processes of one machine.
     shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    runs = {"one": [{}], "two": [shared | {"RANK": rank, "LOCAL_RANK": rank} for rank in "01"]}
-    started = []
-    for name, ranks in runs.items():
-        (tmp_path / name).mkdir()
-        command = [sys.executable, "-c", TWO_PROCESSES, str(tmp_path / name)]
-        started += [
-            subprocess.Popen(command, env=environment | own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            for own in ranks
-        ]
+    one, two = tmp_path / "one", tmp_path / "two"
+    for folder in (one, two):
+        folder.mkdir()
+    command = [sys.executable, "-c", TWO_PROCESSES, str(two)]
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    ranks = [{"RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
+    started = [subprocess.Popen(command, env=environment | shared | own, **options) for own in ranks]
+    monkeypatch.setattr(sys, "argv", ["one", str(one)])
+    exec(TWO_PROCESSES, {})
     for process in started:
         _, stderr = process.communicate(timeout=600)
         assert process.returncode == 0, stderr
-    found = {name: [json.loads(path.read_text()) for path in sorted((tmp_path / name).iterdir())] for name in runs}
-    [(_, _, alone)], ((count, joined, first), (_, _, second)) = found["one"], found["two"]
+    found = [[json.loads(path.read_text()) for path in sorted(folder.iterdir())] for folder in (one, two)]
+    [(_, _, alone)], ((count, joined, first), (_, _, second)) = found
     assert (count, joined) == (2, [0, 0, 1, 2])
     assert first == second
     for mine, theirs in zip(alone, first, strict=True):
