@@ -9,12 +9,14 @@ runtime = pytest.importorskip("onnxruntime")
 
 from mvindex.encoder.checkpoint import load_parts, load_tokenizer, read_checkpoint  # noqa: E402 - only where torch is
 from mvindex.encoder.checkpoint.settings import read_json_object  # noqa: E402 - as above
-from mvindex_train.light.graph import Shape, linear_names, write_graph  # noqa: E402 - as above
+from mvindex_train.light.build import layer_linears, quantise_layer  # noqa: E402 - as above
+from mvindex_train.light.graph import Shape, write_graph  # noqa: E402 - as above
 from mvindex_train.light.quantise import (  # noqa: E402 - as above
     GELU_OFFSET,
     PAIR_LEVELS,
     WEIGHT_LEVELS,
     Linear,
+    even_out,
     quantise_linears,
     quantise_rows,
 )
@@ -28,10 +30,7 @@ def model(tmp_path):
     module = load_parts(checkpoint, load_tokenizer(checkpoint)).queries
     weights = {name: tensor.numpy() for name, tensor in module.state_dict().items()}
     shape = Shape.of(read_json_object(checkpoint.folder / "config.json"))
-    names = [name for layer in range(shape.layers) for name in linear_names(layer)]
-    linears = {
-        name: Linear(np.ascontiguousarray(weights[f"{name}.weight"].T), weights[f"{name}.bias"]) for name in names
-    }
+    linears = {name: one for layer in range(shape.layers) for name, one in layer_linears(weights, layer).items()}
     return module, weights, linears, shape
 
 
@@ -64,11 +63,7 @@ def test_the_integer_graph_gives_nearly_the_same_states(tmp_path, model):
     outputs = run(tmp_path / "exact.onnx")
     quantised = {}
     for layer in range(shape.layers):
-        names = linear_names(layer)
-        for place, group in enumerate((names[:3], names[3:4], names[4:5], names[5:])):
-            rows = outputs[1 + 4 * layer + place]
-            made = quantise_linears([linears[name] for name in group], rows, smooth=place in (0, 2), shifted=place == 3)
-            quantised |= dict(zip(group, made, strict=True))
+        quantised |= quantise_layer(weights, layer, outputs[1 + 4 * layer : 5 + 4 * layer])
     write_graph(tmp_path / "light.onnx", weights, shape, quantised, "weights.bin")
     found, expected = run(tmp_path / "light.onnx")[0], outputs[0]
     cosines = (found * expected).sum(-1) / np.linalg.norm(found, axis=-1) / np.linalg.norm(expected, axis=-1)
@@ -87,7 +82,7 @@ def test_outputs_change_less_than_by_plain_rounding(shifted):
     random = np.random.default_rng(1)
     inputs = gelu_like(500, 64)
     linear = Linear(random.normal(size=(64, 16)).astype(np.float32), random.normal(size=16).astype(np.float32))
-    [made] = quantise_linears([linear], inputs, smooth=False, shifted=shifted)
+    [made] = quantise_linears([linear], inputs, shifted=shifted)
     assert made.levels.dtype == np.int8 and np.abs(made.levels.astype(int)).max() <= WEIGHT_LEVELS
     for sign in (1, -1):
         pairs = np.maximum(sign * made.levels.astype(int), 0).reshape(32, 2, 16).sum(axis=1)
@@ -98,6 +93,22 @@ def test_outputs_change_less_than_by_plain_rounding(shifted):
     scales = np.abs(linear.weight).max(axis=0) / WEIGHT_LEVELS
     plain = inputs @ (np.rint(linear.weight / scales) * scales) + linear.bias
     assert np.abs(found - expected).mean() < 0.7 * np.abs(plain - expected).mean()
+
+
+def test_inputs_with_outliers_are_evened_before_they_are_rounded():
+    random = np.random.default_rng(2)
+    inputs = random.normal(size=(400, 32)).astype(np.float32)
+    inputs[:, 3] = 40 + 8 * inputs[:, 3]
+    linear = Linear(random.normal(size=(32, 16)).astype(np.float32), random.normal(size=16).astype(np.float32))
+    expected = inputs @ linear.weight + linear.bias
+
+    def error(evened):
+        [made] = quantise_linears([linear], inputs, even=even_out if evened else None)
+        seen = (inputs - made.centre) / made.smooth if evened else inputs
+        levels, scales = quantise_rows(np.asarray(seen, np.float32))
+        return np.abs((levels * scales) @ (made.levels * made.scales) + made.bias - expected).mean()
+
+    assert error(evened=True) < 0.2 * error(evened=False)
 
 
 def test_rows_are_rounded_each_by_its_own_scale():

@@ -24,7 +24,7 @@ from mvindex.encoder.onnx_encoder import MASK, WORDS
 from mvindex.plugins import require
 from mvindex.records import Floats
 from mvindex_train.light.graph import Shape, linear_names, write_graph
-from mvindex_train.light.quantise import Linear, QuantisedLinear, smoothing
+from mvindex_train.light.quantise import Linear, QuantisedLinear, smooth
 
 _PARTS = ("q", "k", "v", "ao", "fi", "fo")
 _MOST_TOKENS = 256
@@ -67,10 +67,8 @@ def choose_evenness(packed: PackedFile, texts: Sequence[str]) -> Floats:
         names = linear_names(layer)
         for place, maps in ((0, names[:3]), (1, names[4:5])):
             rows = np.concatenate(states[4 * layer + 2 * place])
-            centre = (rows.max(axis=0) + rows.min(axis=0)) / 2
             weight = np.concatenate([linears[name].weight for name in maps], axis=1).astype(np.float64)
-            factors = smoothing(weight, rows - centre)
-            evenness[layer, place] = centre, np.ones_like(centre) if factors is None else factors
+            evenness[layer, place] = smooth(weight, rows)
     return evenness
 
 
@@ -83,10 +81,10 @@ def build(path: Path, packed: PackedFile, evenness: Floats) -> None:
         biases = [*np.split(values[f"encoder.layer.{layer}.bias"], 3), *(values[f"{name}.bias"] for name in names[3:])]
         factors = evenness[layer, :, 1]
         evened = (*[factors[0]] * 3, None, factors[1], None)
-        for name, bias, smooth in zip(names, biases, evened, strict=True):
+        for name, bias, factor in zip(names, biases, evened, strict=True):
             arrays = values[f"{name}.levels"], values[f"{name}.scales"], bias
             # Biases have what was taken from inputs.
-            linears[name] = QuantisedLinear(*arrays, None, smooth, is_shifted=name == names[-1])
+            linears[name] = QuantisedLinear(*arrays, None, factor, is_shifted=name == names[-1])
     write_graph(path, _embeddings(values), shape, linears)
     model = onnx.load(str(path))
     _leave_out(onnx, model, values)

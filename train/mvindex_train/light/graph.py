@@ -20,6 +20,8 @@ _WORD_EMBEDDINGS = "embeddings.word_embeddings.weight"
 _CONTRIB = "com.microsoft"
 # Of a row that is all zeros: a scale that can be divided by.
 _LEAST = np.float32(1e-20)
+# Farther than any two scores of attention are apart: exp() of it is 0.
+_FAR = np.float32(1e4)
 # Levels on each side of zero of an input, and all levels of one that is shifted to be positive.
 _SIGNED_LEVELS, _LEVELS = 127, 255
 _ZERO_POINT = 128
@@ -65,12 +67,23 @@ class _Nodes:
         self.nodes.append(made)
         return output
 
+    def split(self, value: str, outputs: Sequence[str]) -> None:
+        """Add the split of a value into equal parts along its first axis."""
+        made = self.onnx.helper.make_node("Split", [value], list(outputs), name=f"{value}.split", num_outputs=len(outputs))
+        self.nodes.append(made)
+
 
 def linear_names(layer: int) -> tuple[str, ...]:
     """Return the names of a layer's linear maps, in the order in which they run."""
     place = f"encoder.layer.{layer}."
     attention = [f"{place}attention.self.{part}" for part in ("query", "key", "value")]
     return (*attention, f"{place}attention.output.dense", f"{place}intermediate.dense", f"{place}output.dense")
+
+
+def split_names(layer: int) -> tuple[str, ...]:
+    """Return the names where the wider map and the one behind it are two: for large outputs of GELU, and for small."""
+    *others, wide, narrow = linear_names(layer)
+    return (*others, *(f"{name}.{part}" for name in (wide, narrow) for part in ("large", "small")))
 
 
 def write_graph(
@@ -88,7 +101,8 @@ def write_graph(
         path: The file; weights_file, if given, lies beside it and takes all constants of 1,024 bytes or more.
         weights: The embeddings and norms by their name in the checkpoint.
         shape: The model's.
-        linears: The linear maps by name. Where they are Linear, their inputs are outputs of the graph too, by name.
+        linears: The linear maps by name, of each layer those of linear_names() or of split_names(). Where they are
+            Linear, their inputs are outputs of the graph too, by name.
         weights_file: The name of the file of weights.
 
     """
@@ -139,9 +153,15 @@ class _Graph:
         add, constant = self.nodes.add, self.nodes.constant
         constant("last_axis", np.array([-1], np.int64))
         constant("flat", np.array([-1, self._shape.width], np.int64))
-        add("Cast", [MASK], "read", to=self.nodes.onnx.TensorProto.INT32)
+        # What is added to the scores of padding: so much that nothing of it is read.
+        found = add("Cast", [MASK], "read", to=self.nodes.onnx.TensorProto.FLOAT)
+        found = add("Sub", [found, constant("read_one", np.float32(1))], "padding")
+        found = add("Mul", [found, constant("far", _FAR)], "padding.far")
+        add("Unsqueeze", [found, constant("of_scores", np.array([1, 2], np.int64))], "unread")
         add("Shape", [MASK], "size")
         add("Concat", ["size", constant("width", np.array([self._shape.width], np.int64))], "whole", axis=0)
+        shape = np.array([self._shape.heads, self._shape.width // self._shape.heads], np.int64)
+        add("Concat", ["size", constant("shape_of_heads", shape)], "heads", axis=0)
         state = add("Reshape", [self._embedded(), "flat"], "layer_0")
         if self._is_quantised:
             self._zero_points(state)
@@ -184,40 +204,74 @@ class _Graph:
         self.nodes.constant("gelu_offset", np.float32(GELU_OFFSET))
 
     def _layer(self, layer: int, state: str) -> str:
-        query, key, value, mixed, wide, narrow = linear_names(layer)
+        query, key, value, mixed, *wider = split_names(layer)
+        if wider[0] not in self._linears:
+            wider = list(linear_names(layer)[4:])
+        wide, narrow = wider[: len(wider) // 2], wider[len(wider) // 2 :]
         place = f"encoder.layer.{layer}."
-        found = [self._linear(name, state) for name in (query, key, value)]
-        found = [self.nodes.add("Reshape", [name, "whole"], f"{name}.whole") for name in found]
-        bias = np.concatenate([self._linears[name].bias for name in (query, key, value)])
-        found.append(self.nodes.constant(f"{place}bias", bias))
-        read = self.nodes.add(
-            "MultiHeadAttention", [*found, "read"], f"{place}read", contrib=True, num_heads=self._shape.heads
-        )
-        read = self.nodes.add("Reshape", [read, "flat"], f"{place}read.flat")
-        centre_in, centre_out = self._centre(query), self._centre(wide)
-        state = self._joined(mixed, read, state, f"{place}attention.output.LayerNorm", centre_in, centre_out)
-        wider = self._linear(wide, state)
-        wide_bias = self.nodes.constant(f"{wide}.bias", self._linears[wide].bias)
-        wider = self.nodes.add("BiasGelu", [wider, wide_bias], f"{place}gelu", contrib=True)
+        read = self._attended((query, key, value), state, place)
+        centre_in, centre_out = self._centre(query), self._centre(wide[0])
+        state = self._joined([mixed], [read], state, f"{place}attention.output.LayerNorm", (centre_in, centre_out))
+        gelus = [self._gelu(name, state) for name in wide]
         following = self._centre(linear_names(layer + 1)[0])
-        return self._joined(narrow, wider, state, f"{place}output.LayerNorm", centre_out, following)
+        return self._joined(narrow, gelus, state, f"{place}output.LayerNorm", (centre_out, following))
+
+    def _attended(self, names: Sequence[str], state: str, place: str) -> str:
+        """Add the attention; names: of the maps for query, key and value.
+
+        ONNX Runtime's softmax, alone or in its one operation for attention, sums in lanes of the processor, so that
+        last bits differ, which moves some input to the next level. Those of the operations here are the same wherever
+        multiply-add is fused.
+        """
+        add = self.nodes.add
+        bias = self.nodes.constant(f"{place}bias", np.concatenate([self._linears[name].bias for name in names]))
+        biases = [f"{name}.bias" for name in names]
+        self.nodes.split(bias, biases)
+        by_head = []
+        for name, own in zip(names, biases, strict=True):
+            found = add("Add", [self._linear(name, state), own], f"{name}.biased")
+            found = add("Reshape", [found, "heads"], f"{name}.heads")
+            by_head.append(add("Transpose", [found], f"{name}.by_head", perm=[0, 2, 1, 3]))
+        query, key, value = by_head
+        factor = float((self._shape.width // self._shape.heads) ** -0.5)
+        found = add("FusedMatMul", [query, key], f"{place}scores", contrib=True, transB=1, alpha=factor)
+        found = add("Add", [found, "unread"], f"{place}masked")
+        largest = add("ReduceMax", [found, "last_axis"], f"{place}largest")
+        found = add("Exp", [add("Sub", [found, largest], f"{place}below")], f"{place}shares")
+        total = add("ReduceSum", [found, "last_axis"], f"{place}total")
+        found = add("Div", [add("MatMul", [found, value], f"{place}read.total"), total], f"{place}read.by_head")
+        found = add("Transpose", [found], f"{place}read", perm=[0, 2, 1, 3])
+        return add("Reshape", [found, "flat"], f"{place}read.flat")
+
+    def _gelu(self, wide: str, state: str) -> str:
+        bias = self.nodes.constant(f"{wide}.bias", self._linears[wide].bias)
+        return self.nodes.add("BiasGelu", [self._linear(wide, state), bias], f"{wide}.gelu", contrib=True)
 
     def _centre(self, name: str) -> Floats | float:
         """Return what the named map wants to be taken from its inputs."""
         linear = self._linears.get(name)
         return linear.centre if isinstance(linear, QuantisedLinear) and linear.centre is not None else 0.0
 
-    def _joined(  # noqa: PLR0913 - two centres, of the state and of the output
-        self, linear: str, inputs: str, state: str, norm: str, centre_in: Floats | float, centre_out: Floats | float
+    def _joined(
+        self,
+        linears: Sequence[str],
+        inputs: Sequence[str],
+        state: str,
+        norm: str,
+        centres: tuple[Floats | float, Floats | float],
     ) -> str:
-        """Add a linear map, its sum with the state before, and the norm; centre_in: what was taken from the state.
+        """Add linear maps, their sum with the state before, and the norm.
 
-        ONNX Runtime's one operation for sum and norm is slower than the two, so that optimisers must leave them.
+        centres: what was taken from the state, and what is taken from the norm's output. ONNX Runtime's one operation
+        for sum and norm is slower than the two, so that optimisers must leave them.
         """
-        found, bias = self._linear(linear, inputs), self._linears[linear].bias + np.float32(centre_in)
-        found = self.nodes.add("Add", [found, self.nodes.constant(f"{linear}.bias", bias)], f"{linear}.biased")
-        found = self.nodes.add("Add", [found, state], f"{linear}.sum")
-        return self._norm(found, norm, f"{norm}.out", centre_out)
+        found, *more = (self._linear(*each) for each in zip(linears, inputs, strict=True))
+        for other in more:
+            found = self.nodes.add("Add", [found, other], f"{linears[0]}.both")
+        bias = sum((self._linears[name].bias for name in linears), np.float32(centres[0]))
+        found = self.nodes.add("Add", [found, self.nodes.constant(f"{linears[0]}.bias", bias)], f"{linears[0]}.biased")
+        found = self.nodes.add("Add", [found, state], f"{linears[0]}.sum")
+        return self._norm(found, norm, f"{norm}.out", centres[1])
 
     def _norm(self, inputs: str, name: str, output: str, centre_out: Floats | float) -> str:
         """Add a norm; centre_out: what is taken from its output."""

@@ -5,15 +5,20 @@ Pairs of weights are limited as mvindex/encoder/levels.py says.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from mvindex.encoder.levels import GELU_OFFSET, PAIR_LEVELS, WEIGHT_LEVELS, Levels
 from mvindex.records import Floats
 
 Doubles = npt.NDArray[np.float64]
+
+Even: TypeAlias = Callable[[Doubles, Floats], tuple[Doubles, Doubles]]
 
 # The largest level of a word's embedding.
 WORD_LEVELS = 127
@@ -22,9 +27,11 @@ _INPUT_LEVELS = 127
 _DAMPING = 0.01
 _SCALES = np.linspace(0.7, 2.0, 27)
 _SMOOTHINGS = (0.0, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-_ROWS_COMPARED = 4096
-# What the largest weight of an output gets, about, for the choice of factors.
+# Of the choice of shifts and factors: rows, steps of Adam, and what the largest weight of an output gets, about.
+_ROWS_COMPARED, _EVENING_STEPS, _EVENING_RATE = 768, 200, 0.03
 _LIKELY_LEVELS = 96
+# The share of the error of rounded weights that is left when inputs of later rows make up for those before.
+_GPTQ_LEAVES = 0.5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,24 +65,23 @@ def quantise_rows(rows: Floats) -> tuple[Levels, Floats]:
     return np.rint(rows / scales).astype(np.int8), scales.astype(np.float32)
 
 
-def quantise_linears(linears: list[Linear], inputs: Floats, *, smooth: bool, shifted: bool) -> list[QuantisedLinear]:
+def quantise_linears(
+    linears: list[Linear], inputs: Floats, *, even: Even | None = None, shifted: bool = False
+) -> list[QuantisedLinear]:
     """Return the maps, which share their inputs, (rows, inputs), quantised.
 
-    smooth: whether the middle of each input's range is taken from it, and inputs may be divided by factors of their
-    own, which the weights take over (SmoothQuant). Middles that are far from 0 would cost levels.
+    even: returns what to take from the inputs first, and factors to divide them by then, which the weights take over.
     shifted: whether inputs are outputs of GELU.
     """
     weight = np.concatenate([one.weight for one in linears], axis=1).astype(np.float64)
     bias = np.concatenate([one.bias for one in linears]).astype(np.float64)
-    centre = (inputs.max(axis=0) + inputs.min(axis=0)) / 2 if smooth else None
-    if centre is not None:
-        bias, inputs = bias + centre @ weight, inputs - centre
-    factors = smoothing(weight, inputs) if smooth else None
-    if factors is not None:
-        weight, inputs = weight * factors[:, None], (inputs / factors).astype(np.float32)
+    centre, factors = even(weight, inputs) if even else (None, None)
+    if centre is not None and factors is not None:
+        bias, inputs = bias + centre @ weight, ((inputs - centre) / factors).astype(np.float32)
+        weight = weight * factors[:, None]
     mean = inputs.mean(axis=0, dtype=np.float64)
-    centred = inputs - mean
-    levels, scales = _gptq(weight, centred.T @ centred)
+    centred = inputs - mean.astype(np.float32)
+    levels, scales = _gptq(weight, (centred.T @ centred).astype(np.float64))
     # The error of the inputs' mean is known: the bias takes it back, with what shifted inputs add.
     bias = bias + mean @ weight - (mean + (GELU_OFFSET if shifted else 0)) @ (levels * scales)
     smoothed = None if factors is None else factors.astype(np.float32)
@@ -89,12 +95,45 @@ def quantise_linears(linears: list[Linear], inputs: Floats, *, smooth: bool, shi
     ]
 
 
-def smoothing(weight: Doubles, inputs: Floats) -> Doubles | None:
-    """Return the factors, (inputs,), of the least error of the outputs; None where none lowers it."""
-    some = inputs[:: max(1, len(inputs) // _ROWS_COMPARED)].astype(np.float64)
+def even_out(weight: Doubles, inputs: Floats) -> tuple[Doubles, Doubles]:
+    """Return what to take from the inputs and what to divide them by, both (inputs,), for the least expected error.
+
+    The error of rounding is that of a uniform distribution: of an input it grows with the largest one of its row, of a
+    weight with the largest one of its output. Largest ones are taken as means of a high power, which have a slope.
+    """
+    some = torch.from_numpy(inputs[:: max(1, len(inputs) // _ROWS_COMPARED)].astype(np.float32))
+    own = torch.from_numpy(weight.astype(np.float32))
+    mean, variance, size = some.mean(0), some.var(0), (own**2).sum(1)
+    spread = variance.sqrt().clamp_min(1e-6)
+    # In units of the inputs' spread; and SmoothQuant's factors of one half to begin with.
+    shift = torch.zeros_like(mean, requires_grad=True)
+    power = torch.log((spread / size.sqrt().clamp_min(1e-12)).sqrt()).requires_grad_()
+    optimiser = torch.optim.Adam([shift, power], lr=_EVENING_RATE)
+    for _ in range(_EVENING_STEPS):
+        factors = torch.exp(power)
+        largest = _soft_max((some - mean - shift * spread) / factors, dim=1).square().mean()
+        of_inputs = largest / _INPUT_LEVELS**2 * (factors**2 * size).sum()
+        largest = _soft_max(own * factors[:, None], dim=0).square().sum()
+        of_weights = largest / _LIKELY_LEVELS**2 * (variance / factors**2).sum()
+        optimiser.zero_grad()
+        torch.log(of_inputs + _GPTQ_LEAVES * of_weights).backward()
+        optimiser.step()
+    factors = torch.exp(power - power.mean())
+    return (mean + shift * spread).detach().double().numpy(), factors.detach().double().numpy()
+
+
+def _soft_max(values: torch.Tensor, dim: int) -> torch.Tensor:
+    """Return about the largest absolute value."""
+    return torch.linalg.vector_norm(values, ord=16, dim=dim)
+
+
+def smooth(weight: Doubles, inputs: Floats) -> tuple[Doubles, Doubles]:
+    """Return the middle of each input's range, and the factors of SmoothQuant of the least error, both (inputs,)."""
+    centre = (inputs.max(axis=0).astype(np.float64) + inputs.min(axis=0)) / 2
+    some = inputs[:: max(1, len(inputs) // _ROWS_COMPARED)] - centre
     expected = some @ weight
     size, own = np.abs(some).max(axis=0), np.abs(weight).max(axis=1)
-    best: tuple[float, Doubles | None] = (np.inf, None)
+    best = (np.inf, np.ones(len(size)))
     for strength in _SMOOTHINGS:
         factors = size**strength / own ** (1 - strength) if strength else np.ones(len(size))
         factors = factors / np.exp(np.log(factors).mean())
@@ -103,8 +142,8 @@ def smoothing(weight: Doubles, inputs: Floats) -> Doubles | None:
         )
         error = float(((found - expected) ** 2).mean())
         if error < best[0]:
-            best = (error, factors if strength else None)
-    return best[1]
+            best = (error, factors)
+    return centre, best[1]
 
 
 def _rounded(values: Doubles, axis: int, levels: int) -> Doubles:
