@@ -62,8 +62,7 @@ class Forged:
         self.settings.setdefault("deleted", {"count": len(dead), "checksum": _dead_checksum(dead)})
         states = {"live": [row for row in self.tables["documents"] if row[8]]}
         states["deleted"] = [row for row in self.tables["documents"] if not row[8]]
-        sums = {state: [len(rows), ids_checksum([(row[0], row[1]) for row in rows])] for state, rows in states.items()}
-        self.settings.setdefault("ids", sums)
+        self.settings.setdefault("ids", {state: ids_of(rows) for state, rows in states.items()})
 
     def _sealed_current(self) -> dict[str, Any]:
         names = ("format_version", "generation", "index_id")
@@ -92,9 +91,23 @@ class Forged:
                 digest = xxhash.xxh3_64_intdigest(content[begin : begin + BLOCK_BYTES])
                 signed = digest - (1 << 64) if digest >> 63 else digest
                 connection.execute("INSERT INTO blocks VALUES (?, ?, ?)", (name, block, signed))
+        if is_right:
+            self._write_ranges(connection)
         for statement in self.statements:
             connection.execute(statement)
         connection.execute("COMMIT")
+
+    def _write_ranges(self, connection: sqlite3.Connection) -> None:
+        """Write one range of all ids, as the sums over them have it."""
+        connection.execute("DELETE FROM id_ranges")
+        count, total = ids_of([row for row in self.tables["documents"] if row[8]])
+        row = ("", count, total - (total >> 63 << 64))
+        connection.execute("INSERT INTO id_ranges VALUES (?, ?, ?, ?)", (*row, row_checksum(*row)))
+
+
+def ids_of(rows: Sequence[Sequence[Any]]) -> list[int]:
+    """Return the number of rows of documents, and the checksum of their ids."""
+    return [len(rows), ids_checksum([(row[0], row[1]) for row in rows])]
 
 
 def taken_apart(kit: Kit) -> Forged:

@@ -19,7 +19,7 @@ from mvindex.durable import file_checksum
 from mvindex.errors import MvindexError, StoreError
 from mvindex.maintenance.read import CatalogRow, DeletedRows, Problem, StoredViews, each_row, find_generation
 from mvindex.records import CountCallback, no_progress
-from mvindex.store import catalog, schema
+from mvindex.store import catalog, id_ranges, schema
 from mvindex.store.columns import check_columns
 from mvindex.store.copies_file import copies_faults, copies_path
 from mvindex.store.files import (
@@ -195,19 +195,21 @@ class _Check:
             self._read(path.stat().st_size)
 
     def _derived_tables(self, connection: sqlite3.Connection, settings: Mapping[str, Any]) -> None:
-        """Check the lexical index, and the columns of filter fields."""
+        """Check the ranges of ids, the lexical index, and the columns of filter fields."""
         num_rows = int(settings["ids"]["live"][0]) + int(settings["ids"]["deleted"][0])
         fields = settings.get(schema.FILTER_FIELDS_KEY) or {}
         has_lexical = settings.get(schema.LEXICAL_KEY) is not None
-        for is_there, check in (
-            (bool(fields), partial(check_columns, connection, fields, num_rows)),
-            (has_lexical, partial(check_lexical, connection, num_rows)),
+        has_ranges = bool(settings.get(id_ranges.ID_RANGES_KEY))
+        for is_there, is_derived, check in (
+            (has_ranges, False, partial(id_ranges.check_all, connection, settings["ids"]["live"])),
+            (bool(fields), True, partial(check_columns, connection, fields, num_rows)),
+            (has_lexical, True, partial(check_lexical, connection, num_rows)),
         ):
             try:
                 if is_there:
                     check()
             except (sqlite3.Error, ValueError, MvindexError) as err:
-                self.add(self._source.catalog.path, str(err), is_derived=True)
+                self.add(self._source.catalog.path, str(err), is_derived=is_derived)
 
     def _sound_rows(self, chunk: list[CatalogRow | int]) -> list[CatalogRow]:
         """Return the rows without faults; note the others, each with its faults."""

@@ -17,10 +17,11 @@ import numpy as np
 import xxhash
 
 from mvindex.errors import DamagedIndex
+from mvindex.store import id_ranges
 from mvindex.store.connections import FILE_NAME, ReadConnection, map_sqlite_errors
 from mvindex.store.lexical.tokenizer import StoredLexical
 from mvindex.store.rows import document_checksum
-from mvindex.store.schema import APPLICATION_ID, FILTER_FIELDS_KEY, LEXICAL_KEY, path_of, schema_of
+from mvindex.store.schema import APPLICATION_ID, LEXICAL_KEY, path_of, schema_of
 from mvindex.store.views import BLOCK_BYTES, CommittedSegment
 
 # There are not so many settings.
@@ -56,8 +57,10 @@ def create(directory: Path, settings: Mapping[str, Any]) -> None:
         try:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
-            tables = schema_of(bool(settings.get(LEXICAL_KEY)), bool(settings.get(FILTER_FIELDS_KEY)))
+            tables = schema_of([key for key, value in settings.items() if value])
             connection.executescript(f"BEGIN; PRAGMA application_id={APPLICATION_ID}; {tables}")
+            if settings.get(id_ranges.ID_RANGES_KEY):
+                id_ranges.insert_first(connection)
             write_settings(connection, settings)
             connection.execute("COMMIT")
         finally:

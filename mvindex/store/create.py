@@ -19,6 +19,7 @@ from mvindex.errors import ConfigError, StoreError
 from mvindex.store import catalog
 from mvindex.store.files import Current, refuse_network, write_acknowledged, write_current
 from mvindex.store.generation import generation_name
+from mvindex.store.id_ranges import ID_RANGES_KEY
 from mvindex.store.rows import FORMAT_VERSION
 
 logger = logging.getLogger(__name__)
@@ -51,7 +52,13 @@ def start_generation(directory: Path, settings: Mapping[str, Any], *, number: in
     base = {"format_version": FORMAT_VERSION, "generation": number, "index_id": index_id, "engine": None}
     catalog.create(
         directory,
-        {**settings, **base, "deleted": {"count": 0, "checksum": 0}, "ids": {"live": [0, 0], "deleted": [0, 0]}},
+        {
+            **settings,
+            **base,
+            "deleted": {"count": 0, "checksum": 0},
+            "ids": {"live": [0, 0], "deleted": [0, 0]},
+            ID_RANGES_KEY: True,
+        },
     )
     write_acknowledged(directory, int(settings["version"]))
     for entry in sorted(directory.iterdir()):

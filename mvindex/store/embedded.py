@@ -352,8 +352,8 @@ class EmbeddedStore(LocalStore):
         source = self.snapshot.source
         with source.catalog.reading() as connection:
             known = catalog.find_existing(connection, ids)
-            if len(known) < len(set(ids)):
-                source.check_ids(connection)
+            if missing := set(ids) - known.keys():
+                source.check_not_live(connection, missing)
             return known
 
     def has_mark(self, mark: str) -> bool:

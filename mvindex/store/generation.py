@@ -16,7 +16,6 @@ import sqlite3
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from operator import le
 from pathlib import Path
 from sys import getsizeof
 from threading import Lock
@@ -27,12 +26,12 @@ import numpy as np
 
 from mvindex.durable import DIRECTORY_MODE, audit_step, flush_to_disk, remove_entry, rename
 from mvindex.errors import DamagedIndex, StoreError
-from mvindex.store import schema
-from mvindex.store.catalog import read_settings
+from mvindex.store import id_ranges, schema
+from mvindex.store.catalog import current_settings, read_settings
 from mvindex.store.connections import FILE_NAME, Catalog
 from mvindex.store.files import Current, write_current
 from mvindex.store.lexical.reader import PostingsCache
-from mvindex.store.rows import FORMAT_VERSION, ids_checksum
+from mvindex.store.rows import FORMAT_VERSION, ids_in_order
 from mvindex.store.shard_switch import active_current
 
 logger = logging.getLogger(__name__)
@@ -69,8 +68,9 @@ class Generation:
         self.index_id: str | None = None
         self.directory = directory
         self.catalog = Catalog(directory)
-        # Whether all ids were checked, once one was not found.
-        self.are_ids_checked = False
+        # The states, live or deleted, whose ids were all checked, once one was not found; ranges of live ids (`first`).
+        self._checked_ids: set[str] = set()
+        self._checked_ranges: set[str] = set()
         self.verified = VerifiedRows()
         self.recent = RecentDocuments()
         self.postings = PostingsCache()
@@ -89,21 +89,40 @@ class Generation:
             postings = self.postings = PostingsCache(kind)
         return postings
 
-    def check_ids(self, connection: sqlite3.Connection) -> None:
+    def check_not_live(self, connection: sqlite3.Connection, ids: Collection[str]) -> None:
+        """Check the SQL index of live ids around ids that were not found in it; raise DamagedIndex where it is wrong.
+
+        In a damaged one they might only be in the wrong place. Each part of it is checked once per process.
+        """
+        settings = current_settings(connection)
+        if "live" in self._checked_ids:
+            return
+        if settings.get(id_ranges.ID_RANGES_KEY):
+            try:
+                if not self._checked_ranges:
+                    id_ranges.check_totals(connection, settings["ids"]["live"])
+                id_ranges.check(connection, ids, self._checked_ranges)
+                return
+            except DamagedIndex as err:
+                # Of the ranges, or of the ids: all ids tell.
+                logger.warning("%s: all ids are checked: %s", self.directory, err)
+        self.check_ids(connection, ["live"])
+
+    def check_ids(self, connection: sqlite3.Connection, states: Collection[str] = ("live", "deleted")) -> None:
         """Check that all ids stand in their SQL indexes, in order; raise DamagedIndex otherwise. Runs once per process.
 
-        Called for an id that is not found: in a damaged SQL index it might only be in the wrong place. An index in
-        order, whose entries have the right checksum, leads to each of them.
+        An index in order, whose entries have the right checksum, leads to each of them.
         """
-        if self.are_ids_checked:
-            return
         settings = read_settings(connection)
-        for state, condition in (("live", "alive"), ("deleted", "NOT alive")):
+        for state in states:
+            if state in self._checked_ids:
+                continue
+            condition = "alive" if state == "live" else "NOT alive"
             # Both columns are in the SQL index.
             query = f"SELECT doc_row, id FROM documents INDEXED BY documents_{state} WHERE {condition} ORDER BY id"  # noqa: S608
-            if [*_ids_in_order(connection.execute(query))] != settings["ids"][state]:
+            if [*_all_in_order(connection.execute(query))] != settings["ids"][state]:
                 raise DamagedIndex(f"{self.catalog.path}: the ids of its documents do not match their checksum")
-        self.are_ids_checked = True
+            self._checked_ids.add(state)
 
     def close(self) -> None:
         """Close all connections and release the lock: superseded files may then be removed."""
@@ -277,14 +296,14 @@ def generations_in(index: Path) -> list[tuple[int, Path]]:
     return sorted((int(match[1]), entry) for match, entry in matches if match is not None)
 
 
-def _ids_in_order(cursor: sqlite3.Cursor) -> tuple[int, int]:
+def _all_in_order(cursor: sqlite3.Cursor) -> tuple[int, int]:
     """Return the number of rows, and the checksum of their ids, or -1 for it when they are not in order."""
     count, total, last = 0, 0, ""
     while rows := cursor.fetchmany(_FETCH_ROWS):
-        ids = [last, *(str(row[1]) for row in rows)]
-        if not all(map(le, ids, ids[1:])):
+        found, checksum = ids_in_order(rows, last)
+        if checksum == -1:
             return count, -1
-        count, total, last = count + len(rows), (total + ids_checksum(rows)) % (1 << 64), ids[-1]
+        count, total, last = count + found, (total + checksum) % (1 << 64), str(rows[-1][1])
     return count, total
 
 

@@ -212,7 +212,7 @@ class SnapshotReader:
         return found
 
     def find(self, doc_id: str) -> int | None:
-        """Return the row of the document that has this id in the snapshot, or None; see Generation.check_ids()."""
+        """Return the row of the document that has this id in the snapshot, or None; see Generation.check_not_live()."""
         # Two queries, each on its own partial index: a document deleted since the snapshot is still live in it. Of one
         # that was replaced a thousand times only the last row of the snapshot is read.
         for state, condition in (("live", "alive"), ("deleted", "NOT alive")):
@@ -226,7 +226,10 @@ class SnapshotReader:
                     raise DamagedIndex(f"{FILE_NAME}: the index of ids leads from {doc_id!r} to document {row[1]!r}")
                 if self._snapshot.alive[row[0]]:
                     return int(row[0])
-        self._snapshot.source.check_ids(self._connection)
+        self._snapshot.source.check_not_live(self._connection, [doc_id])
+        if self._version != self._snapshot.settings["version"]:
+            # It might have been deleted since the snapshot.
+            self._snapshot.source.check_ids(self._connection, ["deleted"])
         return None
 
     def lexical(self) -> LexicalReader:

@@ -10,6 +10,7 @@ import sqlite3
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import le
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -218,6 +219,12 @@ def deleted_checksum(doc_rows: Ints) -> int:
 def ids_checksum(rows: Iterable[tuple[int, str]]) -> int:
     """Return the checksum of a set of rows with their ids; that of a union of disjoint sets is the sum of theirs."""
     return sum([_digest(f"{doc_row} {doc_id}".encode()) for doc_row, doc_id in rows]) % (1 << 64)
+
+
+def ids_in_order(rows: Sequence[tuple[int, str]], last: str = "") -> tuple[int, int]:
+    """Return the number of rows, and the checksum of their ids, or -1 for it when they do not rise from `last` on."""
+    ids = [last, *(str(row[1]) for row in rows)]
+    return len(rows), ids_checksum(rows) if all(map(le, ids, ids[1:])) else -1
 
 
 def pack_spans(spans: Ints) -> bytes | None:

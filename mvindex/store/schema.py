@@ -6,12 +6,13 @@ import operator
 import sqlite3
 import sys
 import time
+from collections.abc import Collection
 from contextlib import closing
 from functools import cache, partial
 from pathlib import Path
 
 from mvindex.errors import DamagedIndex, StoreError
-from mvindex.store import columns
+from mvindex.store import columns, id_ranges
 from mvindex.store.lexical import postings
 
 APPLICATION_ID = 0x6D766978  # "mvix", in the header of the database file
@@ -37,7 +38,12 @@ CREATE TABLE texts(doc_row INTEGER PRIMARY KEY, title TEXT NOT NULL, text TEXT N
     checksum INTEGER NOT NULL);
 CREATE TABLE metadata(doc_row INTEGER PRIMARY KEY, json TEXT NOT NULL, checksum INTEGER NOT NULL);
 """
-_OPTIONAL_TABLES = (LEXICAL_KEY, FILTER_FIELDS_KEY)
+# The tables that an index has by its settings.
+_OPTIONAL_TABLES = {
+    LEXICAL_KEY: postings.SCHEMA,
+    FILTER_FIELDS_KEY: columns.SCHEMA,
+    id_ranges.ID_RANGES_KEY: id_ranges.SCHEMA,
+}
 _TABLES = "SELECT type, name, sql FROM sqlite_master ORDER BY type, name"
 
 
@@ -52,21 +58,21 @@ def check_schema(connection: sqlite3.Connection) -> None:
     """Raise DamagedIndex when the tables are not those that create() makes for an index of these settings."""
     found = connection.execute(_TABLES).fetchall()
     has_settings = "settings" in {name for _, name, _ in found}
-    query = "SELECT key FROM settings WHERE key IN (?, ?) AND value NOT IN ('null', '{}')"
-    optional = {key for (key,) in connection.execute(query, _OPTIONAL_TABLES)} if has_settings else set()
-    if found != _expected_tables(*(key in optional for key in _OPTIONAL_TABLES)):
+    query = "SELECT key FROM settings WHERE key IN (?, ?, ?) AND value NOT IN ('null', '{}', 'false')"
+    optional = {key for (key,) in connection.execute(query, tuple(_OPTIONAL_TABLES))} if has_settings else set()
+    if found != _expected_tables(frozenset(optional)):
         raise DamagedIndex(f"{path_of(connection)}: its tables are not those of an index")
 
 
-def schema_of(has_lexical: bool, has_columns: bool) -> str:
-    """Return the statements that make the tables; those of terms and of filter fields where there are any."""
-    return _SCHEMA + (postings.SCHEMA if has_lexical else "") + (columns.SCHEMA if has_columns else "")
+def schema_of(keys: Collection[str]) -> str:
+    """Return the statements that make the tables, those that an index has by these settings among them."""
+    return _SCHEMA + "".join(tables for key, tables in _OPTIONAL_TABLES.items() if key in keys)
 
 
 @cache
-def _expected_tables(has_lexical: bool, has_columns: bool) -> list[tuple[str, str, str]]:
+def _expected_tables(keys: frozenset[str]) -> list[tuple[str, str, str]]:
     with closing(sqlite3.connect(":memory:")) as empty:
-        empty.executescript(schema_of(has_lexical, has_columns))
+        empty.executescript(schema_of(keys))
         return empty.execute(_TABLES).fetchall()
 
 
@@ -83,7 +89,7 @@ def refuse_other_schema(connection: sqlite3.Connection, path: Path) -> None:
     connection.set_progress_handler(lambda: time.monotonic() > ends, _STEPS)
     connection.text_factory = partial(str, encoding="utf-8", errors="replace")
     try:
-        known = _expected_tables(True, True)
+        known = _expected_tables(frozenset(_OPTIONAL_TABLES))
         for row in connection.execute(f"{_TABLES} LIMIT {len(known) + 1}"):
             if row not in known and not any(_is_one_character_off(row, each) for each in known):
                 check_application(connection, path)

@@ -23,6 +23,7 @@ from mvindex.store.columns import Column, Members
 from mvindex.store.fields import parse_filter_fields
 from mvindex.store.files import read_acknowledged
 from mvindex.store.generation import Generation
+from mvindex.store.id_ranges import ID_RANGES_KEY
 from mvindex.store.lexical.reader import PostingsCache
 from mvindex.store.lexical.tokenizer import TERMS_VERSION, Lexical, StoredLexical, required_lexical
 from mvindex.store.rows import FORMAT_VERSION, deleted_checksum
@@ -32,7 +33,14 @@ _FETCH_ROWS = 1 << 16
 MAX_DIM = 65_536
 # Settings that need not be there.
 _OPTIONAL = frozenset(
-    {"temperature", schema.LEXICAL_KEY, catalog.FUSION_KEY, catalog.CONFIDENCE_KEY, schema.FILTER_FIELDS_KEY}
+    {
+        "temperature",
+        schema.LEXICAL_KEY,
+        catalog.FUSION_KEY,
+        catalog.CONFIDENCE_KEY,
+        schema.FILTER_FIELDS_KEY,
+        ID_RANGES_KEY,
+    }
 )
 _LEXICAL = tuple(StoredLexical(kind, version).setting for kind in Lexical for version in range(2, TERMS_VERSION + 1))
 _LEXICAL += tuple(kind.value for kind in Lexical)
@@ -238,6 +246,7 @@ def read_checked(source: Generation, connection: sqlite3.Connection) -> dict[str
             lambda value: value is None or isinstance(value, dict),
         ),
         schema.FILTER_FIELDS_KEY: ("names of fields with their types, or null", _are_filter_fields),
+        ID_RANGES_KEY: ("true, or null", lambda value: value in (True, None)),
     }
     _check(settings, expected, source.catalog.path)
     return settings

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from mvindex.errors import DamagedIndex, MvindexError, StoreError
 from mvindex.records import CountCallback
-from mvindex.store import catalog, columns, schema
+from mvindex.store import catalog, columns, id_ranges, schema
 from mvindex.store.columns import append_columns, update_columns
 from mvindex.store.connections import FILE_NAME
 from mvindex.store.files import write_acknowledged
@@ -78,7 +78,10 @@ class GenerationWriter:
             "deleted": self._deleted(transaction.deleted),
         }
         with self._transaction() as connection:
-            settings["ids"] = self._ids(connection, transaction)
+            documents = [] if transaction.rows is None else transaction.rows.documents
+            added = [(row, document.id) for row, document in enumerate(documents, self.num_rows)]
+            gone = list(_ids_of(connection, transaction.deleted))
+            settings["ids"] = self._ids(added, gone)
             for old, new in zip(before, after, strict=True):
                 catalog.write_committed(connection, old, new)
             if transaction.deleted:
@@ -90,6 +93,8 @@ class GenerationWriter:
                 if fields:
                     metadata = [each.metadata for each in transaction.rows.documents]
                     append_columns(connection, fields, self.num_rows, metadata)
+            if self.settings.get(id_ranges.ID_RANGES_KEY):
+                id_ranges.change(connection, added, gone)
             if transaction.metadata:
                 _set_metadata(connection, transaction.metadata)
                 update_columns(connection, fields, transaction.metadata)
@@ -209,15 +214,13 @@ class GenerationWriter:
         added = deleted_checksum(np.array(doc_rows, dtype=np.int64))
         return {"count": before["count"] + len(doc_rows), "checksum": (before["checksum"] + added) % (1 << 64)}
 
-    def _ids(self, connection: sqlite3.Connection, transaction: Transaction) -> dict[str, list[int]]:
-        """Return count and checksum of the ids of live and of deleted rows, after the transaction."""
-        added = [] if transaction.rows is None else [document.id for document in transaction.rows.documents]
-        new = ids_checksum(enumerate(added, self.num_rows))
-        gone = ids_checksum(_ids_of(connection, transaction.deleted)) if transaction.deleted else 0
+    def _ids(self, added: Sequence[tuple[int, str]], gone: Sequence[tuple[int, str]]) -> dict[str, list[int]]:
+        """Return count and checksum of the ids of live and of deleted rows, after these have changed."""
+        added_sum, gone_sum = ids_checksum(added), ids_checksum(gone)
         (live, live_sum), (deleted, deleted_sum) = self.settings["ids"]["live"], self.settings["ids"]["deleted"]
         return {
-            "live": [live + len(added) - len(transaction.deleted), (live_sum + new - gone) % (1 << 64)],
-            "deleted": [deleted + len(transaction.deleted), (deleted_sum + gone) % (1 << 64)],
+            "live": [live + len(added) - len(gone), (live_sum + added_sum - gone_sum) % (1 << 64)],
+            "deleted": [deleted + len(gone), (deleted_sum + gone_sum) % (1 << 64)],
         }
 
     def _records(self, rows: Rows) -> npt.NDArray[Any]:

@@ -5,7 +5,7 @@ Deleted documents stay in the index until it is built again; the search loop mas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -43,6 +43,7 @@ from mvindex_connectors.engines.faiss_files import INDEX_NAME, blocks, read_inde
 from mvindex_connectors.engines.faiss_gpu import GpuCopy, gpu_copy
 from mvindex_connectors.engines.faiss_ivf import has_groups, searches
 from mvindex_connectors.engines.faiss_lists import build_lists, trained_lists
+from mvindex_connectors.engines.faiss_mapped import MappedLists, is_mapped
 from mvindex_connectors.engines.faiss_split import CODES_PER_THREAD, NearestLists, nearest_lists, search_lists
 
 _HNSW_PARAMETERS = (
@@ -60,11 +61,15 @@ _PROBE_GROWTH = 4
 
 
 class Held(NamedTuple):
-    """A Faiss index, whose row i is view row i of the store; its copy on a GPU, if there is one; its compiled scan."""
+    """A Faiss index, whose row i is view row i of the store; its copy on a GPU, if there is one; its compiled scan.
+
+    mapped: the lists that the index lacks, where they are not in memory.
+    """
 
     index: Any
     on_gpu: GpuCopy | None = None
     fast_scan: FastScan | None = None
+    mapped: MappedLists | None = None
 
 
 class FaissRanking:
@@ -132,16 +137,17 @@ class FaissRanking:
         if scan is not None and scan.is_ready(nprobe):
             depth = Depth(limit, nprobe, groups_for(nprobe, self._nlist))
             return scan.search(queries, depth, bitmap, None if found is None else self._found_by(found, nprobe))
+        index = self._index if self._held.mapped is None else self._held.mapped.whole()
         selector = None if bitmap is None else self._faiss.IDSelectorBitmap(bitmap)
         is_split = len(queries) == 1 and self._kind == "ivf-pq"
         num_threads = self._threads_for(nprobe) if is_split else 1
         if num_threads > 1 or found is not None:
             parameters = self._ivf_parameters(nprobe, selector)
             nearest = self._nearest_lists(queries, parameters, {} if found is None else found)
-            scores, rows = translated(search_lists, self._faiss, self._index, nearest, limit, parameters, num_threads)
+            scores, rows = translated(search_lists, self._faiss, index, nearest, limit, parameters, num_threads)
         else:
             parameters = self._parameters(limit, nprobe, selector)
-            scores, rows = translated(self._index.search, queries, limit, params=parameters)
+            scores, rows = translated(index.search, queries, limit, params=parameters)
         scores[rows < 0] = -np.inf
         return scores, rows
 
@@ -238,8 +244,17 @@ def _empty_index(faiss: ModuleType, name: str, dim: int, parameters: Mapping[str
     return index, used
 
 
+def _read_by_lists(directory: Path, device: str | None) -> Collection[str]:
+    """Return the files that are checked list by list as they are read."""
+    return [INDEX_NAME] if is_mapped(directory, device) else []
+
+
 def _open(name: str, directory: Path, settings: Mapping[str, Any], device: str | None) -> FaissRanking:
     faiss = require_faiss()
+    if name == "ivf-pq" and is_mapped(directory, device):
+        mapped = MappedLists(faiss, directory)
+        scan = FastScan(faiss, mapped.index, mapped)
+        return FaissRanking(faiss, name, Held(mapped.index, fast_scan=scan, mapped=mapped), settings)
     index = read_index(faiss, directory / INDEX_NAME)
     fast_scan = FastScan(faiss, index) if name == "ivf-pq" else None
     return FaissRanking(faiss, name, Held(index, gpu_copy(faiss, name, index, device), fast_scan), settings)
@@ -266,6 +281,7 @@ def _ivf(name: str, help: str, view_bytes: Callable[[int], ViewBytes]) -> Engine
         help=help,
         build=partial(_build_ivf, name),
         open=partial(_open, name),
+        checks=_read_by_lists if name == "ivf-pq" else None,
         train=partial(_train, name),
         parameters=(Parameter(name="nlist", help="Inverted lists; by the number of views.", default=None),),
         view_bytes=view_bytes,

@@ -23,6 +23,7 @@ from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
 from mvindex.records import Floats, Ints
 from mvindex_connectors.engines.faiss_files import translated
 from mvindex_connectors.engines.faiss_ivf import has_groups, ivf_of
+from mvindex_connectors.engines.faiss_mapped import MappedLists
 from mvindex_connectors.engines.faiss_split import NearestLists
 
 # Codes that a thread must have to search: of 96 dimensions .6 ms, where starting a thread takes .1.
@@ -57,8 +58,9 @@ class _Query(NamedTuple):
 class FastScan:
     """The inverted lists of an index of kind ivf-pq. Thread-safe."""
 
-    def __init__(self, faiss: ModuleType, index: Any) -> None:
-        self._faiss, self._index = faiss, index
+    def __init__(self, faiss: ModuleType, index: Any, mapped: MappedLists | None = None) -> None:
+        """mapped: the lists, of which the index then has none."""
+        self._faiss, self._index, self._mapped = faiss, index, mapped
         self._ivf = faiss.downcast_index(ivf_of(faiss, index))
         self._quantiser = faiss.downcast_index(self._ivf.quantizer)
         self._has_groups = has_groups(faiss, index)
@@ -71,6 +73,8 @@ class FastScan:
 
     def is_ready(self, nprobe: int) -> bool:
         """Return whether a search of so many lists is to be done here; the loops may be loaded in the meantime."""
+        if self._mapped is not None:
+            return _LOOPS.is_done(_load)
         work = self._ivf.ntotal * nprobe // self._ivf.nlist * self._ivf.pq.M
         return self.fits and pays_to_load(work) and _LOOPS.is_done(_load, waits=pays_to_wait(work))
 
@@ -115,6 +119,8 @@ class FastScan:
         from mvindex.kernels.fast_scan import MAX_SCORE, describe_lists
 
         vector, scores, lists = (each[0] for each in nearest)
+        if self._mapped is not None:
+            self._mapped.check(lists)
         products = np.einsum("ijk,ik->ij", self._codebook, vector.reshape(len(self._codebook), -1))
         lows = products.min(axis=1, keepdims=True)
         spans = products.max(axis=1) - lows[:, 0]
@@ -174,7 +180,7 @@ class FastScan:
 
     @cached_property
     def _table(self) -> Ints:
-        return _addresses(self._faiss, self._ivf)
+        return _addresses(self._faiss, self._ivf) if self._mapped is None else self._mapped.table
 
     @cached_property
     def _groups(self) -> _Groups:

@@ -26,6 +26,7 @@ from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import row_norms
 from mvindex_connectors.engines.faiss_files import INDEX_NAME, blocks, read_index, translated, write_index
 from mvindex_connectors.engines.faiss_ivf import ivf_of, new_ivf, sample_views, train
+from mvindex_connectors.engines.faiss_mapped import write_lists
 
 # After so many views what was filled is kept: ten times for 1.7 x 10^8, whose codes take up to 33 GB each time.
 KEPT_EVERY = 1 << 24
@@ -53,6 +54,8 @@ def build_lists(
     index, max_norm = filled.index, filled.max_norm
     options.on_progress("writing", 0, 1)
     write_index(faiss, index, directory / INDEX_NAME)
+    if kind == "ivf-pq":
+        write_lists(faiss, index, directory)
     found = {"max_norm": max_norm, "faiss": faiss.__version__, "num_views": int(index.ntotal)}
     return found | {"parameters": {"nlist": int(ivf_of(faiss, index).nlist)}}
 

@@ -15,7 +15,7 @@ from tests.durability.damage.files import Role, files_of
 from tests.durability.damage.kinds import Damage, changed_bytes
 
 _OF_DOCUMENTS = ("documents", "texts", "metadata")
-_OTHERS = ("settings", "files", "blocks")
+_OTHERS = ("settings", "files", "blocks", "id_ranges")
 _FOREIGN = ("link", "directory", "pipe")
 _OF_CATALOG = (Role.CATALOG, Role.LOG)
 
