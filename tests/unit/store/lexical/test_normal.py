@@ -197,9 +197,7 @@ def test_plain_characters_are_their_own_normal_form():
 def test_what_is_not_seen_is_what_unicode_says():
     ignorable = regex.compile(r"\p{Default_Ignorable_Code_Point}")
     codes = [code for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
-    assert [
-        code for code in codes if bool(words._IGNORABLE.match(chr(code))) != bool(ignorable.match(chr(code)))
-    ] == []
+    assert [code for code in codes if bool(words._IGNORABLE.match(chr(code))) != bool(ignorable.match(chr(code)))] == []
 
 
 @given(
