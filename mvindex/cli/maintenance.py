@@ -27,7 +27,6 @@ from mvindex.cli.options import (
 )
 from mvindex.cli.terminal import print_json
 from mvindex.errors import Unsupported
-from mvindex.store.files import size_of
 
 if TYPE_CHECKING:
     from mvindex.index.factory import JobAdmin, JobHandle
@@ -264,6 +263,7 @@ def verify(
     from mvindex.cli.progress import show_count_progress
     from mvindex.errors import ConfigError
     from mvindex.maintenance import dispatch
+    from mvindex.store.files import size_of
 
     if salvage is not None and os.path.lexists(salvage):
         raise ConfigError(f"--salvage: expected a new directory, but {salvage} exists already")

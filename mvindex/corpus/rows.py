@@ -1,4 +1,4 @@
-"""What a row of a corpus is: the options it is read by, its columns' roles, its id, and the records of a reader."""
+"""A row of a corpus: the options it is read by, its columns' roles, its id, and the records of a reader."""
 
 from __future__ import annotations
 

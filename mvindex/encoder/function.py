@@ -1,4 +1,4 @@
-"""What an encoder is, and encoders made of functions."""
+"""The protocol of encoders, and encoders made of functions."""
 
 from __future__ import annotations
 

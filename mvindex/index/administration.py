@@ -112,11 +112,7 @@ class LocalAdmin:
             report = build_shards(self._store.directory, self._store.sharding.stores, choice, on_progress)
         else:
             report = build_engine(self._stores()[0], choice, on_progress)
-        return self._measured(replace(report, why=why), target, on_progress)
-
-    def _measured(self, report: BuildReport, target_recall: float, on_progress: ProgressCallback) -> BuildReport:
-        """Let the engine that was built measure itself, and keep what follows; return the report with that."""
-        return replace(report, measured=self._measure(target_recall, on_progress))
+        return replace(report, why=why, measured=self._measure(target, on_progress))
 
     def _measure(self, target_recall: float, on_progress: ProgressCallback) -> Mapping[str, Any] | None:
         """Let the active engine measure itself, and keep what follows; None for kinds without a beam."""

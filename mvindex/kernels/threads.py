@@ -1,4 +1,4 @@
-"""What this machine leaves to the process: its cores, its memory, and the threads that compute."""
+"""The machine: how many cores and how much memory it leaves to the process, and the threads that compute."""
 
 from __future__ import annotations
 

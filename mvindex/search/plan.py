@@ -1,4 +1,4 @@
-"""What will be done: a request with the defaults of its index, and operators in the text of a query."""
+"""The plan of a search: a request with the defaults of its index, and operators in the text of a query."""
 
 from __future__ import annotations
 

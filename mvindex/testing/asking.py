@@ -1,4 +1,4 @@
-"""What a caller may ask of any index, and the plain truth of document scores in plain loops."""
+"""The contract of more that a caller may ask of any index, and the plain truth of document scores in plain loops."""
 
 from __future__ import annotations
 

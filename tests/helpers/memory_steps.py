@@ -38,7 +38,7 @@ from mvindex.records import Views  # noqa: E402 - as above
 from mvindex.store.shard_layout import ShardPlace  # noqa: E402 - as above
 
 DIM, VIEWS, LISTS, SHARDS = 8, 2, 16, 2
-BLOCK_MODULES = ("store.catalog", "store.segments", "maintenance.snapshot", "maintenance.verify")
+BLOCK_MODULES = ("store.catalog", "store.views", "maintenance.snapshot", "maintenance.verify")
 # What is worked on in pieces of a fixed size, documents, views or bytes, is here worked on in pieces of these.
 PIECE, PIECE_BYTES, CACHE_KIB = 256, 1 << 13, 64
 PIECES = [

@@ -1,4 +1,4 @@
-"""What a hit cites: the sentence, list item or row that answers best, and a quote of text around it.
+"""The citation of a hit: the sentence, list item or row that answers best, and a quote of text around it.
 
 Every part is scored by four signals, a weighted sum: the score of the view that stands for it, the question's terms in
 it, what stands beside it, and whether it holds the kind of thing that the question asks for. A heading, a question of a

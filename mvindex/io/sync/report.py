@@ -1,4 +1,4 @@
-"""What a sync is asked for, how folder and index are compared, and its report.
+"""The options of a sync, how folder and index are compared, and its report.
 
 The cache of files is derived from the folder and no part of the index: where it is lost, all files are read again.
 """

@@ -1,4 +1,4 @@
-"""What an analysis is asked for, the sample of questions, and their answers by the index."""
+"""The options of an analysis, its sample of questions, and their answers by the index."""
 
 from __future__ import annotations
 
