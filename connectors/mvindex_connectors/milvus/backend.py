@@ -34,11 +34,6 @@ logger = logging.getLogger(__name__)
 is_served, has_lexical = False, True
 
 
-def _index_of(store: MilvusStore, encoder: Encoder) -> Index:
-    engine = MilvusEngine(store)
-    return Index(store, engine, MilvusAdmin(store, engine), encoder)
-
-
 class MilvusAdmin:
     """Administration of one index in Milvus."""
 
@@ -81,7 +76,7 @@ class MilvusAdmin:
         """Make the views of all documents again, with another encoder, in collections that the index then moves to."""
         from mvindex_connectors.milvus.reembed import reembed
 
-        return reembed(self._store, encoder, hooks, _index_of, texts_only=texts_only)
+        return reembed(self._store, encoder, hooks, _index, texts_only=texts_only)
 
     def snapshot(self, path: Path, on_progress: CountCallback) -> SnapshotReport:
         """Raise Unsupported."""
@@ -148,7 +143,7 @@ def create(address: str, settings: Mapping[str, Any], encoder: Encoder | None) -
     connection = Connection(parse_address(address))
     try:
         create_store(connection, _supported(connection, settings))
-        return _index(MilvusStore(connection), encoder, None)
+        return _index(MilvusStore(connection), encoder)
     except BaseException:
         connection.close()
         raise
@@ -172,7 +167,7 @@ def open_index(address: str, device: str | None, *, allow_partial: bool = False)
     return open_local(address, device)
 
 
-def _index(store: MilvusStore, encoder: Encoder | None, device: str | None) -> Index:
+def _index(store: MilvusStore, encoder: Encoder | None, device: str | None = None) -> Index:
     engine = MilvusEngine(store)
     return Index(store, engine, MilvusAdmin(store, engine), encoder, device)
 

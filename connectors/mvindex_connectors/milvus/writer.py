@@ -258,7 +258,7 @@ class MilvusWriter:
             self._terms.announce(step)
         for part in chunks(numbers.tolist(), _KEYS_AT_ONCE):
             self._lease.check()
-            self._delete(self._connection.address.collection, part, "deleting documents")
+            self._connection.ask("deleting documents", "delete", self._connection.address.collection, ids=part)
         settings = self._state.settings
         self.change_settings(
             documents=settings["documents"] - len(rows),
@@ -310,9 +310,10 @@ class MilvusWriter:
 
     def remove_rows(self, pks: list[int]) -> None:
         """Delete these views, which no record names; IndexLocked where they may be those of another writer."""
+        views = views_of(self._connection.address.collection)
         for part in chunks(pks, _KEYS_AT_ONCE):
             self._lease.check()
-            self._delete(views_of(self._connection.address.collection), part, "removing old views")
+            self._connection.ask("removing old views", "delete", views, ids=part)
 
     def remove_terms(self, reader: Reader, begin: int, end: int, view_keys: Ints) -> None:
         """Remove the terms of documents numbered from `begin` to before `end` but for the versions of these views."""
@@ -328,9 +329,6 @@ class MilvusWriter:
 
     def _upsert(self, name: str, columns: Mapping[str, Column], step: str) -> None:
         self._connection.call(step, lambda client, **options: upsert(client, name, columns, **options))
-
-    def _delete(self, name: str, keys: list[int], step: str) -> None:
-        self._connection.ask(step, "delete", name, ids=keys)
 
     def _check_dim(self, batch: Batch) -> None:
         dim = self._state.dim

@@ -71,23 +71,6 @@ class CallSettings:
                 raise ConfigError(f"{name}: expected seconds, got {value!r}")
 
 
-def channel_parts(address: Address, access: Access) -> tuple[str, grpc.ChannelCredentials | None]:
-    """Return the target of a channel, and credentials if it uses TLS."""
-    check_secret(address, access)
-    if not address.is_tls:
-        return address.target, None
-    ca, cert, key = (None if path is None else read_file(path) for path in (access.tls_ca, access.tls_cert,
-                                                                            access.tls_key))  # fmt: skip
-    return address.target, grpc.ssl_channel_credentials(ca, key, cert)
-
-
-def channel_options(settings: CallSettings) -> list[tuple[str, int]]:
-    """Return the options of a channel."""
-    # In spite of its name, the timeout for establishing a connection (MIN_CONNECT_TIMEOUT in gRPC's
-    # connection-backoff.md): several round trips, possibly between continents or to a busy machine.
-    return [*_OPTIONS, ("grpc.min_reconnect_backoff_ms", max(1, int(1000 * settings.connect_timeout_s)))]
-
-
 def closed_error(address: Address) -> ServerUnavailable:
     """Return the error of a client that was closed before or during a call."""
     return ServerUnavailable(f"{address}: this client was closed")
@@ -146,6 +129,20 @@ class Channel:
         self.address, self.access, self.settings = address, access, settings
         self._pid = os.getpid()
 
+    def _opened(self, library: Any) -> Any:
+        """Return a channel of grpc, or of grpc.aio, encrypted where the address says so."""
+        address, access = self.address, self.access
+        check_secret(address, access)
+        # In spite of its name, the timeout for establishing a connection (MIN_CONNECT_TIMEOUT in gRPC's
+        # connection-backoff.md): several round trips, possibly between continents or to a busy machine.
+        connect_ms = max(1, int(1000 * self.settings.connect_timeout_s))
+        options = [*_OPTIONS, ("grpc.min_reconnect_backoff_ms", connect_ms)]
+        if not address.is_tls:
+            return library.insecure_channel(address.target, options=options)
+        files = (access.tls_ca, access.tls_key, access.tls_cert)
+        credentials = grpc.ssl_channel_credentials(*(None if file is None else read_file(file) for file in files))
+        return library.secure_channel(address.target, credentials, options=options)
+
     def metadata(self) -> list[tuple[str, str]]:
         """Return the headers of a call: a new request id, and the token. ServerUnavailable in a forked process."""
         if os.getpid() != self._pid:
@@ -164,11 +161,7 @@ class RetryingChannel(Channel):
 
     def __init__(self, address: Address, access: Access, settings: CallSettings) -> None:
         super().__init__(address, access, settings)
-        target, credentials = channel_parts(address, access)
-        if credentials is None:
-            self.grpc_channel = grpc.insecure_channel(target, options=channel_options(settings))
-        else:
-            self.grpc_channel = grpc.secure_channel(target, credentials, options=channel_options(settings))
+        self.grpc_channel: grpc.Channel = self._opened(grpc)
 
     def close(self) -> None:
         """Close the channel; calls in progress are cancelled."""
@@ -205,11 +198,7 @@ class AsyncRetryingChannel(Channel):
 
     def __init__(self, address: Address, access: Access, settings: CallSettings) -> None:
         super().__init__(address, access, settings)
-        target, credentials = channel_parts(address, access)
-        if credentials is None:
-            self.grpc_channel = grpc.aio.insecure_channel(target, options=channel_options(settings))
-        else:
-            self.grpc_channel = grpc.aio.secure_channel(target, credentials, options=channel_options(settings))
+        self.grpc_channel: grpc.aio.Channel = self._opened(grpc.aio)
         self._is_closed = False
 
     async def close(self) -> None:

@@ -25,12 +25,12 @@ from mvindex.store.byte_limit import byte_limit
 from mvindex_connectors.server.config import Limits
 from mvindex_connectors.server.fairness import LONG_WORK_S, SmallFirst, switch_interval
 
+T = TypeVar("T")
 ErrorT = TypeVar("ErrorT", bound=Exception)
 
 # So many responses of the largest size may be in flight. Small ones need no room: --max-calls bounds their number.
 _LARGEST_AT_ONCE = 4
 _SMALL_BYTES = 1 << 20
-T = TypeVar("T")
 
 # Up to so many bytes, a request is parsed in the event loop: in about a millisecond.
 INLINE_BYTES = 64 << 10

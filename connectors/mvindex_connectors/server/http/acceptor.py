@@ -24,6 +24,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mvindex_connectors.server.grpc_middleware import ConnectionCaps
 
+logger = logging.getLogger(__name__)
+
 _HEAD_TIMEOUT_S = 10.0
 _MAX_HEAD_BYTES = 32 << 10
 # The line before a chunk of less than 4 KiB. To parse it takes the event loop longer than to receive a kilobyte.
@@ -31,13 +33,9 @@ _SMALL_CHUNK = re.compile(rb"\r\n0*[0-9A-Fa-f]{1,3}[ \t]*(?:;[^\r\n]*)?\r\n")
 _SMALL_CHUNKS, _BYTES_A_CHUNK = 1_000, 64
 # What a client may send of a body whose request was answered before its end, such as one that is too large.
 _MAX_UNREAD_BYTES = 64 << 20
-
-
 # An empty line, as h11 ends a head; and in a head a line that ends without CR, or goes on with the one before it.
 _END_OF_HEAD = re.compile(rb"\n\r?\n")
 _AMBIGUOUS = re.compile(rb"(?<!\r)\n|\n[ \t]")
-logger = logging.getLogger(__name__)
-
 _HANDSHAKE_TIMEOUT_S = 5.0
 # Accepted before other events have their turn, and the pause when there is no descriptor left.
 _AT_ONCE = 8
