@@ -34,7 +34,8 @@ NOT_RUN = [
     NotRun("docs/decisions/010-graphs-by-document.md", f"{_GRAPH} seeded", BENCH),
     NotRun("docs/decisions/010-graphs-by-document.md", "OMP_NUM_THREADS=1 python bench/graph_growth.py", BENCH),
     NotRun("docs/explanation/benchmarks.md", "python bench/ingest.py", BENCH),
-    NotRun("docs/explanation/benchmarks.md", "python bench/encoding.py", BENCH),
+    NotRun("docs/explanation/benchmarks.md", "python bench/encoding.py --what views", BENCH),
+    NotRun("docs/explanation/benchmarks.md", "python bench/encoding.py --what forms", BENCH),
     NotRun("docs/explanation/benchmarks.md", "python bench/search.py", BENCH),
     NotRun("docs/explanation/benchmarks.md", "python bench/drpq.py", BENCH),
     NotRun("docs/explanation/benchmarks.md", "OMP_NUM_THREADS=1 python bench/latency.py", BENCH),
@@ -115,6 +116,7 @@ NOT_RUN = [
     ),
     NotRun("docs/how-to/threads.md", "python bench/encoding.py", BENCH),
     NotRun("docs/explanation/studies.md", "python bench/studies.py", BENCH),
+    NotRun("docs/how-to/training.md", "python bench/encoding.py", BENCH),
     NotRun("docs/how-to/training.md", "python bench/squad_splits.py", BENCH),
     NotRun("docs/how-to/training.md", "python bench/training.py --data DATA --out OUT --steps 30 --small\n", BENCH),
     NotRun(
