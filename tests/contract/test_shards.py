@@ -25,7 +25,7 @@ class TestManyShards(IndexContract):
     """More shards than some tests have documents, and the scan that this machine has."""
 
     def open_index(self, tmp_path):
-        return mvindex.create(tmp_path / "contract.mvx", dim=self.dim, shards=17)
+        return mvindex.create(tmp_path / "contract.mvx", dim=self.dim, shards=5)
 
 
 @pytest.mark.long

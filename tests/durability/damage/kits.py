@@ -135,6 +135,6 @@ KITS = {
         Kit(name="vectors", kind="flat"),
         Kit(name="log", kind="exact", dtype="fp32", has_log=True),
         Kit(name="compacted", kind="flat", dim=None, is_fresh=True),
-        Kit(name="blocks", kind="exact", dim=256, count=220),
+        Kit(name="blocks", kind="exact", dim=256, count=420),
     )
 }

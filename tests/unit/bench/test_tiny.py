@@ -19,7 +19,6 @@ DEFAULT = ["fuzz.py", "lexical.py", "squad_splits.py", "studies.py"]
 NEEDS = dict.fromkeys(["milvus.py", "milvus_hybrid.py", "milvus_migrate.py"], "milvus-lite")
 # They take more than 20 seconds in their tiny form, or are long forms of tests that run their harness.
 LONG = [
-    "folder.py",
     "full_disk.py",
     "fuzz_search.py",
     "graph_filters.py",
@@ -28,7 +27,6 @@ LONG = [
     "install.py",
     "kills.py",
     "languages.py",
-    "mcp_latency.py",
     "peers.py",
     "pictures.py",
     "power_cut.py",
