@@ -125,7 +125,7 @@ def products():
 def test_no_pair_of_products_leaves_16_bits():
     # A processor without VNNI adds the products of two unsigned and two signed bytes in 16 bits, and cuts what is over.
     found = list(products())
-    assert len(found) == 36
+    assert len(found) == 48
     for node, levels, _, _ in found:
         assert levels.dtype == np.int8, node.name
         # The two inputs of a sum stand beside each other; those of one sign are largest together.
@@ -139,7 +139,7 @@ def write_products(folder):
     onnx = pytest.importorskip("onnx")
     helper, kinds, expected = onnx.helper, onnx.TensorProto, []
     random = np.random.default_rng(0)
-    for number, (node, levels, scales, zero) in enumerate(list(products())[::5]):
+    for number, (node, levels, scales, zero) in enumerate(list(products())[::7]):
         rows = random.integers(0, 256, (20, len(levels)), dtype=np.uint8)
         # All that one output adds, and all that it takes away, for the outputs of the largest pairs of weights.
         pairs = np.abs(levels.astype(int)).reshape(len(levels) // 2, 2, -1).sum(axis=1).max(axis=0)
@@ -190,13 +190,27 @@ def run_on(processor, code, *arguments):
     subprocess.run(command, check=True, timeout=300, env=variables, capture_output=True)
 
 
+# Long enough that sums of attention in another order, as of ONNX Runtime's softmax, would change each vector.
+TEXTS = [
+    "The 1973 oil crisis began in October 1973 when the members of the Organization of Arab Petroleum Exporting Countries "
+    "proclaimed an oil embargo. By the end of the embargo in March 1974, the price of oil had risen from US$3 per barrel "
+    "to nearly $12 globally; US prices were significantly higher. The embargo caused a shock, with many short- and "
+    "long-term effects on global politics and the global economy. It was later called the first oil shock, followed by "
+    "the 1979 oil crisis, termed the second oil shock.",
+    "Plants turn light into chemical energy, which they store in sugars made of carbon dioxide and water. It takes place "
+    "in chloroplasts, whose membranes hold chlorophyll: a pigment that takes up blue and red light, and leaves green. "
+    "Oxygen is set free as a by-product, and most of the oxygen of the air was made so.",
+    "Committees meet on the first Tuesday of each month at half past nine, unless the chair decides otherwise in writing "
+    "at least ten days before. Minutes are kept by the secretary, sent to all members within a week, and approved at the "
+    "next meeting; an objection has to name the page and the sentence that it is about.",
+]
+
 ENCODE = """
-import sys
+import json, sys
 import numpy as np
 from mvindex.encoder import load_encoder
 from mvindex.records import Document
-encoder = load_encoder(device="cpu")
-texts = ["The oil crisis began in October 1973. OPEC proclaimed an embargo!", "Plants turn light into energy."]
+encoder, texts = load_encoder(device="cpu"), json.loads(sys.argv[2])
 rows = encoder.encode_documents([Document(str(number), text) for number, text in enumerate(texts)]).rows
 np.save(sys.argv[1], np.concatenate([rows, encoder.encode_queries(texts)]))
 """
@@ -207,11 +221,11 @@ np.save(sys.argv[1], np.concatenate([rows, encoder.encode_queries(texts)]))
     ("processor", "differs"), [("Haswell", 1e-6), pytest.param("SandyBridge", 0.02, marks=pytest.mark.long)]
 )
 def test_processors_without_vnni_give_the_same_vectors(tmp_path, processor, differs):
-    # The integer products are exact. One without fused multiply-add rounds the rest otherwise, which moves some input
-    # of a product to the next level: as far from torch's vectors, but not the same.
+    # The integer products are exact, and sums have one order. A processor without fused multiply-add rounds the rest
+    # otherwise, which moves some input of a product to the next level: as far from torch's vectors, but not the same.
     here, there = tmp_path / "here.npy", tmp_path / "there.npy"
-    run_on(None, ENCODE, here)
-    run_on(processor, ENCODE, there)
+    run_on(None, ENCODE, here, json.dumps(TEXTS))
+    run_on(processor, ENCODE, there, json.dumps(TEXTS))
     np.testing.assert_allclose(np.load(there), np.load(here), atol=differs)
 
 

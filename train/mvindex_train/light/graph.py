@@ -157,6 +157,7 @@ class _Graph:
         constant("flat", np.array([-1, self._shape.width], np.int64))
         # What is added to the scores of padding: so much that nothing of it is read.
         found = add("Cast", [MASK], "read", to=self.nodes.onnx.TensorProto.FLOAT)
+        add("Unsqueeze", [found, constant("of_values", np.array([1, 3], np.int64))], "read_column")
         found = add("Sub", [found, constant("read_one", np.float32(1))], "padding")
         found = add("Mul", [found, constant("far", _FAR)], "padding.far")
         add("Unsqueeze", [found, constant("of_scores", np.array([1, 2], np.int64))], "unread")
@@ -221,9 +222,9 @@ class _Graph:
     def _attended(self, names: Sequence[str], state: str, place: str) -> str:
         """Add the attention; names: of the maps for query, key and value.
 
-        ONNX Runtime's softmax, alone or in its one operation for attention, sums in lanes of the processor, so that
-        last bits differ, which moves some input to the next level. Those of the operations here are the same wherever
-        multiply-add is fused.
+        ONNX Runtime's softmax, alone or in its one operation for attention, sums in lanes of the processor. Last bits
+        differ then, which moves some input to the next level. A product with ones sums one after the other: the bits
+        are the same with any padding, and wherever multiply-add is fused. ReduceSum's depend on the padding.
         """
         add = self.nodes.add
         bias = self.nodes.constant(f"{place}bias", np.concatenate([self._linears[name].bias for name in names]))
@@ -240,7 +241,7 @@ class _Graph:
         found = add("Add", [found, "unread"], f"{place}masked")
         largest = add("ReduceMax", [found, "last_axis"], f"{place}largest")
         found = add("Exp", [add("Sub", [found, largest], f"{place}below")], f"{place}shares")
-        total = add("ReduceSum", [found, "last_axis"], f"{place}total")
+        total = add("MatMul", [found, "read_column"], f"{place}total")
         found = add("Div", [add("MatMul", [found, value], f"{place}read.total"), total], f"{place}read.by_head")
         found = add("Transpose", [found], f"{place}read", perm=[0, 2, 1, 3])
         return add("Reshape", [found, "flat"], f"{place}read.flat")
