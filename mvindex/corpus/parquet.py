@@ -18,6 +18,9 @@ _MAGIC = b"PAR1"
 _BUFFER_BYTES = 2**20
 # Texts are compressed to a twentieth at best; what is smaller repeats itself.
 _MOST_COMPRESSION = 100
+# Of a column of a row group in memory, which takes more than so many times the file only in a trap; of a value in it.
+_MOST_SWELLING, _MOST_CHUNK_BYTES = 1_000, 2**26
+_VALUE_BYTES = 4
 
 
 def open_parquet(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[Row | Reject]]:
@@ -38,6 +41,7 @@ def open_parquet(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[
         num_rows = max(1, stored.metadata.num_rows)
         size_bytes = file.size_bytes or 0
         done_rows = 0
+        check_sizes(file.name, stored.metadata, columns, size_bytes)
         try:
             # Columns in turn: side by side they seek to and fro, and fetch ranges of a remote file again.
             for batch in stored.iter_batches(
@@ -60,13 +64,28 @@ def open_parquet(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[
     return open_table(table, options)
 
 
+def check_sizes(path: str, metadata: Any, columns: Sequence[str], size_bytes: int) -> None:
+    """Raise CorpusError where a column is far larger in memory than in the file: one row may have all of it."""
+    names, most_bytes = frozenset(columns), max(_MOST_CHUNK_BYTES, _MOST_SWELLING * size_bytes)
+    for group in range(metadata.num_row_groups):
+        num_rows = metadata.row_group(group).num_rows
+        for chunk in _chunks(metadata, group):
+            name = chunk.path_in_schema.partition(".")[0]
+            num_bytes = max(chunk.total_uncompressed_size, (chunk.num_values - num_rows) * _VALUE_BYTES)
+            if name in names and num_bytes > most_bytes:
+                raise CorpusError(
+                    f"{path}: column {name!r} unpacks to {num_bytes:,} bytes; expected at most {most_bytes:,}, "
+                    f"{_MOST_SWELLING:,} times the size of the file or {_MOST_CHUNK_BYTES >> 20} MiB"
+                )
+
+
+def _chunks(metadata: Any, group: int) -> Iterator[Any]:
+    return (metadata.row_group(group).column(column) for column in range(metadata.num_columns))
+
+
 def _most_row_bytes(metadata: Any) -> int:
     """Return how many bytes one row may have of a column that is stored in far fewer; 0 where there is none."""
-    chunks = (
-        metadata.row_group(group).column(column)
-        for group in range(metadata.num_row_groups)
-        for column in range(metadata.num_columns)
-    )
+    chunks = (chunk for group in range(metadata.num_row_groups) for chunk in _chunks(metadata, group))
     sizes = ((chunk.total_uncompressed_size, chunk.total_compressed_size) for chunk in chunks)
     return max((size for size, stored in sizes if size > stored * _MOST_COMPRESSION), default=0)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mvindex.corpus.tables import first_line, small_batches, table_rows, without_nulls
-from mvindex.errors import DocumentError
+from mvindex.errors import CorpusError, DocumentError
 from mvindex.plugins import require
 
 _BATCH_ROWS = 1024
@@ -65,7 +65,7 @@ def _arrow_rows(table: Any) -> Iterator[dict[str, Any]]:
             for part in small_batches(batch):
                 yield from table_rows(part)
                 first += part.num_rows
-    except (pyarrow.ArrowException, ValueError, OverflowError) as err:
+    except (pyarrow.ArrowException, CorpusError, ValueError, OverflowError) as err:
         found = f"{type(table).__name__}: {first_line(err)}"
         raise DocumentError(f"document {first} or after: expected a table that Arrow can read, got {found}") from err
 

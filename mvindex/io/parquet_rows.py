@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from mvindex.corpus.json_records import parse_object
+from mvindex.corpus.parquet import check_sizes
 from mvindex.errors import CorpusError, DocumentError
 from mvindex.io.parquet_columns import ColumnRoles, find_roles
 from mvindex.io.parquet_spans import read_spans
@@ -81,6 +83,7 @@ def _batches(arrow: Any, path: str, roles: ColumnRoles) -> Iterator[tuple[int, A
     columns = [*roles.fields, roles.vector, *(roles.spans or ()), *([roles.view] if roles.view else ())]
     with ExitStack() as stack:
         table, first = _open(arrow, path, stack), 1
+        check_sizes(path, table.metadata, columns, os.path.getsize(path))
         try:
             for batch in table.iter_batches(_ROWS, columns=columns):
                 yield first, _plain(arrow, batch)
