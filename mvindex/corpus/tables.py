@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+import numpy as np
+
 from mvindex.corpus.formats import BinaryFormat
 from mvindex.corpus.inputs import Input
 from mvindex.corpus.lines import document_of
@@ -32,6 +34,9 @@ _BATCH_BYTES = 2**24
 # A table that gives more than so many times its size, and in all more than that, is refused.
 _MOST_SWELLING = 1_000
 _MIN_SWOLLEN_BYTES = 2**26
+# Of the lists and objects of a row, and of a value in them.
+_MOST_NESTED_BYTES = 2**26
+_VALUE_BYTES = 8
 # Of a row in memory, besides its values.
 _ROW_BYTES = 400
 _SAMPLE_ROWS = 1000
@@ -100,11 +105,48 @@ def _without_nulls(value: Any) -> Any:
 
 
 def small_batches(batch: Any) -> Iterator[Any]:
-    """Yield a record batch in parts of at most BATCH_ROWS rows, fewer where a dictionary is large, without a copy."""
+    """Yield a record batch in parts of at most BATCH_ROWS rows, fewer where they may be large, without a copy.
+
+    CorpusError for a row whose lists, objects and repeated texts take more than _MOST_NESTED_BYTES.
+    """
     types = require("pyarrow", "files", "reading a table").types
     dictionaries = (column.dictionary for column in batch.columns if types.is_dictionary(column.type))
     num_rows = batch_rows(sum(dictionary.nbytes for dictionary in dictionaries))
-    return (batch.slice(begin, num_rows) for begin in range(0, batch.num_rows, num_rows))
+    nested = [column for column in batch.columns if _is_nested(types, column.type)]
+    for begin in range(0, batch.num_rows, num_rows):
+        part = batch.slice(begin, num_rows)
+        if sum(_nested_bytes(types, column.slice(begin, num_rows)) for column in nested) <= _BATCH_BYTES:
+            yield part
+            continue
+        for row in range(part.num_rows):
+            num_bytes = sum(_nested_bytes(types, column.slice(begin + row, 1)) for column in nested)
+            if num_bytes > _MOST_NESTED_BYTES:
+                raise CorpusError(
+                    f"expected lists and objects of at most {_MOST_NESTED_BYTES:,} bytes in a row, got {num_bytes:,}"
+                )
+            yield part.slice(row, 1)
+
+
+def _is_nested(types: Any, kind: Any) -> bool:
+    return bool(types.is_nested(kind.value_type if types.is_dictionary(kind) else kind))
+
+
+def _nested_bytes(types: Any, column: Any) -> int:
+    """Return how many bytes the values take in memory as rows, without making them: a few bytes may stand for many."""
+    if types.is_dictionary(column.type):
+        own = _nested_bytes(types, column.dictionary)
+        return len(column) * (_VALUE_BYTES + own // max(1, len(column.dictionary)))
+    if types.is_struct(column.type):
+        fields = (column.field(number) for number in range(column.type.num_fields))
+        return len(column) * _VALUE_BYTES + sum(_nested_bytes(types, field) for field in fields)
+    if types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type):
+        return len(column) * _VALUE_BYTES + _nested_bytes(types, column.flatten())
+    num_bytes = len(column) * _VALUE_BYTES
+    if str(column.type) == "string_view" and len(column):
+        # The length of a text begins the 16 bytes that stand for it; many may stand for the same bytes.
+        views = np.frombuffer(column.buffers()[1], np.int32)[4 * column.offset :][: 4 * len(column) : 4]
+        return num_bytes + int(views.astype(np.int64).sum())
+    return num_bytes + (int(column.nbytes) if str(column.type) in _STRINGS else 0)
 
 
 def batch_rows(most_bytes: int) -> int:
@@ -117,10 +159,27 @@ def first_line(err: Exception) -> str:
     return str(err).partition("\n")[0]
 
 
+def _fields_of(table: Table, columns: Sequence[str]) -> Generator[dict[str, Any], None, None]:
+    """Yield the rows of a table, of these columns; CorpusError, with its path and row, for what cannot be read."""
+    number = 0
+    with closing(table.batches(columns)) as batches:
+        for batch in batches:
+            parts = small_batches(batch)
+            while True:
+                try:
+                    part = next(parts, None)
+                except CorpusError as err:
+                    raise CorpusError(f"{table.path}:{number + 1}: {err}; the rest is left out") from err
+                if part is None:
+                    break
+                number += part.num_rows
+                yield from table_rows(part)
+
+
 def _read_rows(table: Table, source: Source, max_row_bytes: int) -> Iterator[Row | Reject]:
     roles = source.roles
     columns = [name for name in source.columns if name not in source.left_out]
-    rows = (fields for batch in table.batches(columns) for part in small_batches(batch) for fields in table_rows(part))
+    rows = _fields_of(table, columns)
     num_bytes = 0
     most_bytes = None if table.size_bytes is None else max(_MIN_SWOLLEN_BYTES, _MOST_SWELLING * table.size_bytes)
     for number, fields in enumerate(rows, start=1):
@@ -182,9 +241,8 @@ def _table_source(table: Table, options: CorpusOptions) -> Source:
 
     def sample() -> list[dict[str, Any]]:
         kept = [name for name in columns if name not in left_out]
-        with closing(table.batches(kept)) as batches:
-            parts = (part for batch in batches for part in small_batches(batch))
-            return list(islice((fields for part in parts for fields in table_rows(part)), _SAMPLE_ROWS))
+        with closing(_fields_of(table, kept)) as rows:
+            return list(islice(rows, _SAMPLE_ROWS))
 
     roles = find_roles(Columns(place=table.path, kind="column", names=columns, sample=sample), options)
     source = Source.of(
@@ -241,6 +299,9 @@ _MAGIC = b"PAR1"
 _BUFFER_BYTES = 2**20
 # Texts are compressed to a twentieth at best; what is smaller repeats itself.
 _MOST_COMPRESSION = 100
+# Of a column of a row group in memory, which takes more than so many times the file only in a trap; of a value in it.
+_MOST_SWELLING, _MOST_CHUNK_BYTES = 1_000, 2**26
+_VALUE_BYTES = 4
 
 
 def open_parquet(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[Row | Reject]]:
@@ -261,6 +322,7 @@ def open_parquet(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[
         num_rows = max(1, stored.metadata.num_rows)
         size_bytes = file.size_bytes or 0
         done_rows = 0
+        check_sizes(file.name, stored.metadata, columns, size_bytes)
         try:
             # Columns in turn: side by side they seek to and fro, and fetch ranges of a remote file again.
             for batch in stored.iter_batches(
@@ -283,13 +345,28 @@ def open_parquet(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[
     return open_table(table, options)
 
 
+def check_sizes(path: str, metadata: Any, columns: Sequence[str], size_bytes: int) -> None:
+    """Raise CorpusError where a column is far larger in memory than in the file: one row may have all of it."""
+    names, most_bytes = frozenset(columns), max(_MOST_CHUNK_BYTES, _MOST_SWELLING * size_bytes)
+    for group in range(metadata.num_row_groups):
+        num_rows = metadata.row_group(group).num_rows
+        for chunk in _chunks(metadata, group):
+            name = chunk.path_in_schema.partition(".")[0]
+            num_bytes = max(chunk.total_uncompressed_size, (chunk.num_values - num_rows) * _VALUE_BYTES)
+            if name in names and num_bytes > most_bytes:
+                raise CorpusError(
+                    f"{path}: column {name!r} unpacks to {num_bytes:,} bytes; expected at most {most_bytes:,}, "
+                    f"{_MOST_SWELLING:,} times the size of the file or {_MOST_CHUNK_BYTES >> 20} MiB"
+                )
+
+
+def _chunks(metadata: Any, group: int) -> Iterator[Any]:
+    return (metadata.row_group(group).column(column) for column in range(metadata.num_columns))
+
+
 def _most_row_bytes(metadata: Any) -> int:
     """Return how many bytes one row may have of a column that is stored in far fewer; 0 where there is none."""
-    chunks = (
-        metadata.row_group(group).column(column)
-        for group in range(metadata.num_row_groups)
-        for column in range(metadata.num_columns)
-    )
+    chunks = (chunk for group in range(metadata.num_row_groups) for chunk in _chunks(metadata, group))
     sizes = ((chunk.total_uncompressed_size, chunk.total_compressed_size) for chunk in chunks)
     return max((size for size, stored in sizes if size > stored * _MOST_COMPRESSION), default=0)
 

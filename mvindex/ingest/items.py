@@ -178,7 +178,7 @@ def _arrow_rows(table: Any) -> Iterator[dict[str, Any]]:
             for part in small_batches(batch):
                 yield from table_rows(part)
                 first += part.num_rows
-    except (pyarrow.ArrowException, ValueError, OverflowError) as err:
+    except (pyarrow.ArrowException, CorpusError, ValueError, OverflowError) as err:
         found = f"{type(table).__name__}: {first_line(err)}"
         raise DocumentError(f"document {first} or after: expected a table that Arrow can read, got {found}") from err
 

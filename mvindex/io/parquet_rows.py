@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mvindex.corpus.json_files import parse_object
-from mvindex.corpus.tables import first_line, is_json_type
+from mvindex.corpus.tables import check_sizes, first_line, is_json_type
 from mvindex.errors import CorpusError, DocumentError
 from mvindex.io.staging import (
     ID_NAMES,
@@ -249,6 +250,7 @@ def _batches(arrow: Any, path: str, roles: ColumnRoles) -> Iterator[tuple[int, A
     columns = [*roles.fields, roles.vector, *(roles.spans or ()), *([roles.view] if roles.view else ())]
     with ExitStack() as stack:
         table, first = _open(arrow, path, stack), 1
+        check_sizes(path, table.metadata, columns, os.path.getsize(path))
         try:
             for batch in table.iter_batches(_ROWS, columns=columns):
                 yield first, _plain(arrow, batch)

@@ -25,6 +25,9 @@ from mvindex_connectors.files.parsers import LARGEST_RATIO, LEAST_BYTES, PARSERS
 # Isolated from the folder in which it runs and from variables of the environment, with the packages of this process.
 _BOOT = "import sys; sys.path[:] = sys.argv[1:]; from mvindex_connectors.files.worker import main; main()"
 _PIECE_BYTES = 2**16
+# Ctrl-C does not reach the process. In a session of its own, its niceness would count for nothing where Linux divides
+# the processor between sessions; Python 3.10 knows no other way.
+_APART: dict[str, Any] = {"process_group": 0} if sys.version_info >= (3, 11) else {"start_new_session": True}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,15 +100,15 @@ class _Worker:
 
     def __init__(self) -> None:
         command = [sys.executable, "-I", "-c", _BOOT, *filter(None, sys.path)]
-        # Without our environment, which may hold secrets; in a session of its own, where Ctrl-C does not reach it. What
-        # swells ends by limits of the process: openpyxl need not read by defusedxml, which takes half as long more.
+        # Without our environment, which may hold secrets. What swells ends by limits of the process: openpyxl need not
+        # read by defusedxml, which takes half as long more.
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env={"OMP_NUM_THREADS": "1", "OPENPYXL_DEFUSEDXML": "False"},
-            start_new_session=True,
+            **_APART,
         )
         self._timer: threading.Timer | None = None
         self.may_go_on = True

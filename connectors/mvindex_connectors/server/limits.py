@@ -42,6 +42,8 @@ _BACKSLASH = ord("\\")
 # Wire types of protobuf's encoding, and the bytes of those of a fixed size.
 _VARINT, _LENGTH = 0, 2
 _FIXED_BYTES = {1: 8, 5: 4}
+# Of the last seven bits of a number but one: without an end, each step would take as long as all before it.
+_MAX_SHIFT = 56
 
 _THREADS = ThreadPoolExecutor(2, thread_name_prefix="parse")
 _LIST_DOCUMENTS = 200
@@ -270,9 +272,11 @@ def check_fields(content: bytes, descriptor: Descriptor) -> None:
 
 
 def _varint(content: bytes, at: int) -> tuple[int, int]:
-    """Return the number that begins at a place, and the place behind it."""
+    """Return the number that begins at a place, and the place behind it; IndexError where it has no end in 64 bits."""
     value = shift = 0
     while (byte := content[at]) & 0x80:
+        if shift > _MAX_SHIFT:
+            raise IndexError("expected a number of 64 bits, got more")
         value |= (byte & 0x7F) << shift
         shift, at = shift + 7, at + 1
     return value | byte << shift, at + 1

@@ -9,7 +9,9 @@ import sys
 import time
 import tracemalloc
 from collections import Counter
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mvindex.corpus import CorpusOptions, Reject, RejectsWriter, Row, open_corpus, read_documents
@@ -260,3 +262,45 @@ def test_without_pyarrow_the_command_to_install_it_is_told(tmp_path, monkeypatch
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(ExtraMissing, match=re.escape(install_command("files"))):
         documents(path)
+
+
+def _list_of(values, count):
+    return pa.ListArray.from_arrays(pa.array([0, count], pa.int32()), values)
+
+
+@pytest.mark.parametrize("values", [pa.nulls(30_000_000, pa.int32()), pa.array([7]).take(pa.array([0] * 30_000_000))])
+def test_a_list_of_millions_in_one_row_of_few_bytes_is_refused_unread(tmp_path, values):
+    path = save(tmp_path, {"id": ["1"], "text": ["x"], "m": _list_of(values, 30_000_000)})
+    assert Path(path).stat().st_size < 10_000
+    with pytest.raises(CorpusError, match=r"corpus\.parquet: column 'm' unpacks to 1\d\d,\d{3},\d{3} bytes; expected"):
+        documents(path)
+
+
+def test_a_text_that_unpacks_to_a_thousand_times_the_file_is_refused_unread(tmp_path):
+    path = save(tmp_path, {"id": ["1"], "text": ["a" * 80_000_000]}, use_dictionary=False, compression="zstd")
+    with pytest.raises(CorpusError, match=r"corpus\.parquet: column 'text' unpacks to 80,\d{3},\d{3} bytes; expected"):
+        documents(path)
+
+
+def _views_of_one_text(count):
+    """Return so many string views of one text of a megabyte."""
+    view = np.array([2**20, int.from_bytes(b"aaaa", "little"), 0, 0], np.int32)
+    buffers = [None, pa.py_buffer(np.tile(view, count)), pa.py_buffer(b"a" * 2**20)]
+    return pa.Array.from_buffers(pa.string_view(), count, buffers)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.FixedSizeListArray.from_arrays(pa.nulls(2**31 - 1), 2**31 - 1),
+        _list_of(pa.DictionaryArray.from_arrays(pa.array(np.zeros(3_000, np.int32)), pa.array(["x" * 10**6])), 3_000),
+        _list_of(pa.StructArray.from_arrays([_views_of_one_text(3_000)], ["a"]), 3_000),
+    ],
+    ids=["nulls", "dictionary", "views"],
+)
+def test_an_arrow_row_of_few_bytes_that_swells_is_refused_unread(tmp_path, column):
+    path, batch = tmp_path / "a.arrow", pa.record_batch([["1"], ["x"], column], ["id", "text", "m"])
+    with pa.ipc.new_file(path, batch.schema) as writer:
+        writer.write_batch(batch)
+    with pytest.raises(CorpusError, match=r"a\.arrow:1: expected lists and objects of at most 67,108,864 bytes in a r"):
+        documents(str(path))
