@@ -4,7 +4,8 @@
 
 168,122,592 views, from a seeded generator (scale_parts/passages.py). Every step runs in a process of its own: `ingest`,
 `build`, `tune` (for a recall@10 of .95), `open`, `search`, `texts` (lexical and hybrid search), `tantivy` (the same
-questions there, where it is installed), `filters`, `change` (adding, replacing and deleting --changed documents),
+questions there, where it is installed), `filters`, `callers` (DRPQ, and eight callers at once), `small` (a new
+id, a look-up, a thousand documents and then a search), `change` (adding, replacing and deleting --changed documents),
 `verify`. A long one is killed by SIGKILL when half of it is done, once, and runs again from what is there.
 Rows go to DIR/rows.jsonl, as they come; a step that has its last row there is done, so that the same command continues
 where it was stopped. Rates are of wall-clock and CPU seconds inside mvindex, without the generator; memory is the
@@ -23,6 +24,7 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
@@ -45,7 +47,8 @@ from tests.helpers.memory_limits import uncached  # noqa: E402 - after the path 
 
 QUESTIONS, FEW = 256, 64
 # Of the articles, those that a filter of the measured searches leaves.
-FILTERED = {"filter of a tenth": 10, "filter of a thousandth": 1000}
+FILTERED = {"filter of a tenth": 10, "filter of a thousandth": 1000, "filter of a ten-thousandth": 10_000}
+CALLERS = 8
 
 
 def io_figure(name):
@@ -300,6 +303,53 @@ class Step:
         found = {} if truth is None else {"recall": round(float(np.mean(recall)), 4)}
         self.row(of=name, **times_of(passes), **found, batch=clock.row(len(vectors)), load=os.getloadavg()[0])
 
+    def callers(self):
+        """Times of DRPQ beside max, and of single queries from several threads at once."""
+        vectors, _ = self.passages.questions(QUESTIONS)
+        with mvindex.open(self.path) as index:
+            while not index.warm_up():
+                time.sleep(1)
+            for scoring in ("max", "drpq"):
+                self._times(index, f"dense 10, {scoring}", vectors, None, None, top_k=10, scoring=scoring)
+            clocks = [Clock() for _ in vectors]
+            whole = Clock()
+            with ThreadPoolExecutor(CALLERS) as pool:
+                whole(list, pool.map(lambda clock, vector: clock(index.search, vector), clocks, vectors))
+            times = percentiles([clock.wall_s for clock in clocks])
+            self.row(of=f"dense 10, {CALLERS} callers", warm_ms=times, **whole.row(len(vectors)))
+            return {"questions": QUESTIONS}
+
+    def small(self):
+        """What a process that has just opened the index takes for one document, for a thousand, and a search then."""
+        beyond = Passages(self.passages.documents + 2 * BLOCK_DOCUMENTS, self.options)
+        last = beyond.blocks - 2
+        documents, views = beyond.block(last), beyond.views(last)
+        vectors, _ = self.passages.questions(FEW)
+        figures = {}
+        with mvindex.open(self.path) as index:
+
+            def timed(name, call, *args):
+                clock = Clock()
+                clock(call, *args)
+                figures[name] = clock.row()
+
+            timed("first_look_up", index.get, ["1"])
+            clocks = [Clock() for _ in range(QUESTIONS)]
+            for number, clock in enumerate(clocks):
+                clock(index.get, [str(number * (self.passages.documents // QUESTIONS) + 2)])
+            figures["look_up_cpu_ms"] = percentiles([clock.cpu_s for clock in clocks])
+            timed("no_such_id", index.get, ["none"])
+            timed("first_new_id", index.add_views, documents[:1], views[:1])
+            timed("second_new_id", index.add_views, documents[1:2], views[1:2])
+            timed("search", index.search, vectors[0])
+            count = min(1000, len(documents) - 2)
+            timed("thousand_added", index.add_views, documents[2 : count + 2], views[2 : count + 2])
+            timed("search_then", index.search, vectors[1])
+            timed("search_later", index.search, vectors[2])
+            timed("deleted", lambda: index.delete(ids=[each.id for each in documents[: count + 2]]))
+            timed("search_after_the_delete", index.search, vectors[3])
+        return {"count": count, **figures}
+
     def change(self):
         """Add, replace and delete; how long a reader that was open takes to see each."""
         changed, passages = self.options.changed, self.passages
@@ -376,7 +426,7 @@ def disk_bytes(path):
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
-STEPS = ("ingest", "build", "tune", "open", "search", "texts", "tantivy", "filters", "change", "verify")
+STEPS = "ingest build tune open search texts tantivy filters callers small change verify".split()
 KILLED = {"ingest", "build", "change", "verify"}
 
 

@@ -353,7 +353,7 @@ class EmbeddedStore(LocalStore):
         with source.catalog.reading() as connection:
             known = catalog.find_existing(connection, ids)
             if missing := set(ids) - known.keys():
-                source.check_not_live(connection, missing)
+                source.check_not_live(connection, missing, catalog.current_settings(connection))
             return known
 
     def has_mark(self, mark: str) -> bool:

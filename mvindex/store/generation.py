@@ -27,7 +27,7 @@ import numpy as np
 from mvindex.durable import DIRECTORY_MODE, audit_step, flush_to_disk, remove_entry, rename
 from mvindex.errors import DamagedIndex, StoreError
 from mvindex.store import id_ranges, schema
-from mvindex.store.catalog import current_settings, read_settings
+from mvindex.store.catalog import read_settings
 from mvindex.store.connections import FILE_NAME, Catalog
 from mvindex.store.files import Current, write_current
 from mvindex.store.lexical.reader import PostingsCache
@@ -89,12 +89,11 @@ class Generation:
             postings = self.postings = PostingsCache(kind)
         return postings
 
-    def check_not_live(self, connection: sqlite3.Connection, ids: Collection[str]) -> None:
+    def check_not_live(self, connection: sqlite3.Connection, ids: Collection[str], settings: Mapping[str, Any]) -> None:
         """Check the SQL index of live ids around ids that were not found in it; raise DamagedIndex where it is wrong.
 
         In a damaged one they might only be in the wrong place. Each part of it is checked once per process.
         """
-        settings = current_settings(connection)
         if "live" in self._checked_ids:
             return
         if settings.get(id_ranges.ID_RANGES_KEY):

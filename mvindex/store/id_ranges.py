@@ -75,7 +75,7 @@ def check_all(connection: sqlite3.Connection, expected: Sequence[int]) -> None:
 
 
 def _checked(connection: sqlite3.Connection, first: str) -> list[IdRow]:
-    """Return the rows and ids of a range, as the SQL index of live ids has them; DamagedIndex if they are not its own."""
+    """Return the rows and ids of a range as the SQL index of live ids has them; DamagedIndex if they are others."""
     count, total, end = _range(connection, first)
     below, parameters = ("", (first,)) if end is None else ("AND id < ?", (first, end))
     query = f"SELECT doc_row, id FROM documents INDEXED BY documents_live WHERE alive AND id >= ? {below} ORDER BY id"  # noqa: S608 - fixed text

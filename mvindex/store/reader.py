@@ -226,7 +226,7 @@ class SnapshotReader:
                     raise DamagedIndex(f"{FILE_NAME}: the index of ids leads from {doc_id!r} to document {row[1]!r}")
                 if self._snapshot.alive[row[0]]:
                     return int(row[0])
-        self._snapshot.source.check_not_live(self._connection, [doc_id])
+        self._snapshot.source.check_not_live(self._connection, [doc_id], self._settings)
         if self._version != self._snapshot.settings["version"]:
             # It might have been deleted since the snapshot.
             self._snapshot.source.check_ids(self._connection, ["deleted"])

@@ -59,7 +59,7 @@ class FastScan:
     """The inverted lists of an index of kind ivf-pq. Thread-safe."""
 
     def __init__(self, faiss: ModuleType, index: Any, mapped: MappedLists | None = None) -> None:
-        """mapped: the lists, of which the index then has none."""
+        """Read the lists of the index; mapped: them, where the index has none."""
         self._faiss, self._index, self._mapped = faiss, index, mapped
         self._ivf = faiss.downcast_index(ivf_of(faiss, index))
         self._quantiser = faiss.downcast_index(self._ivf.quantizer)

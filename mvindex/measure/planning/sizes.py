@@ -20,6 +20,7 @@ from mvindex.engines.auto import (
     GROUPS_ADDED,
     IVF_KINDS,
     LEAST_SAMPLE,
+    default_search,
     groups_for,
     num_groups,
     sample_size,
@@ -127,9 +128,12 @@ _BUILD_S: Mapping[str, float] = {
     "hnsw": 3.8e-10,
     **dict.fromkeys(IVF_KINDS, 2.5e-8),
 }
-# Of an element of query_work(), beside what each query takes. exact and graph: peers.jsonl. ivf-pq: 15 ms for 168
-# million views (full_count.jsonl). Others: the least time of scale.jsonl; flat as the scan in float32 there.
+# Of an element of query_work(), beside what each query takes. exact and graph: peers.jsonl. ivf-pq: 1.8 ms for a
+# million views (peers_by_size.jsonl), 15 for 168 million (full_count.jsonl). Others: the least time of scale.jsonl;
+# flat as the scan in float32 there.
 _QUERY_FIXED_S = 5e-4
+# Of a view hit that is scored anew, and more of a query, where hits are counted apart: ivf-pq.
+_HIT_S, _HITS_FIXED_S = 8e-7, 2e-4
 _QUERY_S: Mapping[str, float] = {
     EXACT: 6.0e-11,
     "flat": 3.8e-10,
@@ -137,14 +141,17 @@ _QUERY_S: Mapping[str, float] = {
     "hnsw": 2.5e-9,
     "ivf-flat": 2.7e-10,
     "ivf-sq8": 2.1e-10,
-    "ivf-pq": 2.8e-11,
+    "ivf-pq": 2.35e-11,
     "ivf-rabitq": 6.7e-11,
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """An engine to be built and searched: one shard's views, all_views of all shards, its lists and its search."""
+    """An engine to be built and searched: one shard's views, all_views of all shards, its lists and its search.
+
+    k_factor: view hits that are scored anew per document; 0 for the kind's default.
+    """
 
     kind: str
     num_views: int
@@ -153,6 +160,7 @@ class Workload:
     nlist: int = 0
     nprobe: int = 0
     top_k: int = 10
+    k_factor: int = 0
 
 
 def build_seconds(load: Workload, cores: int) -> float:
@@ -162,7 +170,11 @@ def build_seconds(load: Workload, cores: int) -> float:
 
 def query_seconds(load: Workload) -> float:
     """Return the latency of a single query in one thread of the reference machine."""
-    return _QUERY_FIXED_S + _QUERY_S[load.kind] * query_work(load)
+    seconds = _QUERY_FIXED_S + _QUERY_S[load.kind] * query_work(load)
+    if load.kind != "ivf-pq":
+        return seconds
+    k_factor = load.k_factor or default_search(load.kind, load.nlist, load.dim)["k_factor"]
+    return seconds + _HITS_FIXED_S + _HIT_S * k_factor * load.top_k
 
 
 def build_work(load: Workload) -> float:

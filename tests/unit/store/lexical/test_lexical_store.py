@@ -230,7 +230,7 @@ def test_whatever_byte_of_the_catalog_is_changed_an_answer_is_right_or_refused(t
     whole = file.read_bytes()
     rng = np.random.default_rng(seed)
     num_refused = 0
-    for position in rng.integers(0, len(whole), 150).tolist():
+    for position in rng.integers(0, len(whole), 200).tolist():
         changed = bytearray(whole)
         changed[position] ^= 1 << int(rng.integers(0, 8))
         file.write_bytes(changed)
