@@ -12,7 +12,7 @@ FORBIDDEN = re.compile(r"(Nothing|What|Those|Of|True when)\b")
 FORBIDDEN_SOURCE = re.compile(rf"[\"']\s*{FORBIDDEN.pattern}")
 # The public methods of named tuples; and attributes of other libraries that are named like some of ours.
 PUBLIC = {"_replace", "_make", "_asdict", "_fields"}
-FOREIGN = {("columns.py", "_stub")}  # pymilvus' handler
+FOREIGN = {("writes.py", "_stub")}  # pymilvus' handler
 INDEXES = {"Index", "IndexClient", "AsyncIndexClient", "IndexProtocol"}
 
 

@@ -1,4 +1,4 @@
-"""What writers send: rows column by column, and keys to delete; and the ids that a run has written.
+"""Write and delete rows of Milvus: column by column, and by keys; know the ids that a run has written.
 
 pymilvus takes longer row by row than the server for its part. The request is that of Milvus' protocol (schema.proto,
 milvus.proto), which is stable. How it is passed to pymilvus' connection is not, so that is done for known versions
