@@ -192,17 +192,19 @@ def run_on(processor, code, *arguments):
 
 # Long enough that sums of attention in another order, as of ONNX Runtime's softmax, would change each vector.
 TEXTS = [
-    "The 1973 oil crisis began in October 1973 when the members of the Organization of Arab Petroleum Exporting Countries "
-    "proclaimed an oil embargo. By the end of the embargo in March 1974, the price of oil had risen from US$3 per barrel "
-    "to nearly $12 globally; US prices were significantly higher. The embargo caused a shock, with many short- and "
-    "long-term effects on global politics and the global economy. It was later called the first oil shock, followed by "
-    "the 1979 oil crisis, termed the second oil shock.",
-    "Plants turn light into chemical energy, which they store in sugars made of carbon dioxide and water. It takes place "
-    "in chloroplasts, whose membranes hold chlorophyll: a pigment that takes up blue and red light, and leaves green. "
-    "Oxygen is set free as a by-product, and most of the oxygen of the air was made so.",
-    "Committees meet on the first Tuesday of each month at half past nine, unless the chair decides otherwise in writing "
-    "at least ten days before. Minutes are kept by the secretary, sent to all members within a week, and approved at the "
-    "next meeting; an objection has to name the page and the sentence that it is about.",
+    "The 1973 oil crisis began in October 1973 when the members of the Organization of Arab Petroleum "
+    "Exporting Countries proclaimed an oil embargo. By the end of the embargo in March 1974, the price of oil "
+    "had risen from US$3 per barrel to nearly $12 globally; US prices were significantly higher. The embargo "
+    "caused a shock, with many short- and long-term effects on global politics and the global economy. It was "
+    "later called the first oil shock, followed by the 1979 oil crisis, termed the second oil shock.",
+    "Plants turn light into chemical energy, which they store in sugars made of carbon dioxide and water. It "
+    "takes place in chloroplasts, whose membranes hold chlorophyll: a pigment that takes up blue and red "
+    "light, and leaves green. Oxygen is set free as a by-product, and most of the oxygen of the air was made "
+    "so.",
+    "Committees meet on the first Tuesday of each month at half past nine, unless the chair decides otherwise "
+    "in writing at least ten days before. Minutes are kept by the secretary, sent to all members within a "
+    "week, and approved at the next meeting; an objection has to name the page and the sentence that it is "
+    "about.",
 ]
 
 ENCODE = """

@@ -69,10 +69,8 @@ class _Nodes:
 
     def split(self, value: str, outputs: Sequence[str]) -> None:
         """Add the split of a value into equal parts along its first axis."""
-        made = self.onnx.helper.make_node(
-            "Split", [value], list(outputs), name=f"{value}.split", num_outputs=len(outputs)
-        )
-        self.nodes.append(made)
+        node = self.onnx.helper.make_node
+        self.nodes.append(node("Split", [value], list(outputs), name=f"{value}.split", num_outputs=len(outputs)))
 
 
 def linear_names(layer: int) -> tuple[str, ...]:
