@@ -158,6 +158,7 @@ _BAD_HEADERS = (
     TypeError,
     SyntaxError,
     RecursionError,
+    MemoryError,
     tokenize.TokenError,
 )
 
@@ -250,9 +251,12 @@ def _array_ids(path: str) -> Iterator[str]:
     for begin in range(0, len(array), _CHUNK):
         try:
             values = array[begin : begin + _CHUNK].tolist()
+            ids = [_id(path, number, value) for number, value in enumerate(values, start=begin + 1)]
+        except CorpusError:
+            raise
         except (ValueError, SystemError) as err:  # of what are no characters
             raise CorpusError(f"{path}: after id {begin}: invalid text: {err}") from err
-        yield from (_id(path, number, value) for number, value in enumerate(values, start=begin + 1))
+        yield from ids
 
 
 def _json_list(path: str) -> Sequence[Any]:
@@ -302,5 +306,5 @@ def _map_array(path: str) -> Array:
     except OSError as err:
         raise CorpusError(f"{path}: cannot be read: {err.strerror or err}") from err
     except _BAD_HEADERS as err:
-        why = str(err).partition("\n")[0]
+        why = str(err).partition("\n")[0] or "nested too deeply"
         raise CorpusError(f"{path}: is not a whole .npy file of plain numbers: {why}") from err

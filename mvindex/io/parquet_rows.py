@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mvindex.corpus.json_files import parse_object
-from mvindex.corpus.tables import check_sizes, first_line, is_json_type
+from mvindex.corpus.tables import BATCH_ROWS, check_sizes, first_line, is_json_type
 from mvindex.errors import CorpusError, DocumentError
 from mvindex.io.staging import (
     ID_NAMES,
@@ -186,8 +186,8 @@ def _numbers(arrow: Any, column: Any, name: str, place_of: Callable[[int], str])
     return numbers
 
 
-# Rows that are read at once: of views of 768 dims 3 MB in fp16.
-_ROWS = 2048
+# Rows that are read at once, of views of 768 dims 3 MB in fp16; fewer beyond so many bytes.
+_ROWS, _MOST_BYTES = 2048, 2**26
 
 
 def open_parquet(paths: Sequence[str], columns: Columns, *, is_export: bool) -> VectorSource:
@@ -249,14 +249,26 @@ def _batches(arrow: Any, path: str, roles: ColumnRoles) -> Iterator[tuple[int, A
     """Yield the rows in batches, each with the number of its first row, from 1."""
     columns = [*roles.fields, roles.vector, *(roles.spans or ()), *([roles.view] if roles.view else ())]
     with ExitStack() as stack:
-        table, first = _open(arrow, path, stack), 1
+        table, first, read = _open(arrow, path, stack), 1, 0
+        waiting: list[Any] = []
         check_sizes(path, table.metadata, columns, os.path.getsize(path))
         try:
-            for batch in table.iter_batches(_ROWS, columns=columns):
-                yield first, _plain(arrow, batch)
-                first += batch.num_rows
+            # A few at a time: a dictionary of one long text may stand in all of them.
+            for batch in table.iter_batches(BATCH_ROWS, columns=columns):
+                waiting.append(_plain(arrow, batch))
+                read += batch.num_rows
+                if read - first >= _ROWS - 1 or sum(each.nbytes for each in waiting) > _MOST_BYTES:
+                    yield first, _joined(arrow, waiting)
+                    first, waiting = read + 1, []
+            if waiting:
+                yield first, _joined(arrow, waiting)
         except (arrow.ArrowException, OSError, UnicodeDecodeError) as err:
-            raise CorpusError(f"{path}: is damaged after row {first - 1}: {first_line(err)}") from err
+            raise CorpusError(f"{path}: is damaged after row {read}: {first_line(err)}") from err
+
+
+def _joined(arrow: Any, batches: Sequence[Any]) -> Any:
+    """Return batches as one."""
+    return arrow.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
 def _plain(arrow: Any, batch: Any) -> Any:

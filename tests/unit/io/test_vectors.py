@@ -322,6 +322,7 @@ def header(text):
         header("{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 4)}\n"),
         header("{'descr': '<f4', 'fortran_order': False, 'shape': (True, 4)}\n"),
         header("(" * 9000),
+        header("-" * 9000 + "1"),
         header("{'descr': '''\n"),
         b"\x93NUMPY",
     ],
@@ -336,12 +337,14 @@ def test_ids_that_no_document_may_have_are_refused_with_their_row(tmp_path):
     np.save(tmp_path / "in.npy", np.eye(3, dtype="f4"))
     np.save(tmp_path / "half.npy", np.array([65, 0xD800, 66], dtype="<u4").view("<U1"))
     np.save(tmp_path / "none.npy", np.array([65, 66, 0xFFFFFFFF], dtype="<u4").view("<U1"))
+    np.save(tmp_path / "odd.npy", np.array([65, 66, 0x7FFFFFFF], dtype="<u4").view("<U1"))
     (tmp_path / "half.json").write_text(r'["a", "\ud800", "c"]')
     (tmp_path / "nul.json").write_text(r'["a", "b", "x\u0000"]')
     (tmp_path / "tab.txt").write_text("a\nb\tc\nd\n")
     for name, message in {
         "half.npy": "half.npy:2: id holds a lone surrogate",
         "none.npy": "none.npy: after id 0: invalid text",
+        "odd.npy": "odd.npy: after id 0: invalid text",
         "half.json": "half.json:2: id holds a lone surrogate",
         "nul.json": "nul.json:3: id holds a NUL",
         "tab.txt": r"tab.txt:2: id 'b\\tc' holds a control character",
