@@ -293,7 +293,8 @@ def _section_ends(heads: Sequence[bool]) -> list[int]:
 def _led_parts(text: str, units: Sequence[Span], heads: list[bool]) -> dict[int, int]:
     """Return where parts that end in a colon end with what they introduce: list items that fit, or the next part.
 
-    One that introduces nothing that fits stands above what follows, as a heading does, which is noted in heads.
+    One that introduces nothing that fits stands above what follows, as a heading does, which is noted in heads; not the
+    end of a paragraph with nothing below: "In 1937 he stated:" may answer.
     """
     led: dict[int, int] = {}
     if ":" not in text and "：" not in text:
@@ -311,7 +312,7 @@ def _led_parts(text: str, units: Sequence[Span], heads: list[bool]) -> dict[int,
             fits = after is not None and units[after][1] - begin <= LONGEST_CHARS
             if after is not None and fits:
                 led[place] = units[after][1]
-            else:
+            elif after is not None or place == 0 or "\n" in text[units[place - 1][1] : begin]:
                 heads[place] = True
     return led
 

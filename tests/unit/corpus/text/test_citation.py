@@ -226,6 +226,10 @@ def test_what_only_introduces_is_never_cited_by_itself(text, question, cited):
     assert Citer(question).cite(text).text == cited
 
 
+def test_a_paragraph_that_ends_in_a_colon_is_cited_by_its_last_sentence_too():
+    assert Citer("when did he speak?").cite("Tesla was old. In a 1937 interview he spoke:").text.startswith("In a 1937")
+
+
 @pytest.mark.parametrize(
     ("question", "cited"),
     [
