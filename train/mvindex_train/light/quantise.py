@@ -84,12 +84,12 @@ def quantise_linears(
     levels, scales = _gptq(weight, (centred.T @ centred).astype(np.float64))
     # The error of the inputs' mean is known: the bias takes it back, with what shifted inputs add.
     bias = bias + mean @ weight - (mean + (GELU_OFFSET if shifted else 0)) @ (levels * scales)
-    smoothed = None if factors is None else factors.astype(np.float32)
+    middle, smoothed = (None if each is None else each.astype(np.float32) for each in (centre, factors))
     borders = np.cumsum([one.weight.shape[1] for one in linears])[:-1]
     parts = zip(np.split(levels, borders, axis=1), np.split(scales, borders), np.split(bias, borders), strict=True)
     return [
         QuantisedLinear(
-            np.ascontiguousarray(own), scale.astype(np.float32), rest.astype(np.float32), centre, smoothed, shifted
+            np.ascontiguousarray(own), scale.astype(np.float32), rest.astype(np.float32), middle, smoothed, shifted
         )
         for own, scale, rest in parts
     ]
@@ -116,7 +116,7 @@ def even_out(weight: Doubles, inputs: Floats) -> tuple[Doubles, Doubles]:
         largest = _soft_max(own * factors[:, None], dim=0).square().sum()
         of_weights = largest / _LIKELY_LEVELS**2 * (variance / factors**2).sum()
         optimiser.zero_grad()
-        torch.log(of_inputs + _GPTQ_LEAVES * of_weights).backward()
+        torch.log(of_inputs + _GPTQ_LEAVES * of_weights).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
     factors = torch.exp(power - power.mean())
     return (mean + shift * spread).detach().double().numpy(), factors.detach().double().numpy()
@@ -124,7 +124,8 @@ def even_out(weight: Doubles, inputs: Floats) -> tuple[Doubles, Doubles]:
 
 def _soft_max(values: torch.Tensor, dim: int) -> torch.Tensor:
     """Return about the largest absolute value."""
-    return torch.linalg.vector_norm(values, ord=16, dim=dim)
+    largest: torch.Tensor = torch.linalg.vector_norm(values, ord=16, dim=dim)
+    return largest
 
 
 def smooth(weight: Doubles, inputs: Floats) -> tuple[Doubles, Doubles]:
