@@ -350,7 +350,7 @@ class Step:
             return {"questions": QUESTIONS}
 
     def small(self):
-        """Return the times of a process that has just opened the index: of a document, of a thousand, of a search then."""
+        """Return the times of a process that has just opened the index: of one document, of a thousand, of a search."""
         beyond = Passages(self.passages.documents + 2 * BLOCK_DOCUMENTS, self.options)
         last = beyond.blocks - 2
         documents, views = beyond.block(last), beyond.views(last)
