@@ -320,7 +320,7 @@ class Step:
             return {"questions": QUESTIONS}
 
     def small(self):
-        """What a process that has just opened the index takes for one document, for a thousand, and a search then."""
+        """Return the times of a process that has just opened the index: of one document, of a thousand, of a search."""
         beyond = Passages(self.passages.documents + 2 * BLOCK_DOCUMENTS, self.options)
         last = beyond.blocks - 2
         documents, views = beyond.block(last), beyond.views(last)
