@@ -27,9 +27,7 @@ from mvindex.kernels.score import Aggregate, parse_scoring
 from mvindex.records import (
     Document,
     DocumentViews,
-    Explanation,
     Floats,
-    Hit,
     IndexInfo,
     SearchResult,
     ViewScore,
@@ -37,7 +35,6 @@ from mvindex.records import (
     check_count,
     check_id,
     check_ids,
-    id_of,
 )
 from mvindex.search.confidence import calibration_of, confident
 from mvindex.search.diversity import search_diverse
@@ -393,16 +390,6 @@ class Index(Searches):
             self.run(SearchRequest(queries=(query,), top_k=1, aggregate=aggregate, mode=Mode.DENSE))
         if self._state().has_lexical:
             self.run(SearchRequest(queries=(query,), top_k=1, mode=Mode.HYBRID))
-
-    def explain(
-        self, query: str | Vector, id: str | Hit, scoring: ScoringName = "max", *, temperature: float | None = None
-    ) -> Explanation:
-        """Return every view of a document with its score for one query; see IndexProtocol.explain()."""
-        doc_id = id_of(id)
-        found = self.explain_all(query, [doc_id], scoring, temperature=temperature)
-        if doc_id not in found:
-            raise QueryError(f"{self.where}: there is no document {doc_id!r}")
-        return Explanation(found[doc_id], id)
 
     def explain_all(
         self,

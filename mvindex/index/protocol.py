@@ -22,6 +22,7 @@ from mvindex.records import (
     check_id,
     check_ids,
     dump_metadata,
+    id_of,
     shown,
 )
 from mvindex.search.request import QueryLike, SearchRequest, parse_request
@@ -42,6 +43,11 @@ class Searches(Protocol):
 
     # Where a cross-encoder that search(rerank=...) names is loaded; None for the best device there is.
     rerank_device: str | None = None
+
+    @property
+    @abstractmethod
+    def where(self) -> str:
+        """The directory, or the address without secrets."""
 
     @overload
     def search(  # type: ignore[overload-overlap]  # a str is a sequence of str, too
@@ -139,13 +145,35 @@ class Searches(Protocol):
     def run(self, request: SearchRequest) -> list[SearchResult]:
         """Return a result for each query of the request, as the index orders documents: before reranking."""
 
+    def explain(
+        self, query: str | Vector, id: str | Hit, scoring: ScoringName = "max", *, temperature: float | None = None
+    ) -> Explanation:
+        """Return every view of a document, or of a hit, with its score for one query, best first.
+
+        Raises:
+            QueryError: There is no such document.
+
+        """
+        doc_id = id_of(id)
+        found = self.explain_all(query, [doc_id], scoring, temperature=temperature)
+        if doc_id not in found:
+            raise QueryError(f"{self.where}: there is no document {doc_id!r}")
+        return Explanation(found[doc_id], id)
+
+    @abstractmethod
+    def explain_all(
+        self,
+        query: str | Vector,
+        ids: str | Iterable[str],
+        scoring: ScoringName = "max",
+        *,
+        temperature: float | None = None,
+    ) -> dict[str, list[ViewScore]]:
+        """Return what explain() does for each of the documents that exist, by id, in the order of the ids."""
+
 
 class IndexProtocol(Searches, Protocol):
     """Documents with their views, searched by text or vector. Implemented by Index and IndexClient."""
-
-    @property
-    def where(self) -> str:
-        """The directory, or the address without secrets."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -307,26 +335,6 @@ class IndexProtocol(Searches, Protocol):
             Whether all is loaded; False while loops are being compiled.
 
         """
-
-    def explain(
-        self, query: str | Vector, id: str | Hit, scoring: ScoringName = "max", *, temperature: float | None = None
-    ) -> Explanation:
-        """Return every view of a document, or of a hit, with its score for one query, best first.
-
-        Raises:
-            QueryError: There is no such document.
-
-        """
-
-    def explain_all(
-        self,
-        query: str | Vector,
-        ids: str | Iterable[str],
-        scoring: ScoringName = "max",
-        *,
-        temperature: float | None = None,
-    ) -> dict[str, list[ViewScore]]:
-        """Return what explain() does for each of the documents that exist, by id, in the order of the ids."""
 
     @overload
     def views(self, ids: str) -> DocumentViews: ...  # type: ignore[overload-overlap]  # a str is iterable, too

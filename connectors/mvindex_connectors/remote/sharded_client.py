@@ -13,15 +13,12 @@ import numpy as np
 from mvindex.errors import ConfigError, QueryError, StoreError, Unsupported
 from mvindex.records import (
     Document,
-    Explanation,
     Floats,
-    Hit,
     IndexInfo,
     SearchResult,
     ViewScore,
     check_id,
     check_ids,
-    id_of,
 )
 from mvindex.search.like import MAX_LIKE
 from mvindex.search.request import SearchRequest, Vector, as_vectors, is_texts
@@ -244,16 +241,6 @@ class ShardedClient(Reconnecting, RemoteIndex):
         """Return the results of a search by any server of one index: its queries see the same state."""
         response = self._calls.attempt(lambda attempt: attempt.ask_any("Search", make))
         return [result_from(each) for each in response.results]
-
-    def explain(
-        self, query: str | Vector, id: str | Hit, scoring: str = "max", *, temperature: float | None = None
-    ) -> Explanation:
-        """Return every view of a document with its score for one query; see IndexProtocol.explain()."""
-        doc_id = id_of(id)
-        found = self.explain_all(query, [doc_id], scoring, temperature=temperature)
-        if doc_id not in found:
-            raise QueryError(f"{self.where}: there is no document {doc_id!r}")
-        return Explanation(found[doc_id], id)
 
     def explain_all(
         self, query: str | Vector, ids: str | Iterable[str], scoring: str = "max", *, temperature: float | None = None
