@@ -34,18 +34,28 @@ def insert_first(connection: sqlite3.Connection) -> None:
     _write(connection, "", 0, 0)
 
 
-def change(connection: sqlite3.Connection, added: Sequence[IdRow], gone: Sequence[IdRow]) -> None:
-    """Add and remove document rows with their ids, which stand in the SQL index, or no longer, already."""
-    changes: dict[str, tuple[list[IdRow], list[IdRow]]] = {}
-    for side, rows in enumerate((added, gone)):
-        for row, first in zip(rows, _firsts(connection, [doc_id for _, doc_id in rows]), strict=True):
-            changes.setdefault(first, ([], []))[side].append(row)
-    for first, (come, left) in changes.items():
+def remove(connection: sqlite3.Connection, rows: Sequence[IdRow]) -> None:
+    """Remove rows with their ids; ranges are checked and divided when rows are added."""
+    for first, gone in _by_range(connection, rows).items():
         count, total, _ = _range(connection, first)
-        count += len(come) - len(left)
-        _write(connection, first, count, (total + ids_checksum(come) - ids_checksum(left)) & _MASK)
-        if count > _MOST_IDS:
+        _write(connection, first, count - len(gone), (total - ids_checksum(gone)) & _MASK)
+
+
+def add(connection: sqlite3.Connection, rows: Sequence[IdRow]) -> None:
+    """Add rows with their ids, all that a commit adds, once the SQL index of live ids has its last state."""
+    for first, added in _by_range(connection, rows).items():
+        count, total, _ = _range(connection, first)
+        _write(connection, first, count + len(added), (total + ids_checksum(added)) & _MASK)
+        if count + len(added) > _MOST_IDS:
             _divide(connection, first)
+
+
+def _by_range(connection: sqlite3.Connection, rows: Sequence[IdRow]) -> dict[str, list[IdRow]]:
+    """Return the rows by the `first` of the range that they are in."""
+    found: dict[str, list[IdRow]] = {}
+    for row, first in zip(rows, _firsts(connection, [doc_id for _, doc_id in rows]), strict=True):
+        found.setdefault(first, []).append(row)
+    return found
 
 
 def check(connection: sqlite3.Connection, ids: Iterable[str], checked: set[str]) -> None:

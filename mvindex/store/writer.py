@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -80,8 +81,7 @@ class GenerationWriter:
         with self._transaction() as connection:
             documents = [] if transaction.rows is None else transaction.rows.documents
             added = [(row, document.id) for row, document in enumerate(documents, self.num_rows)]
-            gone = list(_ids_of(connection, transaction.deleted))
-            settings["ids"] = self._ids(added, gone)
+            settings["ids"] = self._ids(added, len(transaction.deleted), self._removed_ids(connection, transaction))
             for old, new in zip(before, after, strict=True):
                 catalog.write_committed(connection, old, new)
             if transaction.deleted:
@@ -94,7 +94,7 @@ class GenerationWriter:
                     metadata = [each.metadata for each in transaction.rows.documents]
                     append_columns(connection, fields, self.num_rows, metadata)
             if self.settings.get(id_ranges.ID_RANGES_KEY):
-                id_ranges.change(connection, added, gone)
+                id_ranges.add(connection, added)
             if transaction.metadata:
                 _set_metadata(connection, transaction.metadata)
                 update_columns(connection, fields, transaction.metadata)
@@ -214,13 +214,21 @@ class GenerationWriter:
         added = deleted_checksum(np.array(doc_rows, dtype=np.int64))
         return {"count": before["count"] + len(doc_rows), "checksum": (before["checksum"] + added) % (1 << 64)}
 
-    def _ids(self, added: Sequence[tuple[int, str]], gone: Sequence[tuple[int, str]]) -> dict[str, list[int]]:
+    def _removed_ids(self, connection: sqlite3.Connection, transaction: Transaction) -> int:
+        """Take the rows to be deleted out of the ranges of ids, some at a time; return the checksum of their ids."""
+        rows, total = _ids_of(connection, transaction.deleted), 0
+        while some := list(islice(rows, _INDEXED_ROWS)):
+            total += ids_checksum(some)
+            if self.settings.get(id_ranges.ID_RANGES_KEY):
+                id_ranges.remove(connection, some)
+        return total
+
+    def _ids(self, added: Sequence[tuple[int, str]], num_gone: int, gone_sum: int) -> dict[str, list[int]]:
         """Return count and checksum of the ids of live and of deleted rows, after these have changed."""
-        added_sum, gone_sum = ids_checksum(added), ids_checksum(gone)
         (live, live_sum), (deleted, deleted_sum) = self.settings["ids"]["live"], self.settings["ids"]["deleted"]
         return {
-            "live": [live + len(added) - len(gone), (live_sum + added_sum - gone_sum) % (1 << 64)],
-            "deleted": [deleted + len(gone), (deleted_sum + gone_sum) % (1 << 64)],
+            "live": [live + len(added) - num_gone, (live_sum + ids_checksum(added) - gone_sum) % (1 << 64)],
+            "deleted": [deleted + num_gone, (deleted_sum + gone_sum) % (1 << 64)],
         }
 
     def _records(self, rows: Rows) -> npt.NDArray[Any]:
