@@ -253,7 +253,7 @@ def test_a_client_that_was_given_lends_its_access_to_awaited_calls(server):
     async def access_of(client):
         store = MVIndexVectorStore(client, WordEmbeddings())
         assert await store.asimilarity_search("oil") == []
-        return store._handle._adapter().client._channel.access
+        return store._handle._adapter()._channel.access
 
     with IndexClient(server.url("words"), access=Access(token="read-me")) as client:
         assert asyncio.run(access_of(client)).token == "read-me"
