@@ -1,4 +1,4 @@
-"""The NumPy reference scan: every document, block by block; the oracle for every other engine."""
+"""The NumPy reference scan, the oracle for every other engine, and a scan that it stands in for while loops compile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""IndexProtocol: what a user may call on any index, in this process or behind a server, and what all share."""
+"""IndexProtocol: what a user may call on any index, in this process or behind a server, and what all share.
+
+All have one search and one explain, and check deletions and metadata that they write alike.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The plan of a search: a request with the defaults of its index, and operators in the text of a query."""
+"""The plan of a search: a request with the defaults of its index, and operators in the text of a query.
+
+SearchEngine is what answers it.
+"""
 
 from __future__ import annotations
 

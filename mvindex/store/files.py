@@ -1,4 +1,4 @@
-"""The files of an index: their names, sizes and checksums, its lock, and the file systems that they may be on.
+"""The files of an index: their names, sizes and checksums, its lock, temporary databases, and the file systems.
 
 The record of the current generation and the acknowledgement are tiny, checksummed, and derived from the catalog:
 `mvindex build` makes them again.

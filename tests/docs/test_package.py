@@ -59,3 +59,9 @@ def parents(path):
 def test_pictures_of_the_readme_say_what_they_show():
     pictures = [child for token in tokens_of("README.md") for child in token.children or () if child.type == "image"]
     assert pictures and all(len(picture.content) > 20 for picture in pictures)
+
+
+def test_what_notice_names_is_there():
+    notice = (ROOT / "NOTICE").read_text(encoding="utf-8")
+    named = re.findall(r"^((?:mvindex|connectors|train|examples|bench|docs|tests)/[^\s,]+)", notice, flags=re.MULTILINE)
+    assert len(named) > 4 and [path for path in named if not (ROOT / path).exists()] == []

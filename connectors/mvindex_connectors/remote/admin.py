@@ -1,4 +1,7 @@
-"""ServerAdmin: administration of an index behind a server, by jobs that go on when the client is gone."""
+"""ServerAdmin: administration of an index behind a server, by jobs that go on when the client is gone.
+
+A JobStatus and its messages are the server's as well.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""IndexClient: an index behind a server, with the methods of IndexProtocol."""
+"""IndexClient: an index behind a server, with the methods of IndexProtocol; RemoteIndex: what all clients share."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ class RetryingChannel(Channel):
             return budget.run(lambda: method(request, timeout=budget.remaining_s, metadata=self.metadata()))
 
     async def again(self, step: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Return what a step returns that never waits, retrying as call() does."""
+        """Return what a step returns that awaits no more than this channel, which never waits; retry as call() does."""
         return RetryBudget(self.settings).run(lambda: run_to_end(step()))
 
     def stream(self, method: Callable[..., Any], request: Any) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Authentication by tokens from a file, compared in constant time.
+"""Who may call, by tokens from a file compared in constant time, and the certificate that a server shows.
 
 Each line of the file holds read-only, read-write or admin, the token, and optionally a name for the log and what the
 token is bound to: indexes=NAME,NAME and, last, filter={...}, a metadata filter as JSON. Empty lines and lines that

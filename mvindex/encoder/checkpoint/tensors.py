@@ -1,4 +1,8 @@
-"""Weights from safetensors files: of the model, of dense modules, and of parts that are added to them."""
+"""Files of a checkpoint that are read with limits: weights in safetensors, and the tokenizer.
+
+Weights are of the model, of dense modules, and of parts that are added to them. A tokenizer may not make texts grow
+without an end.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Families whose views each look at the whole document: one vector, single states, or states clustered or attended."""
+"""Families without viewers: views of the whole document, and views of its snippets, sentences or splits.
+
+Views of the whole are one vector, single states, or states clustered or attended.
+"""
 
 from __future__ import annotations
 

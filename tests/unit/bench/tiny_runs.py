@@ -1,6 +1,6 @@
 """Run benches in their tiny form, one after the other in this process, and print a line of JSON for each.
 
-    python -m tests.unit.bench.tiny_runs search.py proof.py
+    python -m tests.unit.bench.tiny_runs search.py drpq.py
 
 In one process torch is imported once, and what benches share is made once. Not for benches that patch mvindex.
 """

@@ -408,7 +408,7 @@ class Error(Struct):
     error: ErrorDetail
 
 
-# As dates.py reads them; of what no month or day has, such as February 30, the answer is an error all the same.
+# As store/fields.py reads them; of what no month or day has, such as February 30, the answer is an error all the same.
 _TIME = r"[Tt ]([01]\d|2[0-3]):[0-5]\d(:[0-5]\d([.,]\d{1,9})?)?([Zz]|[+-]([01]\d|2[0-3])(:?[0-5]\d)?)?"
 _ISO_DATE = rf"^\d{{4}}(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01])({_TIME})?)?)?$"
 _DATE = {
