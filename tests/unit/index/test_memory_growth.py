@@ -66,7 +66,7 @@ def too_much(found, added, allowed):
 
 @pytest.mark.full
 def test_python_objects_and_arrays_grow_by_at_most_sixteen_bytes_a_document(tmp_path):
-    found, added = growth(tmp_path, "python_bytes", (1000, 5000), "--trace")
+    found, added = growth(tmp_path, "python_bytes", (2000, 6000), "--trace")
     assert len(found) >= 18
     assert too_much(found, added, lambda step: PYTHON_SLACK_BYTES + DELETED.get(step, 0) * added) == {}
 
