@@ -40,7 +40,10 @@ _VALUE_BYTES = 8
 # Of a row in memory, besides its values.
 _ROW_BYTES = 400
 _SAMPLE_ROWS = 1000
-_STRINGS = ("string", "large_string", "string_view")
+# No value counts as more, so that sums fit in 64 bits.
+_MOST_COUNTED_BYTES = 2**30
+_BINARIES = {"string": "binary", "large_string": "large_binary", "string_view": "binary_view"}
+_STRINGS = tuple(_BINARIES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,14 +115,15 @@ def small_batches(batch: Any) -> Iterator[Any]:
     types = require("pyarrow", "files", "reading a table").types
     dictionaries = (column.dictionary for column in batch.columns if types.is_dictionary(column.type))
     num_rows = batch_rows(sum(dictionary.nbytes for dictionary in dictionaries))
-    nested = [column for column in batch.columns if _is_nested(types, column.type)]
+    nested = (_value_bytes(types, column) for column in batch.columns if _is_nested(types, column.type))
+    row_bytes = np.broadcast_to(sum(nested), batch.num_rows)
     for begin in range(0, batch.num_rows, num_rows):
         part = batch.slice(begin, num_rows)
-        if sum(_nested_bytes(types, column.slice(begin, num_rows)) for column in nested) <= _BATCH_BYTES:
+        if row_bytes[begin : begin + num_rows].sum() <= _BATCH_BYTES:
             yield part
             continue
         for row in range(part.num_rows):
-            num_bytes = sum(_nested_bytes(types, column.slice(begin + row, 1)) for column in nested)
+            num_bytes = row_bytes[begin + row]
             if num_bytes > _MOST_NESTED_BYTES:
                 raise CorpusError(
                     f"expected lists and objects of at most {_MOST_NESTED_BYTES:,} bytes in a row, got {num_bytes:,}"
@@ -131,22 +135,66 @@ def _is_nested(types: Any, kind: Any) -> bool:
     return bool(types.is_nested(kind.value_type if types.is_dictionary(kind) else kind))
 
 
-def _nested_bytes(types: Any, column: Any) -> int:
-    """Return how many bytes the values take in memory as rows, without making them: a few bytes may stand for many."""
+def _value_bytes(types: Any, column: Any) -> Any:
+    """Return how many bytes each value takes in memory as rows, without making them: a few bytes may stand for many.
+
+    It is one number where all take as many: there may be far more values than memory.
+    """
+    own: Any = 0
     if types.is_dictionary(column.type):
-        own = _nested_bytes(types, column.dictionary)
-        return len(column) * (_VALUE_BYTES + own // max(1, len(column.dictionary)))
-    if types.is_struct(column.type):
-        fields = (column.field(number) for number in range(column.type.num_fields))
-        return len(column) * _VALUE_BYTES + sum(_nested_bytes(types, field) for field in fields)
-    if types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type):
-        return len(column) * _VALUE_BYTES + _nested_bytes(types, column.flatten())
-    num_bytes = len(column) * _VALUE_BYTES
-    if str(column.type) == "string_view" and len(column):
+        own = _referred_bytes(types, column)
+    elif types.is_struct(column.type):
+        own = sum(_value_bytes(types, column.field(number)) for number in range(column.type.num_fields))
+    elif types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type):
+        own = _list_bytes(types, column)
+    elif str(column.type) in _STRINGS:
+        own = _text_bytes(column, np.arange(len(column)))
+    return np.minimum(own + _VALUE_BYTES, _MOST_COUNTED_BYTES)
+
+
+def _referred_bytes(types: Any, column: Any) -> Any:
+    values = column.dictionary
+    if not len(values):
+        return 0
+    places = column.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    if str(values.type) in _STRINGS:
+        return _text_bytes(values, places)
+    own = _value_bytes(types, values)
+    return own[places] if np.ndim(own) else own
+
+
+def _list_bytes(types: Any, column: Any) -> Any:
+    values = _value_bytes(types, column.flatten())
+    if types.is_fixed_size_list(column.type) and not np.ndim(values):
+        return values * column.type.list_size
+    compute = require("pyarrow.compute", "files", "reading a table")
+    lengths = compute.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    if not np.ndim(values):
+        return values * lengths
+    return np.diff(np.append(0, np.cumsum(values))[np.append(0, np.cumsum(lengths))])
+
+
+def _text_bytes(column: Any, places: Any) -> Any:
+    """Return how many bytes the texts at these places have."""
+    if not len(places):
+        return np.zeros(0, np.int64)
+    if str(column.type) == "string_view":
         # The length of a text begins the 16 bytes that stand for it; many may stand for the same bytes.
-        views = np.frombuffer(column.buffers()[1], np.int32)[4 * column.offset :][: 4 * len(column) : 4]
-        return num_bytes + int(views.astype(np.int64).sum())
-    return num_bytes + (int(column.nbytes) if str(column.type) in _STRINGS else 0)
+        return np.frombuffer(column.buffers()[1], np.int32)[4 * (places + column.offset)].astype(np.int64)
+    kind = np.int64 if str(column.type) == "large_string" else np.int32
+    ends = np.frombuffer(column.buffers()[1], kind)[column.offset :]
+    return ends[places + 1].astype(np.int64) - ends[places]
+
+
+def check_batch(arrow: Any, batch: Any) -> None:
+    """Raise ArrowInvalid where lists or texts of a batch of others lie outside their values; any bytes are a text."""
+    for column in batch.columns:
+        values = column
+        if arrow.types.is_dictionary(column.type):
+            values = column.dictionary
+            arrow.DictionaryArray.from_arrays(column.indices, arrow.nulls(len(values)))  # which checks the indices
+        binary = _BINARIES.get(str(values.type))
+        (values.view(getattr(arrow, binary)()) if binary else values).validate(full=True)
 
 
 def batch_rows(most_bytes: int) -> int:
@@ -299,9 +347,9 @@ _MAGIC = b"PAR1"
 _BUFFER_BYTES = 2**20
 # Texts are compressed to a twentieth at best; what is smaller repeats itself.
 _MOST_COMPRESSION = 100
-# Of a column of a row group in memory, which takes more than so many times the file only in a trap; of a value in it.
-_MOST_SWELLING, _MOST_CHUNK_BYTES = 1_000, 2**26
-_VALUE_BYTES = 4
+# Of a column of a row group in memory, which takes over _MOST_SWELLING times the file only in a trap; of a value in it.
+_MOST_CHUNK_BYTES = 2**26
+_CHUNK_VALUE_BYTES = 4
 
 
 def open_parquet(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[Row | Reject]]:
@@ -326,7 +374,7 @@ def open_parquet(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[
         try:
             # Columns in turn: side by side they seek to and fro, and fetch ranges of a remote file again.
             for batch in stored.iter_batches(
-                batch_rows(_most_row_bytes(stored.metadata)), columns=columns, use_threads=False
+                batch_rows(most_row_bytes(stored.metadata)), columns=columns, use_threads=False
             ):
                 yield batch
                 done_rows += batch.num_rows
@@ -346,14 +394,18 @@ def open_parquet(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[
 
 
 def check_sizes(path: str, metadata: Any, columns: Sequence[str], size_bytes: int) -> None:
-    """Raise CorpusError where a column is far larger in memory than in the file: one row may have all of it."""
-    names, most_bytes = frozenset(columns), max(_MOST_CHUNK_BYTES, _MOST_SWELLING * size_bytes)
+    """Raise CorpusError where a column is far larger in memory than in the file: one row may have all of it.
+
+    Sizes are those that the footer claims; the pages may have others.
+    """
+    most_bytes = max(_MOST_CHUNK_BYTES, _MOST_SWELLING * size_bytes)
     for group in range(metadata.num_row_groups):
         num_rows = metadata.row_group(group).num_rows
         for chunk in _chunks(metadata, group):
-            name = chunk.path_in_schema.partition(".")[0]
-            num_bytes = max(chunk.total_uncompressed_size, (chunk.num_values - num_rows) * _VALUE_BYTES)
-            if name in names and num_bytes > most_bytes:
+            path_in = chunk.path_in_schema
+            name = next((name for name in columns if path_in == name or path_in.startswith(name + ".")), None)
+            num_bytes = max(chunk.total_uncompressed_size, (chunk.num_values - num_rows) * _CHUNK_VALUE_BYTES)
+            if name is not None and num_bytes > most_bytes:
                 raise CorpusError(
                     f"{path}: column {name!r} unpacks to {num_bytes:,} bytes; expected at most {most_bytes:,}, "
                     f"{_MOST_SWELLING:,} times the size of the file or {_MOST_CHUNK_BYTES >> 20} MiB"
@@ -364,7 +416,7 @@ def _chunks(metadata: Any, group: int) -> Iterator[Any]:
     return (metadata.row_group(group).column(column) for column in range(metadata.num_columns))
 
 
-def _most_row_bytes(metadata: Any) -> int:
+def most_row_bytes(metadata: Any) -> int:
     """Return how many bytes one row may have of a column that is stored in far fewer; 0 where there is none."""
     chunks = (chunk for group in range(metadata.num_row_groups) for chunk in _chunks(metadata, group))
     sizes = ((chunk.total_uncompressed_size, chunk.total_compressed_size) for chunk in chunks)
@@ -401,7 +453,9 @@ def open_arrow(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[Ro
         done_rows = 0
         try:
             for batch in _record_batches(open_reader()):
-                yield batch.select(list(columns))
+                selected = batch.select(list(columns))
+                check_batch(arrow, selected)
+                yield selected
                 done_rows += batch.num_rows
                 file.bytes_read = file.file.tell()
         except (arrow.ArrowException, OSError) as err:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from mvindex.arrays import as_numbers
 from mvindex.corpus.lines import document_of
 from mvindex.corpus.rows import METADATA, VIEW_TEXTS, Columns, CorpusOptions, Roles, find_roles
-from mvindex.corpus.tables import first_line, small_batches, table_rows, without_nulls
+from mvindex.corpus.tables import check_batch, first_line, small_batches, table_rows, without_nulls
 from mvindex.errors import CorpusError, DocumentError, EncoderError
 from mvindex.ingest.pipeline import Entry
 from mvindex.ingest.views import SpanReader
@@ -175,6 +175,7 @@ def _arrow_rows(table: Any) -> Iterator[dict[str, Any]]:
         reader = pyarrow.RecordBatchReader.from_stream(table)
         _check_names(reader.schema.names)
         for batch in reader:
+            check_batch(pyarrow, batch)
             for part in small_batches(batch):
                 yield from table_rows(part)
                 first += part.num_rows

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mvindex.corpus.json_files import parse_object
-from mvindex.corpus.tables import BATCH_ROWS, check_sizes, first_line, is_json_type
+from mvindex.corpus.tables import batch_rows, check_sizes, first_line, is_json_type, most_row_bytes, small_batches
 from mvindex.errors import CorpusError, DocumentError
 from mvindex.io.staging import (
     ID_NAMES,
@@ -254,33 +254,49 @@ def _batches(arrow: Any, path: str, roles: ColumnRoles) -> Iterator[tuple[int, A
         check_sizes(path, table.metadata, columns, os.path.getsize(path))
         try:
             # A few at a time: a dictionary of one long text may stand in all of them.
-            for batch in table.iter_batches(BATCH_ROWS, columns=columns):
-                waiting.append(_plain(arrow, batch))
-                read += batch.num_rows
-                if read - first >= _ROWS - 1 or sum(each.nbytes for each in waiting) > _MOST_BYTES:
-                    yield first, _joined(arrow, waiting)
-                    first, waiting = read + 1, []
-            if waiting:
-                yield first, _joined(arrow, waiting)
+            for batch in table.iter_batches(batch_rows(most_row_bytes(table.metadata)), columns=columns):
+                for part in small_batches(batch):
+                    waiting.append(_plain(arrow, part))
+                    read += part.num_rows
+                    if read - first >= _ROWS - 1 or sum(each.nbytes for each in waiting) > _MOST_BYTES:
+                        yield from _joined(arrow, waiting, first)
+                        first, waiting = read + 1, []
+            yield from _joined(arrow, waiting, first)
+        except CorpusError as err:
+            raise CorpusError(f"{path}:{read + 1}: {err}") from err
         except (arrow.ArrowException, OSError, UnicodeDecodeError) as err:
             raise CorpusError(f"{path}: is damaged after row {read}: {first_line(err)}") from err
 
 
-def _joined(arrow: Any, batches: Sequence[Any]) -> Any:
-    """Return batches as one."""
-    return arrow.Table.from_batches(batches).combine_chunks().to_batches()[0]
+def _joined(arrow: Any, batches: Sequence[Any], first: int) -> Iterator[tuple[int, Any]]:
+    """Yield batches as one, each with the number of its first row; several where a column has over 2 GiB of texts."""
+    for batch in arrow.Table.from_batches(batches).combine_chunks().to_batches() if batches else ():
+        yield first, batch
+        first += batch.num_rows
 
 
 def _plain(arrow: Any, batch: Any) -> Any:
-    """Decode dictionaries of a batch, and check that its strings are UTF-8."""
-    columns = [
-        column.dictionary_decode() if arrow.types.is_dictionary(column.type) else column for column in batch.columns
-    ]
-    # Arrow cannot even take rows of string views.
-    columns = [column.cast(arrow.large_string()) if str(column.type) == "string_view" else column for column in columns]
+    """Decode dictionaries of a batch, at any depth, and check that its strings are UTF-8."""
+    kinds = [_plain_type(arrow, kind) for kind in batch.schema.types]
+    columns = [each if each.type == kind else each.cast(kind) for each, kind in zip(batch.columns, kinds, strict=True)]
     plain = arrow.RecordBatch.from_arrays(columns, names=batch.schema.names)
     plain.validate(full=True)
     return plain
+
+
+def _plain_type(arrow: Any, kind: Any) -> Any:
+    types = arrow.types
+    if types.is_dictionary(kind):
+        return _plain_type(arrow, kind.value_type)
+    if types.is_struct(kind):
+        return arrow.struct([field.with_type(_plain_type(arrow, field.type)) for field in kind])
+    if types.is_list(kind) or types.is_large_list(kind):
+        make = arrow.large_list if types.is_large_list(kind) else arrow.list_
+        return make(kind.value_field.with_type(_plain_type(arrow, kind.value_type)))
+    if types.is_fixed_size_list(kind):
+        return arrow.list_(kind.value_field.with_type(_plain_type(arrow, kind.value_type)), kind.list_size)
+    # Arrow cannot even take rows of string views.
+    return arrow.large_string() if str(kind) == "string_view" else kind
 
 
 def _read_documents(

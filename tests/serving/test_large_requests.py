@@ -68,6 +68,8 @@ def test_a_message_of_many_fields_is_too_large():
     # A text is no message, whatever its characters are.
     text = search_pb2.SearchRequest(index="\n" * 3_000_000).SerializeToString()
     check_fields(text, descriptor)
+    with pytest.raises(TooLarge, match="fields"):  # whatever the end is
+        check_fields(texts + texts + b"\x08\xff", descriptor)
     # Left to the parser.
     check_fields(b"\x0a\xff\xff\xff\xff\x0f" * 20_000, descriptor)
     check_fields(b"\xff" * 4_000_000, descriptor)

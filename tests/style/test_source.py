@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -95,12 +96,31 @@ def test_no_module_reaches_into_another():
     assert [f"{path}:{node.lineno}: {ast.unparse(node)}" for path in files() for node in private_reaches(path)] == []
 
 
+def twice_assigned(path):
+    """The names that a module assigns more than once at its top level, outside if and try."""
+    counts = Counter(
+        name.id
+        for node in tree(path).body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        for name in ast.walk(target)
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
+    )
+    return [name for name, count in counts.items() if count > 1]
+
+
+def test_no_module_assigns_a_constant_twice():
+    assert [f"{path}: {name}" for path in files() for name in twice_assigned(path)] == []
+
+
 def test_the_rules_find_what_they_forbid(tmp_path):
     path = tmp_path / "wrong.py"
     path.write_text(
         'def f(index):\n    """Nothing; ..."""\n'
         "    return type(index) is Index, isinstance(index, Index), index._sto" + "re\n"
+        "_A, _B = 1, 2\n_B = 3\nif _A:\n    _A = 4\n"
     )
     assert [FORBIDDEN.match(text) is not None for _, text in documented(path) if text] == [True]
     assert len(list(type_checks(path))) == 2
+    assert twice_assigned(path) == ["_B"]
     assert [node.attr for node in private_reaches(path)] == ["_store"]

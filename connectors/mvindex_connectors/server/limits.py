@@ -268,7 +268,7 @@ def check_fields(content: bytes, descriptor: Descriptor) -> None:
                 else:
                     at += _FIXED_BYTES.get(key & 7, 0)
             except IndexError:
-                return
+                break  # the parts before it are parsed nevertheless
 
 
 def _varint(content: bytes, at: int) -> tuple[int, int]:

@@ -282,6 +282,35 @@ def test_a_text_that_unpacks_to_a_thousand_times_the_file_is_refused_unread(tmp_
         documents(path)
 
 
+def _first_of(values, count):
+    """Return a dictionary of all values whose first is referred to so many times."""
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array(sum(values, [])))
+
+
+def test_a_column_with_a_dot_in_its_name_is_limited_too(tmp_path):
+    path = save(tmp_path, {"id": ["1"], "text": ["x"], "a.b": _list_of(pa.nulls(30_000_000, pa.int32()), 30_000_000)})
+    with pytest.raises(CorpusError, match=r"corpus\.parquet: column 'a\.b' unpacks to 1\d\d,\d{3},\d{3} bytes"):
+        documents(path)
+
+
+@pytest.mark.parametrize("kind", ["list", "string"])
+def test_an_arrow_file_whose_offsets_fall_is_damaged(tmp_path, kind):
+    offsets = pa.py_buffer(np.tile(np.array([0, 2_000], np.int32), 501))
+    if kind == "list":
+        inner = pa.Array.from_buffers(
+            pa.list_(pa.int8()), 1_000, [None, offsets], children=[pa.nulls(2_000, pa.int8())]
+        )
+        column = _list_of(inner, 1_000)
+    else:
+        column = pa.Array.from_buffers(pa.string(), 1_000, [None, offsets, pa.py_buffer(b"a" * 2_000)])
+    count = len(column)
+    batch = pa.record_batch([list(map(str, range(count))), ["x"] * count, column], ["id", "text", "m"])
+    with pa.ipc.new_file(tmp_path / "a.arrow", batch.schema) as writer:
+        writer.write_batch(batch)
+    with pytest.raises(CorpusError, match=r"a\.arrow: is damaged after row 0: "):
+        documents(str(tmp_path / "a.arrow"))
+
+
 def _views_of_one_text(count):
     """Return so many string views of one text of a megabyte."""
     view = np.array([2**20, int.from_bytes(b"aaaa", "little"), 0, 0], np.int32)
@@ -294,9 +323,11 @@ def _views_of_one_text(count):
     [
         pa.FixedSizeListArray.from_arrays(pa.nulls(2**31 - 1), 2**31 - 1),
         _list_of(pa.DictionaryArray.from_arrays(pa.array(np.zeros(3_000, np.int32)), pa.array(["x" * 10**6])), 3_000),
+        _list_of(_first_of([["x" * 10**5], [""] * 100_000], 1_000), 1_000),
+        _list_of(_first_of([[["x" * 10**5]], [[""]] * 100_000], 1_000), 1_000),
         _list_of(pa.StructArray.from_arrays([_views_of_one_text(3_000)], ["a"]), 3_000),
     ],
-    ids=["nulls", "dictionary", "views"],
+    ids=["nulls", "dictionary", "rare text", "list in a dictionary", "views"],
 )
 def test_an_arrow_row_of_few_bytes_that_swells_is_refused_unread(tmp_path, column):
     path, batch = tmp_path / "a.arrow", pa.record_batch([["1"], ["x"], column], ["id", "text", "m"])

@@ -3,6 +3,7 @@
 import gc
 import gzip
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import mvindex
 from mvindex.errors import ConfigError, CorpusError
 from mvindex.index import store_of
 from mvindex.io.import_ import Target, import_vectors
+from mvindex.io.parquet_rows import open_parquet
 from mvindex.io.staging import Columns, Texts
 
 arrow = pytest.importorskip("pyarrow")
@@ -236,6 +238,26 @@ def test_rows_of_one_document_that_say_different_texts_are_refused(tmp_path):
     ]:
         table(tmp_path, id=["a"] * count, vector=lists([[1.0]] * count), **columns)
         refused(tmp_path, ["in.parquet"], message)
+
+
+@pytest.mark.parametrize("count", [20, 700])
+def test_nested_dictionaries_are_decoded_a_few_rows_at_once(tmp_path, count):
+    tags = arrow.DictionaryArray.from_arrays(np.zeros(192 * count, np.int32), ["x" * 100_000])
+    tags = arrow.ListArray.from_arrays(np.arange(0, 192 * count + 1, count, dtype=np.int32), tags)
+    ids = [str(number) for number in range(192)]
+    parquet.write_table(
+        arrow.table({"id": ids, "vector": lists([[1.0]] * 192), "tags": tags}), tmp_path / "in.parquet", version="2.6"
+    )
+    if count == 700:
+        return refused(
+            tmp_path, ["in.parquet"], r"in\.parquet:1: expected lists and objects of at most 67,108,864 bytes"
+        )
+    source = open_parquet([str(tmp_path / "in.parquet")], Columns(), is_export=False)
+    tracemalloc.start()
+    assert [len(one.document.metadata["tags"]) for one in source.documents] == [count] * 192
+    assert tracemalloc.get_traced_memory()[1] < 2**28
+    tracemalloc.stop()
+    return None
 
 
 def test_damaged_parquet_is_refused(tmp_path):
