@@ -310,8 +310,9 @@ def _open(directory: Path, record: Mapping[str, Any], device: str | None) -> Eng
         raise EngineMissing(f"{directory}: {err}") from err
     check_directory(directory)
     try:
-        check_files(directory, record, kind.checks(directory, device) if kind.checks is not None else ())
-        return kind.open(directory, record["settings"], device)
+        settings = {**record["settings"], "files": sorted(record["checksums"])}
+        check_files(directory, record, kind.checks(settings, device) if kind.checks is not None else ())
+        return kind.open(directory, settings, device)
     except (KeyError, TypeError, ValueError) as err:
         raise DamagedIndex(
             f"{directory}: its record in the catalog lacks {err}; `mvindex build` makes it again"

@@ -283,8 +283,8 @@ class EngineKind:
             holds, and where there are parameters, "parameters" with the values used.
         open: Called with the directory, the settings and a device, as torch names devices, or None. The settings also
             have "built_rows", the document rows [0, built_rows) that it covers, and "search" where search parameters
-            were tuned.
-        checks: Called with the directory and the device; returns the files that `open` reads in parts and checks
+            were tuned, and "files", the names that the catalog has checksums of.
+        checks: Called with the settings and the device; returns the files that `open` reads in parts and checks
             itself, each part when it is first read. All others are checked before. None where there are none.
         train: Called with snapshots, a new file and options. Writes to the file what builds of several shards share.
             None for kinds that are not trained.
@@ -300,7 +300,7 @@ class EngineKind:
     help: str
     build: Callable[[Snapshot, Path, BuildOptions], Mapping[str, Any]]
     open: Callable[[Path, Mapping[str, Any], str | None], Engine]
-    checks: Callable[[Path, str | None], Collection[str]] | None = None
+    checks: Callable[[Mapping[str, Any], str | None], Collection[str]] | None = None
     train: Callable[[Sequence[Snapshot], Path, BuildOptions], None] | None = None
     parameters: tuple[Parameter, ...] = ()
     view_bytes: Callable[[int], ViewBytes] | None = None

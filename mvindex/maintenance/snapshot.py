@@ -16,7 +16,7 @@ from mvindex.errors import ConfigError, DamagedIndex, StaleReader
 from mvindex.maintenance.read import CatalogRow, each_row
 from mvindex.records import CountCallback, no_progress
 from mvindex.retries import Retries
-from mvindex.store import schema
+from mvindex.store import id_ranges, schema
 from mvindex.store.columns import check_columns
 from mvindex.store.connections import FILE_NAME, map_sqlite_errors
 from mvindex.store.copies_file import copies_faults, copies_path
@@ -170,6 +170,8 @@ def _check_catalog(connection: sqlite3.Connection, state: Snapshot) -> None:
             if faults := row.faults():
                 raise DamagedIndex(f"{source.catalog.path}: document {row.document[1]!r} is damaged: {faults[0]}")
     source.check_ids(connection)
+    if state.settings.get(id_ranges.ID_RANGES_KEY):
+        id_ranges.check_all(connection, state.settings["ids"]["live"])
     check_columns(connection, state.settings.get(schema.FILTER_FIELDS_KEY) or {}, state.num_rows)
     if state.settings.get(schema.LEXICAL_KEY) is not None:
         check_lexical(connection, state.num_rows)

@@ -102,7 +102,7 @@ class Generation:
                     id_ranges.check_totals(connection, settings["ids"]["live"])
                 id_ranges.check(connection, ids, self._checked_ranges)
                 return
-            except DamagedIndex as err:
+            except (DamagedIndex, sqlite3.Error, UnicodeDecodeError) as err:
                 # Of the ranges, or of the ids: all ids tell.
                 logger.warning("%s: all ids are checked: %s", self.directory, err)
         self.check_ids(connection, ["live"])

@@ -16,7 +16,7 @@ from typing import Any
 from mvindex.errors import DamagedIndex
 from mvindex.store.rows import ids_checksum, ids_in_order, row_checksum
 
-# Whether an index has ranges, in its settings. Those of version 0.2 have none, until they are compacted.
+# Whether an index has ranges, in its settings. Those of version 0.2 have none until `compact` drops rows.
 ID_RANGES_KEY = "id_ranges"
 SCHEMA = """
 CREATE TABLE id_ranges(first TEXT PRIMARY KEY, ids INTEGER NOT NULL, ids_checksum INTEGER NOT NULL,
@@ -38,6 +38,8 @@ def remove(connection: sqlite3.Connection, rows: Sequence[IdRow]) -> None:
     """Remove rows with their ids; ranges are checked and divided when rows are added."""
     for first, gone in _by_range(connection, rows).items():
         count, total, _ = _range(connection, first)
+        if count < len(gone):
+            raise _damaged(f"from {first!r} on: expected {len(gone)} ids or more, got {count}")
         _write(connection, first, count - len(gone), (total - ids_checksum(gone)) & _MASK)
 
 
@@ -80,6 +82,8 @@ def check_totals(connection: sqlite3.Connection, expected: Sequence[int]) -> Non
 def check_all(connection: sqlite3.Connection, expected: Sequence[int]) -> None:
     """Check all ranges; DamagedIndex names the first that is wrong."""
     check_totals(connection, expected)
+    # The one of the lowest id, which begins at "".
+    check(connection, [""], set())
     for (first,) in connection.execute("SELECT first FROM id_ranges ORDER BY first"):
         _checked(connection, first)
 
@@ -93,7 +97,10 @@ def _checked(connection: sqlite3.Connection, first: str) -> list[IdRow]:
     if ids_in_order(rows) != (count, total):
         raise _damaged(f"from {first!r} on: the ids there do not match their checksum")
     ends = [rows[place][1] for place in (0, -1)] if rows else []
-    query = "SELECT count(*) FROM json_each(?) AS g JOIN documents AS d ON d.id = g.value AND d.alive"
+    query = (
+        "SELECT count(*) FROM json_each(?) AS g "
+        "JOIN documents AS d INDEXED BY documents_live ON d.id = g.value AND d.alive"
+    )
     (found,) = connection.execute(query, (_as_json(ends),)).fetchone()
     if found != len(ends):
         raise _damaged(f"from {first!r} on: the index of ids does not lead to {ends[0]!r} or {ends[1]!r}")

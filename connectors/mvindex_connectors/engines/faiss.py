@@ -244,14 +244,14 @@ def _empty_index(faiss: ModuleType, name: str, dim: int, parameters: Mapping[str
     return index, used
 
 
-def _read_by_lists(directory: Path, device: str | None) -> Collection[str]:
+def _read_by_lists(settings: Mapping[str, Any], device: str | None) -> Collection[str]:
     """Return the files that are checked list by list as they are read."""
-    return [INDEX_NAME] if is_mapped(directory, device) else []
+    return [INDEX_NAME] if is_mapped(settings, device) else []
 
 
 def _open(name: str, directory: Path, settings: Mapping[str, Any], device: str | None) -> FaissRanking:
     faiss = require_faiss()
-    if name == "ivf-pq" and is_mapped(directory, device):
+    if name == "ivf-pq" and is_mapped(settings, device):
         mapped = MappedLists(faiss, directory)
         scan = FastScan(faiss, mapped.index, mapped)
         return FaissRanking(faiss, name, Held(mapped.index, fast_scan=scan, mapped=mapped), settings)

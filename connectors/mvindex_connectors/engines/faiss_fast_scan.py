@@ -74,7 +74,9 @@ class FastScan:
     def is_ready(self, nprobe: int) -> bool:
         """Return whether a search of so many lists is to be done here; the loops may be loaded in the meantime."""
         if self._mapped is not None:
-            return _LOOPS.is_done(_load)
+            if is_done := _LOOPS.is_done(_load):
+                self._mapped.drop_whole()
+            return is_done
         work = self._ivf.ntotal * nprobe // self._ivf.nlist * self._ivf.pq.M
         return self.fits and pays_to_load(work) and _LOOPS.is_done(_load, waits=pays_to_wait(work))
 

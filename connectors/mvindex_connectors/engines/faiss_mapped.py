@@ -8,7 +8,9 @@ list is the number of its rows and the rows, int64, and the number of bytes of i
 from __future__ import annotations
 
 import io
+import logging
 import mmap
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
 from types import ModuleType
@@ -18,13 +20,15 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from mvindex.errors import DamagedIndex, EngineError
+from mvindex.errors import DamagedIndex
 from mvindex.kernels import has_int8_products
 from mvindex.records import Ints
 from mvindex.store.files import MappedFile, check_length, check_mapped
 from mvindex.store.views import range_checksums
-from mvindex_connectors.engines.faiss_files import INDEX_NAME, read_index, translated
+from mvindex_connectors.engines.faiss_files import INDEX_NAME, translated
 from mvindex_connectors.engines.faiss_ivf import ivf_of
+
+logger = logging.getLogger(__name__)
 
 LISTS_NAME = "lists.npy"
 # Smaller files are read whole, in some .1 s.
@@ -53,7 +57,9 @@ def write_lists(faiss: ModuleType, index: Any, directory: Path) -> None:
     numbers = [int.from_bytes(data.memory[begin : begin + _NUMBER_BYTES], "little") for begin in begins[:-1].tolist()]
     head = data.memory[int(begins[0]) - _HEAD_BYTES : int(begins[0]) - _HEAD_BYTES + 4]
     if head != b"ilbl" or numbers != sizes.tolist():
-        raise EngineError(f"{path}: expected lists at the end as Faiss 1.15 writes them, got {head!r}")
+        # The engine is sound; it is read whole.
+        logger.warning("%s: expected lists at the end as Faiss 1.15 writes them, got %r; read whole", path, head)
+        return
     with memoryview(data.memory) as view:
         table[:-1, 2] = range_checksums(view, begins[:-1], begins[1:]).view(np.int64)
         table[-1, 2] = np.uint64(xxhash.xxh3_64_intdigest(view[: int(begins[0])])).astype(np.int64)
@@ -61,9 +67,9 @@ def write_lists(faiss: ModuleType, index: Any, directory: Path) -> None:
         np.save(file, table, allow_pickle=False)
 
 
-def is_mapped(directory: Path, device: str | None) -> bool:
-    """Return whether an engine in this directory is read by its lists: they were noted, and this machine scans them."""
-    return device is None and has_int8_products() and (directory / LISTS_NAME).is_file()
+def is_mapped(settings: Mapping[str, Any], device: str | None) -> bool:
+    """Return whether an engine is read by its lists: the catalog has their note, and this machine scans them."""
+    return device is None and has_int8_products() and LISTS_NAME in settings.get("files", ())
 
 
 class MappedLists:
@@ -75,7 +81,7 @@ class MappedLists:
 
     def __init__(self, faiss: ModuleType, directory: Path) -> None:
         self._faiss, self._lock, self._whole = faiss, Lock(), None
-        noted: Ints = np.load(directory / LISTS_NAME, allow_pickle=False)
+        noted = _read_note(directory / LISTS_NAME)
         self._begins, self._checksums = noted[:, 0].copy(), noted[:-1, 2].view(np.uint64)
         self._file = _mapped(directory / INDEX_NAME, int(noted[-1, 0]))
         self._bytes: npt.NDArray[np.uint8] = np.frombuffer(self._file.memory, dtype=np.uint8)
@@ -116,8 +122,15 @@ class MappedLists:
         with self._lock:
             if self._whole is None:
                 self.check(np.arange(len(self._is_checked)))
-                self._whole = read_index(self._faiss, self._file.path)
+                # Not from the path, where a newer engine may lie, or none.
+                self._file.memory.seek(0)
+                reader = self._faiss.PyCallbackIOReader(self._file.memory.read)
+                self._whole = translated(self._faiss.read_index, reader)
             return self._whole
+
+    def drop_whole(self) -> None:
+        """Give back the memory of whole(), once Faiss searches no more."""
+        self._whole = None
 
     def _call_for(self, begins: Ints, ends: Ints) -> None:
         """Start reading these ranges of bytes, which rise, where they are not in memory."""
@@ -125,6 +138,21 @@ class MappedLists:
         firsts, lasts = begins[is_first], ends[np.append(np.flatnonzero(is_first)[1:] - 1, len(ends) - 1)]
         for begin, end in zip((firsts - firsts % mmap.PAGESIZE).tolist(), lasts.tolist(), strict=True):
             self._file.memory.madvise(mmap.MADV_WILLNEED, begin, end - begin)
+
+
+def _read_note(path: Path) -> Ints:
+    """Return lists.npy; DamagedIndex where it is no note of lists."""
+    try:
+        with open(path, "rb") as file:
+            noted: Ints = np.lib.format.read_array(file, allow_pickle=False)
+        if noted.dtype == np.int64 and noted.shape[1:] == (3,) and noted[0, 0] > 0 and (np.diff(noted[:, 0]) > 0).all():
+            return noted
+        found = f"{noted.dtype} of shape {noted.shape}"
+    except (EOFError, IndexError, ValueError) as err:
+        found = str(err)
+    raise DamagedIndex(
+        f"{path}: expected rising begins of lists, (nlist + 1, 3) int64, got {found}; `mvindex build` makes it again"
+    )
 
 
 def _mapped(path: Path, size_bytes: int) -> MappedFile:

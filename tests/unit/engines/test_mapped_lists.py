@@ -73,8 +73,14 @@ def test_answers_are_those_of_lists_in_memory(path, monkeypatch):
     with monkeypatch.context() as patched:
         # As while loops are compiled: Faiss has to have all lists.
         patched.setattr(faiss_fast_scan._LOOPS, "is_done", lambda *given, **options: False)
-        whole = opened(path)
+        whole, file = opened(path), engine_file(path)
+        # The mapping is read, wherever the path leads by now.
+        engine_file(path).rename(path / "moved")
         _, rows = whole.search(QUERIES, 50, None)
+        (path / "moved").rename(file)
+    assert whole._held.mapped._whole is not None
+    whole.search(QUERIES, 50, None)
+    assert whole._held.mapped._whole is None
     _, expected = opened(path).search(QUERIES, 50, None)
     shared = [len(set(some) & set(others)) for some, others in zip(rows.tolist(), expected.tolist(), strict=True)]
     assert min(shared) >= 47
@@ -147,4 +153,13 @@ def test_small_engines_are_read_whole(tmp_path):
         index.admin.build("ivf-pq")
         settings = json.loads(json.dumps(embedded_store_of(index).settings["engine"]))
     assert list(settings["checksums"]) == ["index.faiss"]
+    # A file that the catalog does not name has no say.
+    engine_file(path).with_name("lists.npy").write_bytes(b"stray")
     assert opened(path)._held.mapped is None
+
+
+@pytest.mark.parametrize("noted", [[], [1, 2, 3], [[0, 1, 2], [9, 1, 2]], [[1.5, 1, 2]]])
+def test_a_note_of_another_form_is_damage(tmp_path, noted):
+    np.save(tmp_path / "lists.npy", noted)
+    with pytest.raises(DamagedIndex, match=r"lists\.npy: expected .*mvindex build"):
+        faiss_mapped._read_note(tmp_path / "lists.npy")

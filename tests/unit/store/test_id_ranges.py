@@ -13,7 +13,7 @@ from mvindex.errors import DamagedIndex
 from mvindex.store import id_ranges
 from mvindex.store.catalog import settings_checksum
 from mvindex.store.generation import Generation
-from mvindex.store.rows import ids_checksum
+from mvindex.store.rows import ids_checksum, row_checksum
 
 DIM = 4
 # As many as make the SQL index of ids a tree of two levels, and several ranges.
@@ -152,6 +152,27 @@ def test_damaged_ranges_are_named_and_ids_that_are_sound_are_still_found(path, c
         index.admin.compact()
         assert index.admin.verify().is_sound
         add(index, ["000001"])
+
+
+def test_a_table_of_ranges_that_cannot_be_read_or_lacks_its_lowest_leaves_sound_ids(path, tmp_path, caplog):
+    with closing(sqlite3.connect(catalog_of(path))) as connection:
+        rows = connection.execute("SELECT first, ids, ids_checksum FROM id_ranges WHERE first = ''").fetchall()
+        connection.execute(
+            "UPDATE id_ranges SET first = '!', checksum = ? WHERE first = ''", (row_checksum("!", *rows[0][1:]),)
+        )
+        connection.commit()
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'id_ranges'").fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    with mvindex.open(path) as index:
+        assert "have no first one" in index.admin.verify().problems[0].what
+        with pytest.raises(DamagedIndex, match="have no first one"):
+            index.admin.snapshot(tmp_path / "copy.mvx")
+    with open(catalog_of(path), "r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
+    with mvindex.open(path) as index:
+        assert index.get("nowhere") is None
+        assert "all ids are checked" in caplog.text
 
 
 def test_an_index_of_an_older_version_has_no_ranges_and_gets_them_by_compact(path):
