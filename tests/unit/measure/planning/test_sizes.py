@@ -149,9 +149,10 @@ queries = np.random.default_rng(0).standard_normal((1, int(sys.argv[2]))).astype
 other = faiss.IndexFlatIP(queries.shape[1])
 other.add(np.ones((4096, queries.shape[1]), dtype=np.float32))
 other.search(np.repeat(queries, 64, axis=0), 10)
+# Neither is what is imported, and compiled where no run before has done so.
+kind = engines.find_kind(record["kind"])
 before = resident()
-kind = record["kind"]
-engine = engines.find_kind(kind).open(directory / record["directory"], record["settings"], None)
+engine = kind.open(directory / record["directory"], record["settings"], None)
 engine.with_search({"nprobe": 1, "k_factor": 4, "ef": 1}).search(queries, 10, None)
 print(json.dumps([now - was for now, was in zip(resident(), before)]))
 '''
