@@ -392,13 +392,14 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
                 advance(len(batch))
         missing = list(target.missing_shards)
         report = evaluation.report() | searcher.described | ({"missing_shards": missing} if missing else {})
+    _check_measured(report, qrels)
     from mvindex.measure.compare import DEFAULT_MEASURES, compare_runs
 
-    compared = None
-    if others and judged is not None:
-        compared = compare_runs({**others, "this": own}, judged, measure or DEFAULT_MEASURES)
+    # Runs are compared by the questions that were asked.
+    asked = gold if judged is None else {each: judged[each] for each in own if each in judged}
+    compared = compare_runs({**others, "this": own}, asked, measure or DEFAULT_MEASURES) if others else None
     try:
-        verdict = gate.verdict(report, own, gold if judged is None else judged, measure)
+        verdict = gate.verdict(report, own, asked, measure)
     except ConfigError:
         _print_all(report, compared, None, output)  # what was measured is right
         raise
@@ -408,6 +409,19 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
     verdict.show()
     if not verdict.passed:
         raise typer.Exit(REFUSED)
+
+
+def _check_measured(report: Mapping[str, Any], qrels: str | None) -> None:
+    """Check that judgements are of the questions, and say what was left out of the measures."""
+    if qrels is not None and report["questions"] and not report["counts"]["qrels"]:
+        raise ConfigError(
+            f"{qrels}: expected judgements of these {report['questions']:,} questions, got {report['unasked']:,} of "
+            "other ids"
+        )
+    if report.get("unasked"):
+        note(f"{report['unasked']:,} judged questions were not asked; no measure counts them")
+    if not any(report["counts"].values()):
+        note("nothing was measured: no question has a passage, answers or judgements; give --qrels FILE")
 
 
 def _check_judged(options: Mapping[str, object], is_judged: bool) -> None:

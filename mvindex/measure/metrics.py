@@ -440,7 +440,8 @@ class Evaluation:
         `gold_citations` for their gold documents among the hits, the share whose text, winning snippet and citation
         hold an answer. `questions`, `exact` (certified results) and `short` (results with fewer than top_k
         documents) are always present; `documents` and `gold_missing` (questions whose gold document is not in the
-        index, each a miss) if the documents are known; `unjudged` (questions without judgements) if there are qrels.
+        index, each a miss) if the documents are known; `unjudged` (questions without judgements) and `unasked` (judged
+        questions that were not added) if there are qrels.
         """
         sections = {"gold": self._gold.shares(self._cutoffs), "answer": self._answer.shares(self._cutoffs)}
         counts = {"gold": self._gold.total, "answer": self._answer.total}
@@ -452,6 +453,7 @@ class Evaluation:
         if self._judged:
             sections["qrels"], counts["qrels"] = self._judged.means(), self._judged.total
             report["unjudged"] = self._counts["questions"] - self._judged.total
+            report["unasked"] = self._judged.num_judged - self._judged.total
         report.update(exact=self._counts["exact"], short=self._counts["short"], counts=counts)
         return {name: section for name, section in sections.items() if counts[name]} | report
 
@@ -508,7 +510,7 @@ class _JudgedMeans:
         deep = [name for name, depth in DEEP_MEASURES.items() if depth <= deepest]
         self._chosen = {name: parse_measure(name) for name in (*JUDGED_MEASURES, *deep, *measures)}
         self.depth = max(measure.cutoff or deepest for measure in self._chosen.values())
-        self.total = 0
+        self.total, self.num_judged = 0, len(qrels)
         self._sums = dict.fromkeys(self._chosen, 0.0)
         self._qrels = qrels
         self._run: dict[str, list[str]] = {}

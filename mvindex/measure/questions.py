@@ -249,7 +249,10 @@ def _parse_list(text: str, place: str) -> list[str]:
     if len(text) > MAX_LIST_CHARS:
         raise CorpusError(f"{place}: answers: expected at most {MAX_LIST_CHARS:,} characters, got {len(text):,}")
     if not LIST_OF_STRINGS.fullmatch(text):
-        raise CorpusError(f"{place}: answers: expected a Python list of strings, ['one', \"two\"], got {text[:60]!r}")
+        raise CorpusError(
+            f"{place}: answers: expected a Python list of strings, ['one', \"two\"], got {text[:60]!r}. "
+            "Give --format tsv for an id and a question a line"
+        )
     try:
         answers: list[str] = ast.literal_eval(ESCAPE.sub(_keep_backslash, text))
     except (ValueError, SyntaxError, MemoryError, RecursionError) as err:

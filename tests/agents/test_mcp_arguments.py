@@ -9,6 +9,7 @@ import pytest
 
 import mvindex
 from mvindex import Document
+from mvindex.errors import DamagedIndex
 
 pytestmark = pytest.mark.needs("mcp")
 
@@ -111,6 +112,11 @@ def test_near_duplicates_are_named_as_far_as_there_is_room(tmp_path):
         ("search", {}, "Error executing tool search: the query is empty; expected a text"),
         ("search", {"like": ""}, "Error executing tool search: like: expected the id of a document, got ''"),
         ("add", {"documents": [{"text": "x", "name": "y"}]}, "add: documents.0.name: .*, got 'y'"),
+        (
+            "add",
+            {"documents": [{"text": "x", "id": "y" * 2000}]},
+            "Error executing tool add: id .y+....? has 2000 characters; at most 1024 are taken",
+        ),
     ],
 )
 def test_a_wrong_argument_is_an_error_that_names_it(call, tool, arguments, message):
@@ -120,6 +126,16 @@ def test_a_wrong_argument_is_an_error_that_names_it(call, tool, arguments, messa
     assert "http" not in content.text
     with pytest.raises(ValueError, match=f"^{message}$".replace("{}", r"\{\}")):
         raise ValueError(content.text)
+
+
+@pytest.mark.parametrize(("tool", "arguments"), [("search", {"query": "x"}), ("sources", {}), ("read", {"id": "a"})])
+def test_an_index_that_cannot_be_read_is_an_error_that_says_why(call, monkeypatch, tool, arguments):
+    def damaged(index):
+        raise DamagedIndex("current.json: expected version 3")
+
+    monkeypatch.setattr(mvindex.Index, "refresh", damaged)
+    result = call(lambda client: client.call_tool(tool, arguments))
+    assert result.is_error and "current.json: expected version 3" in result.content[0].text
 
 
 def test_the_schema_of_a_tool_says_that_it_takes_no_other_arguments(call):

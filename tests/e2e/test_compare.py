@@ -48,11 +48,32 @@ def test_a_beir_folder_is_corpus_questions_and_judgements(folder):
     assert refused.returncode == 2 and "--measure: needs judgements" in refused.stderr
     refused = mvindex("eval", "--questions", "beir", "--split", "train", cwd=folder)
     assert refused.returncode == 1 and "it has dev.tsv, test.tsv" in refused.stderr
+    (folder / "others.qrels").write_text("query-id\tcorpus-id\tscore\nz1\t1\t1\n")
+    refused = mvindex("eval", "--questions", "beir/queries.jsonl", "--qrels", "others.qrels", "--json", cwd=folder)
+    told = "others.qrels: expected judgements of these 30 questions, got 1 of other ids"
+    assert refused.returncode == 1 and told in refused.stderr
+    done = ok(mvindex("eval", "--questions", "beir/queries.jsonl", "--json", cwd=folder))
+    assert "nothing was measured" in done.stderr
     (folder / "empty").mkdir(exist_ok=True)
     refused = mvindex("ingest", "empty", cwd=folder)
     assert refused.returncode == 1 and "empty: no file can be read" in refused.stderr
     refused = mvindex("eval", "--questions", "empty", "--index", "beir.mvx", cwd=folder)
     assert refused.returncode == 1 and "BEIR" in refused.stderr
+
+
+def test_judged_questions_that_are_not_asked_count_for_nothing_in_measures_and_in_the_gate(folder):
+    asked = (folder / "beir" / "queries.jsonl").read_text().splitlines(keepends=True)
+    (folder / "some.jsonl").write_text("".join(asked[:12]))
+    command = ("eval", "--questions", "some.jsonl", "--qrels", "beir/qrels/test.tsv", "--index", "beir.mvx")
+    done = ok(
+        mvindex(*command, "--mode", "dense", "--baseline", "dense.run", "--compare", "dense.run", "--json", cwd=folder)
+    )
+    report = json.loads(done.stdout)
+    assert (report["unasked"], report["counts"]["qrels"]) == (18, 12)
+    assert "18 judged questions were not asked" in done.stderr
+    for compared in report["gate"]["baseline"], report["compared"]:
+        assert [each["difference"] for each in compared["comparisons"]] == [0.0]
+        assert {each["mean"] for each in compared["runs"]} == {pytest.approx(report["qrels"]["nDCG@10"], abs=1e-4)}
 
 
 def test_a_beir_folder_is_analyzed(folder):

@@ -154,6 +154,21 @@ def test_filters_by_chance_find_what_haystack_itself_finds_listed_and_searched(t
     store.close()
 
 
+def test_a_value_of_another_type_is_not_in_order_with_the_filters_and_hides_no_other_document(tmp_path):
+    store = MVIndexDocumentStore(tmp_path / "a.mvx", embedding_dim=1)
+    years = {"late": 1995, "text": "1990s", "list": [1991], "date": "1992-01-01", "none": None}
+    store.write_documents([Document(id=name, meta={"year": year}, embedding=[1.0]) for name, year in years.items()])
+    late = {"field": "meta.year", "operator": ">", "value": 1990}
+    both = {"operator": "OR", "conditions": [late, {"field": "content", "operator": "==", "value": "x"}]}
+    assert not pushed_filter(both).is_exact
+    for filters in late, both:
+        assert [document.id for document in store.filter_documents(filters)] == ["late"]
+        assert [hit.id for hit in MVIndexEmbeddingRetriever(store).run([1.0], filters)["documents"]] == ["late"]
+    with pytest.raises(FilterError, match="ISO formatted dates"):
+        store.filter_documents({**late, "value": "later"})
+    store.close()
+
+
 def test_dates_are_compared_as_times_in_searches_too(tmp_path):
     store = MVIndexDocumentStore(tmp_path / "a.mvx", embedding_dim=1, similarity="dot_product")
     hours = [Document(id=f"{h}", meta={"at": f"2024-05-01T{h:02}:00:00"}, embedding=[float(h)]) for h in range(24)]

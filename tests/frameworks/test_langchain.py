@@ -253,10 +253,20 @@ def test_a_client_that_was_given_lends_its_access_to_awaited_calls(server):
     async def access_of(client):
         store = MVIndexVectorStore(client, WordEmbeddings())
         assert await store.asimilarity_search("oil") == []
-        return store._handle._adapter()._channel.access
+        return (await store._handle._adapter())._channel.access
 
     with IndexClient(server.url("words"), access=Access(token="read-me")) as client:
         assert asyncio.run(access_of(client)).token == "read-me"
+
+
+def test_awaited_calls_refuse_an_index_of_vectors_for_texts_as_the_others_do(server):
+    store = MVIndexVectorStore(server.url("words"))
+    told = "expected an index that encodes texts, got one made of given vectors"
+    with pytest.raises(ConfigError, match=told):
+        store.similarity_search("oil")
+    for awaited in store.asimilarity_search("oil"), store.aadd_texts(["oil"]):
+        with pytest.raises(ConfigError, match=told):
+            asyncio.run(awaited)
 
 
 def test_a_store_can_be_copied_and_sent_to_another_process(store):

@@ -433,6 +433,32 @@ def test_an_empty_text_with_a_filter_lists_what_matches_and_without_one_is_an_er
         words.query(question(""))
 
 
+def test_an_empty_text_beside_a_vector_is_a_query_by_the_vector(words):
+    year = MetadataFilters(filters=[MetadataFilter(key="year", value=1, operator=FilterOperator.GT)])
+    for filters in None, year:
+        found = words.query(question("", 1, query_embedding=word_counts("plague"), filters=filters))
+        assert found.ids == ["plague"] and found.similarities[0] > 0
+
+
+def test_where_few_documents_pass_a_check_all_are_checked_instead_of_fetching_ever_more_hits(words, monkeypatch):
+    words.add([TextNode(id_=str(n), text="oil " * 9, metadata={"name": f"n{n}"}) for n in range(40)])
+    named = MetadataFilters(filters=[MetadataFilter(key="name", value="n3", operator=FilterOperator.TEXT_MATCH)])
+    asked, search = [], mvindex.Index.search
+
+    def watched(index, source, top_k, *rest, **options):
+        asked.append(top_k)
+        return search(index, source, top_k, *rest, **options)
+
+    monkeypatch.setattr(mvindex.Index, "search", watched)
+    query = VectorStoreQuery(query_embedding=word_counts("price"), similarity_top_k=20, filters=named)
+    wanted = words.query(query)
+    monkeypatch.setattr("mvindex_connectors.frameworks.query._MOST_HITS", 30)
+    found = words.query(query)
+    assert asked == [20, 80, 20, 20]
+    assert sorted(found.ids) == sorted(wanted.ids) == sorted({"3", *(str(n) for n in range(30, 40))})
+    assert found.similarities == wanted.similarities
+
+
 def test_the_mode_of_a_query_may_be_a_text(words):
     for mode in VectorStoreQueryMode.TEXT_SEARCH, VectorStoreQueryMode.MMR:
         text, named = VectorStoreQuery(query_str="plague", mode=mode.value), question("plague", 1, mode)

@@ -247,6 +247,12 @@ def test_a_repeated_chunk_is_acknowledged_but_not_stored_again(serving, client):
         client.add_views([Document("twice", "two")], vectors(1))
         [again] = add(iter([chunk]))
         assert again == first and client.get("twice").text == "two"
+        # The key counts for what it came with: other content is another write.
+        other = documents_pb2.AddRequest()
+        other.CopyFrom(chunk)
+        other.documents[0].text = "three"
+        [stored] = add(iter([other]))
+        assert stored.replaced == 1 and client.get("twice").text == "three"
         late = documents_pb2.AddRequest(chunk=1, documents=chunk.documents, views=chunk.views)
         with pytest.raises(grpc.RpcError) as refused:
             list(add(iter([chunk, late])))

@@ -470,6 +470,27 @@ def test_a_caller_of_many_calls_leaves_room_for_others(tmp_path):
     assert "share of 8" in refused[0][1]
 
 
+def test_a_caller_of_many_streams_leaves_room_for_others(tmp_path):
+    (tmp_path / "tokens").write_text("read-only hog-0123456789abcdef hog\nread-only one-0123456789abcdef one\n")
+
+    async def run():
+        admission = Admission(Tokens(tmp_path / "tokens"), Limits(streams=8), Metrics(), ())
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(admission.admit(context_of(admission), "Bearer hog-0123456789abcdef"))
+            for _ in range(6):
+                stack.enter_context(admission.streaming())
+            with pytest.raises(
+                LimitExceeded, match="6 ingests and lists of this caller are in progress, its share of 8"
+            ):
+                stack.enter_context(admission.streaming())
+            stack.enter_context(admission.admit(context_of(admission), "Bearer one-0123456789abcdef"))
+            stack.enter_context(admission.streaming())
+        with admission.admit(context_of(admission), "Bearer hog-0123456789abcdef"), admission.streaming():
+            pass
+
+    asyncio.run(run())
+
+
 def test_requests_that_fill_a_queue_are_those_of_one_caller(tmp_path):
     """Another caller's large request is answered while one fills the queue; the first is told of its share."""
     fill(tmp_path / "a.mvx", count=4000, dim=64)

@@ -244,6 +244,14 @@ def test_a_repeated_idempotency_key_changes_nothing(serving):
         "added": 1, "replaced": 0, "updated": 0, "unchanged": 0, "views_encoded": 0, "views_reused": 0
     }  # fmt: skip
     assert ask(serving, "GET", "/v1/indexes/a/documents/again")[0] == 404
+    # The key counts for what it came with.
+    for name, path, body in (
+        ("POST", "/v1/indexes/a/documents", {**row, "documents": [{"id": "other", "text": "2"}]}),
+        ("POST", "/v1/indexes/a/delete", {"ids": ["other"], "idempotency_key": "k1"}),
+        ("POST", "/v1/indexes/a/delete", {"ids": ["none"], "idempotency_key": "k1"}),
+    ):
+        answer = ask(serving, name, path, body)[2]
+        assert answer.get("added", answer.get("deleted")) == (0 if "none" in str(body) else 1), answer
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from mvindex import Document
 from mvindex.errors import ConfigError
 from mvindex.maintenance.backups import backup_names
 from mvindex.measure.planning.units import parse_seconds
+from mvindex_connectors.remote import ServerAdmin
 from mvindex_connectors.server.config import Snapshots
 
 DIM = 16
@@ -60,6 +61,18 @@ def test_a_fresh_snapshot_is_not_taken_again_at_the_start(tmp_path):
     with served(*options) as serving:
         time.sleep(1.5)
         assert not messages(serving, "snapshot")
+
+
+def test_an_index_of_the_name_of_one_that_was_dropped_has_its_own_schedule(tmp_path):
+    options = ("--admin-folder", tmp_path / "admin", "--snapshots", tmp_path / "kept", "--snapshot-every", "1d")
+    with served(*options) as serving, ServerAdmin(serving.url("made")) as made:
+        made.create(dim=4).wait(60)
+        wait_for(lambda: len(messages(serving, "made: snapshot taken")) == 1)
+        made.drop("made").wait(60)
+        # A fresh snapshot is not taken again.
+        (tmp_path / "kept" / "made").rename(tmp_path / "first")
+        made.create(dim=4).wait(60)
+        wait_for(lambda: len(messages(serving, "made: snapshot taken")) == 2)
 
 
 def test_wrong_schedules_are_refused():

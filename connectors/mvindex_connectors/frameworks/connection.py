@@ -230,7 +230,7 @@ class IndexHandle:
     async def run_async(self, work: Work[T]) -> T:
         """Return the result of the work: awaited where a server has the index, else done in another thread."""
         if self.is_remote:
-            return await work(self._adapter())
+            return await work(await self._adapter())
         return await asyncio.to_thread(self.run_sync, work)
 
     def open(self) -> IndexProtocol | None:
@@ -289,7 +289,7 @@ class IndexHandle:
             await adapter.close()
         self.close()
 
-    def _adapter(self) -> AsyncAdapter:
+    async def _adapter(self) -> AsyncAdapter:
         """Return the connection of the running event loop; event loops cannot share one."""
         from mvindex_connectors.frameworks.async_adapter import connect
 
@@ -297,25 +297,38 @@ class IndexHandle:
         for ended in [other for other in list(self._adapters) if other.is_closed()]:
             self._adapters.pop(ended, None)
         if loop not in self._adapters:
-            self._adapters[loop] = connect(self.path, self._given)
+            adapter = connect(self.path, self._given)
+            try:
+                self._check_kind(await adapter.info())
+            except BaseException:
+                await adapter.close()
+                raise
+            # Another task may have connected meanwhile.
+            if self._adapters.setdefault(loop, adapter) is not adapter:
+                await adapter.close()
         return self._adapters[loop]
+
+    def _check_kind(self, info: IndexInfo) -> None:
+        """Raise ConfigError where texts meet vectors."""
+        if self._accepts_both:
+            return
+        if info.encoder is not None and self._encoder is None:
+            raise ConfigError(
+                f"{self.shown_path}: expected an index of given vectors, got one that encodes texts itself. "
+                "Give no embeddings or embedding_dim"
+            )
+        if info.encoder is None and self._encoder is not None:
+            raise ConfigError(
+                f"{self.shown_path}: expected an index that encodes texts, got one made of given vectors. "
+                "Give embeddings or embedding_dim"
+            )
 
     def _checked(self, index: IndexProtocol) -> IndexProtocol:
         """Return the index, with the given encoder object in use; ConfigError where texts meet vectors."""
-        encodes = index.info().encoder is not None
-        if not self._accepts_both:
-            if encodes and self._encoder is None:
-                raise ConfigError(
-                    f"{self.shown_path}: expected an index of given vectors, got one that encodes texts itself. "
-                    "Give no embeddings or embedding_dim"
-                )
-            if not encodes and self._encoder is not None:
-                raise ConfigError(
-                    f"{self.shown_path}: expected an index that encodes texts, got one made of given vectors. "
-                    "Give embeddings or embedding_dim"
-                )
+        info = index.info()
+        self._check_kind(info)
         if (
-            encodes
+            info.encoder is not None
             and not self.path.startswith(_SERVER_SCHEMES)
             and not isinstance(self._encoder, str | os.PathLike | None)
         ):

@@ -20,6 +20,9 @@ from mvindex_connectors.frameworks.citations import choose_best_snippets, winnin
 from mvindex_connectors.frameworks.connection import AsyncIndexAPI
 from mvindex_connectors.frameworks.filter_pushdown import PushedFilter
 
+# Of hits that are fetched to be checked; a server returns no more for a query.
+_MOST_HITS = 10_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
@@ -96,15 +99,24 @@ async def search_filtered(
     """Return the top_k best documents that pass the plan, certified as the search is.
 
     Where the index can evaluate a part of the filter only, hits are checked one by one, and more are fetched until
-    enough pass.
+    enough pass; where few of many do, all documents are checked first.
     """
     pushed = plan.pushed
     if pushed.is_exact:
         return await query.search(api, top_k, pushed.filter, options)
-    if await query.is_hybrid(api, options) or options.get("rerank") is not None:
-        # Fusion scales by the documents that the filter allows, and rerank_depth counts those: the index must know.
-        allowed = [stored.id async for stored in api.scan(pushed.filter) if plan.passes(stored)]
-        return await query.search(api, top_k, {"and": [pushed.filter or {}, {"id": {"in": allowed}}]}, options)
+    # Fusion scales by the documents that the filter allows, and rerank_depth counts those: the index must know.
+    if not (await query.is_hybrid(api, options) or options.get("rerank") is not None):
+        found = await _search_checked(api, query, plan, top_k, options)
+        if found is not None:
+            return found
+    allowed = [stored.id async for stored in api.scan(pushed.filter) if plan.passes(stored)]
+    return await query.search(api, top_k, {"and": [pushed.filter or {}, {"id": {"in": allowed}}]}, options)
+
+
+async def _search_checked(
+    api: AsyncIndexAPI, query: Query, plan: FilterPlan, top_k: int, options: Mapping[str, Any]
+) -> SearchResult | None:
+    """Return what search_filtered() does, of hits that are checked one by one; None where few of many pass."""
     options = dict(options)
     if options.get("cursor") is not None:
         raise ValueError(
@@ -117,12 +129,14 @@ async def search_filtered(
         least, options["min_confidence"] = check_min_confidence(least), 0.0
     limit = offset + top_k
     while True:
-        result = await query.search(api, limit, pushed.filter, options)
+        result = await query.search(api, limit, plan.pushed.filter, options)
         hits = tuple(hit for hit in result.hits if plan.passes(hit))
         if len(hits) >= offset + top_k or len(result.hits) < limit:
             [kept] = confident([replace(result, hits=hits[offset : offset + top_k])], least)
             return kept
         limit *= 4
+        if limit > _MOST_HITS:
+            return None
 
 
 def is_like(options: Mapping[str, Any]) -> bool:

@@ -191,7 +191,6 @@ class _Tools:
             ),
         ] = None,
     ) -> Found:
-        self._index.refresh()
         options: SearchKeywords = {
             **{"offset": offset, "cursor": cursor, "like": like, "negatives": unlike or ()},
             **{"citations": citations, "context": context, "max_chars": max_chars, "max_tokens": max_tokens},
@@ -201,6 +200,7 @@ class _Tools:
         question = None if like is not None and not query else query
 
         def found(top_k: int) -> Found:
+            self._index.refresh()
             answer = found_of(self._index.search(question, top_k, filter, **options), self._max_chars)
             if cursor is None or not answer.left_out:
                 return answer
@@ -223,16 +223,20 @@ class _Tools:
         return self._answered(lambda: text_of(self._document(id), start, end, self._max_chars))
 
     def sources(self) -> Sources:
-        self._index.refresh()
-        return self._answered(lambda: sources_of(self._index.info(), self._index.scan(limit=_SAMPLED), self._max_chars))
+        def found() -> Sources:
+            self._index.refresh()
+            return sources_of(self._index.info(), self._index.scan(limit=_SAMPLED), self._max_chars)
+
+        return self._answered(found)
 
     def add(self, documents: Annotated[list[NewDocument], Field(min_length=1)]) -> Added:
-        made = [
-            Document(each.id or content_id(each.title, each.text), each.text, title=each.title, metadata=each.metadata)
-            for each in documents
-        ]
-
         def added() -> Added:
+            made = [
+                Document(
+                    each.id or content_id(each.title, each.text), each.text, title=each.title, metadata=each.metadata
+                )
+                for each in documents
+            ]
             self._index.add(made)
             return Added(ids=[document.id for document in made])
 

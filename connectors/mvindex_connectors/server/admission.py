@@ -67,7 +67,7 @@ class Admission:
         self._calls_of: Counter[str] = Counter()
         self._in_flight = 0
         self._open = 0
-        self._streams = 0
+        self._streams_of: Counter[str] = Counter()
         self._request_bytes = 0
         # Of gRPC connections; those that have ended are removed by GrpcConnections.
         self.peers: dict[str, PeerUse] = {}
@@ -155,15 +155,25 @@ class Admission:
 
     @contextmanager
     def streaming(self) -> Iterator[None]:
-        """Count a stream while it runs; LimitExceeded when there are too many."""
-        if self._streams >= self.limits.streams:
-            raise LimitExceeded(f"{self._streams} ingests and lists are in progress, the limit of this server "
+        """Count a stream while it runs; LimitExceeded when there are too many, or more than a caller's share."""
+        streams, total, caller = self._streams_of, self._streams_of.total(), CALLER.get()
+        if total >= self.limits.streams:
+            raise LimitExceeded(f"{total} ingests and lists are in progress, the limit of this server "
                                 "(--max-streams). Try again when one has ended")  # fmt: skip
-        self._streams += 1
+        # Streams may be long: there is always room for one who has none yet.
+        num_callers = len(streams.keys() | {caller}) + 1
+        if self.tokens.are_required and not has_room(streams[caller], total, self.limits.streams, num_callers):
+            raise LimitExceeded(
+                f"{streams[caller]} ingests and lists of this caller are in progress, its share of "
+                f"{self.limits.streams} (--max-streams). Try again when one has ended"
+            )
+        streams[caller] += 1
         try:
             yield
         finally:
-            self._streams -= 1
+            streams[caller] -= 1
+            if not streams[caller]:
+                del streams[caller]
 
     @contextmanager
     def reading(self) -> Iterator[None]:

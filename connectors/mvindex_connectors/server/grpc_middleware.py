@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import resource
 import socket
@@ -29,6 +30,8 @@ from mvindex_connectors.remote.status import ERROR_KEY, REQUEST_ID_KEY, grpc_cod
 from mvindex_connectors.server.admission import Admission, CallContext, request_id_from
 from mvindex_connectors.server.fairness import SmallFirst
 from mvindex_connectors.server.limits import INLINE_BYTES, check_fields, parse_large, without_frames
+
+logger = logging.getLogger(__name__)
 
 CURRENT_CALL: ContextVar[CallContext] = ContextVar("call")
 _HEALTH = "/grpc.health.v1.Health/"
@@ -281,8 +284,12 @@ class GrpcConnections:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(_INTERVAL_S)
-            if len(os.listdir("/dev/fd")) > self._of_address:
-                self._close_idle()
+            try:
+                if len(os.listdir("/dev/fd")) > self._of_address:
+                    self._close_idle()
+            except OSError as err:
+                # Without a descriptor left none can be looked at; the next turn may find one.
+                logger.warning("idle connections cannot be closed now: %s", err)
 
     def _close_idle(self) -> None:
         with contextlib.ExitStack() as stack:

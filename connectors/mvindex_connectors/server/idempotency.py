@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Any, Generic, TypeVar, cast
 
+import msgspec
 import xxhash
 
 from mvindex.errors import QueryError
@@ -53,17 +55,35 @@ class IdempotencyCache(Generic[T]):
             self._responses.popitem(last=False)
 
 
+def bound_key(key: str, *content: Any) -> str:
+    """Return the key bound to what a request asks for, JSON values: with other content it is another request's key."""
+    return f"{key} {xxhash.xxh3_128_hexdigest(msgspec.json.encode(content))}" if key else ""
+
+
 def mark_of(kind: str, key: str) -> str:
     """Return the mark of a write in the settings of an index; empty without a key."""
     return xxhash.xxh3_64_hexdigest(f"{kind} {key}".encode()) if key else ""
+
+
+def chunk_mark(key: str, chunk: int, documents: Sequence[Document], views: GivenViews | Encode | None) -> str:
+    """Return the mark of a chunk with these documents and given views; empty without a key."""
+    if not key:
+        return ""
+    rows, spans = (views.rows, views.spans) if isinstance(views, GivenViews) else (None, None)
+    content = xxhash.xxh3_128()
+    for each, own_rows, own_spans in zip(documents, rows or repeat(None), spans or repeat(None), strict=False):
+        content.update(msgspec.json.encode([each.id, dict(each.metadata)]))
+        content.update(content_hash(each, own_rows, own_spans))
+    return mark_of(str(chunk), f"{key} {content.hexdigest()}")
 
 
 class RepeatableWrites:
     """Writes to an index, each of which is carried out once however often it is sent.
 
     The index stores the mark of each with it, and so knows it after a kill of the server; one behind another server
-    does not. The latest responses are in memory, too. Callers look them up in the event loop, and write in the writing
-    thread: a caller that is gone may already repeat what is being done for it.
+    does not. The latest responses are in memory, too. They are looked up in the writing thread: a caller that is gone
+    may already repeat what is being done for it. A mark is of a key and of what is written: a key that is used again
+    for something else does not keep it from being written.
     """
 
     def __init__(
@@ -77,10 +97,6 @@ class RepeatableWrites:
         self._document_chars = document_chars
         self._chunks: IdempotencyCache[IngestReport] = IdempotencyCache()
         self._changes: IdempotencyCache[int] = IdempotencyCache()
-
-    def report(self, key: str, chunk: int) -> IngestReport | None:
-        """Return the report of a chunk that was stored, or None; without a key nothing is known."""
-        return self._chunks.get(f"{chunk} {key}") if key else None
 
     def deleted(self, key: str) -> int | None:
         """Return how many documents a request has deleted, or None; without a key nothing is known."""
@@ -99,9 +115,10 @@ class RepeatableWrites:
         check: Callable[[Sequence[Document]], None] | None,
     ) -> IngestReport:
         """Store a chunk unless the index has its mark; see IndexService.add(). views: or encode_ahead()."""
-        if (report := self.report(key, chunk)) is not None:
+        given = list(documents)
+        mark = chunk_mark(key, chunk, given, views)
+        if (report := self._chunks.get(mark)) is not None:
             return report
-        given, mark = list(documents), mark_of(str(chunk), key)
         if self._is_done(mark):
             report = IngestReport(unchanged=len(given))
         else:
@@ -110,8 +127,8 @@ class RepeatableWrites:
             hooks = IngestHooks(on_progress=self._check_open, mark=mark, max_document_chars=self._document_chars)
             with tokenizing_long_texts_by(tokenize_in_worker):
                 report = self._add(given, views, hooks)
-        if key:
-            self._chunks.put(f"{chunk} {key}", report)
+        if mark:
+            self._chunks.put(mark, report)
         return report
 
     def delete(
@@ -161,7 +178,7 @@ class RepeatableWrites:
         fresh: list[Document] = []
         known: Mapping[str, ExistingDocument] = {}
         store, encode_now = store_of(index), reusing(store_of(index), index.encoder)
-        if not self._is_done(mark_of(str(chunk), key)):
+        if not self._is_done(chunk_mark(key, chunk, documents, None)):
             known = store.known([each.id for each in documents])
             fresh = [each for each in documents if differs(known.get(each.id), content_hash(each, None))]
         texts = [*fresh, *(Document(each.id, own.text) for each in fresh for own in each.own_view_texts)]

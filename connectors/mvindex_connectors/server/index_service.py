@@ -355,9 +355,6 @@ class IndexService:
 
         check: Called with the documents, in the writing thread, before they are stored; it raises to refuse them.
         """
-        report = self._writes.report(key, chunk)
-        if report is not None:
-            return report
         given, caller = list(documents), CALLER.get()
         cost = 1 + sum(len(each.text) for each in given) // _ENCODED_CHARS
 
@@ -370,9 +367,6 @@ class IndexService:
         loop, index = asyncio.get_running_loop(), self._local
 
         def encode_and_write() -> IngestReport:
-            stored = self._writes.report(key, chunk)
-            if stored is not None:
-                return stored
             encode = self._writes.encode_ahead(index, key, chunk, given, check)
             # Whether or not the caller is still there: it may send the chunk again, and would wait as long again.
             return asyncio.run_coroutine_threadsafe(written(encode), loop).result()
@@ -386,7 +380,7 @@ class IndexService:
         key: str,
         everything: bool = False,
     ) -> int:
-        """Delete documents and return how many; a repeated request deletes nothing more.
+        """Delete documents and return how many; a repeated request deletes nothing more. key: of bound_key().
 
         ids: or a function that returns them, called in the writing thread.
         """
@@ -398,7 +392,7 @@ class IndexService:
     async def update(
         self, id: str, metadata: Mapping[str, Any], key: str, check: Callable[[], None] | None = None
     ) -> None:
-        """Replace the metadata of a document; a repeated request changes nothing more.
+        """Replace the metadata of a document; a repeated request changes nothing more. key: of bound_key().
 
         check: called before, in the writing thread; it raises to refuse.
         """

@@ -46,6 +46,7 @@ class Maintenance:
         self._check_files = check_files
         self._gauges_set_at = 0.0
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._snapshot_tasks: dict[IndexService, asyncio.Task[None]] = {}
 
     def start(self) -> None:
         """Start the background tasks."""
@@ -53,7 +54,7 @@ class Maintenance:
 
     def stop(self) -> None:
         """Stop the background task; a running compaction is abandoned when its index is closed."""
-        for task in self._tasks.values():
+        for task in [*self._tasks.values(), *self._snapshot_tasks.values()]:
             task.cancel()
 
     async def _run(self) -> None:
@@ -74,6 +75,9 @@ class Maintenance:
                     logger.exception("%s: unexpected error", service.name)
                 finally:
                     service.leave()
+            # Another index may have the name of one that was dropped.
+            for task in [task for service, task in self._snapshot_tasks.items() if service.is_closing]:
+                task.cancel()
             if is_due:
                 self._gauges_set_at = loop.time()
             await asyncio.sleep(_INTERVAL_S)
@@ -114,11 +118,11 @@ class Maintenance:
 
     def _schedule_snapshots(self, service: IndexService) -> None:
         """Start the snapshots of an index, where there is a schedule and they are not started."""
-        name = f"snapshots of {service.name}"
         snapshots = self._config.snapshots
-        if snapshots is not None and service.can_snapshot and name not in self._tasks:
-            self._tasks[name] = asyncio.get_running_loop().create_task(self._back_up(service, snapshots))
-            self._tasks[name].add_done_callback(lambda _: self._tasks.pop(name))
+        if snapshots is not None and service.can_snapshot and service not in self._snapshot_tasks:
+            task = asyncio.get_running_loop().create_task(self._back_up(service, snapshots))
+            self._snapshot_tasks[service] = task
+            task.add_done_callback(lambda _: self._snapshot_tasks.pop(service))
 
     async def _back_up(self, service: IndexService, snapshots: Snapshots) -> None:
         """Take a snapshot whenever one is due, by a clock that never jumps; after a failure, try again sooner."""
@@ -126,8 +130,6 @@ class Maintenance:
         pause_s = await asyncio.to_thread(_seconds_until_due, place, snapshots.every_s)
         while True:
             await asyncio.sleep(pause_s)
-            if service.is_closing:
-                return
             pause_s = snapshots.every_s
             try:
                 report = await service.take_backup(place, snapshots.keep)

@@ -42,7 +42,7 @@ from mvindex_connectors.remote.convert import (
 )
 from mvindex_connectors.server.admission import Admission
 from mvindex_connectors.server.grpc_middleware import CURRENT_CALL, parsed
-from mvindex_connectors.server.idempotency import check_idempotency_key
+from mvindex_connectors.server.idempotency import bound_key, check_idempotency_key
 from mvindex_connectors.server.index_service import IndexService
 from mvindex_connectors.server.jobs import Jobs, work_from
 from mvindex_connectors.server.limits import ResponseMeter, check_json_values, parse_large
@@ -189,7 +189,15 @@ class Servicer(MvindexServiceServicer):
         self._admission.metrics.count_written(index.name, report)
         fields = CURRENT_CALL.get().fields
         fields["documents"] = fields.get("documents", 0) + len(chunk)
-        await asyncio.wait_for(context.write(report_message(message.chunk, report)), self._admission.limits.idle_s)
+        await self._write(context, report_message(message.chunk, report))
+
+    async def _write(self, context: Any, message: Any) -> None:
+        """Send a message of a stream; TimedOut if the client does not read in time."""
+        idle_s = self._admission.limits.idle_s
+        try:
+            await asyncio.wait_for(context.write(message), idle_s)
+        except asyncio.TimeoutError as err:
+            raise TimedOut(f"expected the client to read within {idle_s:g} s, it did not") from err
 
     async def _read(self, context: Any) -> documents.AddRequest | None:
         """Return the next message, None at the end of the stream.
@@ -223,6 +231,7 @@ class Servicer(MvindexServiceServicer):
         key = check_idempotency_key(request.idempotency_key)
         with index_error_context(index):
             ids = None if has_filter or request.all else list(request.ids)
+            key = bound_key(key, ids, request.filter_json, request.all)
             deleted = await index.delete(ids, condition, key, request.all)
         return documents.DeleteResponse(deleted=deleted)
 
@@ -232,7 +241,8 @@ class Servicer(MvindexServiceServicer):
         with index_error_context(index):
             given = request.metadata_json
             metadata = await self._parse(request, given, lambda: metadata_from(given, request.id))
-            await index.update(request.id, metadata, check_idempotency_key(request.idempotency_key))
+            key = bound_key(check_idempotency_key(request.idempotency_key), request.id, given)
+            await index.update(request.id, metadata, key)
         return documents.UpdateResponse()
 
     async def Get(self, request: documents.GetRequest, context: Any) -> bytes:
@@ -261,12 +271,7 @@ class Servicer(MvindexServiceServicer):
                     documents=[document_message(each) for _, each in some],
                     ordinals=[ordinal for ordinal, _ in some] if request.with_ordinals else [],
                 )
-                try:
-                    await asyncio.wait_for(context.write(message), self._admission.limits.idle_s)
-                except asyncio.TimeoutError as err:
-                    raise TimedOut(
-                        f"List: expected the client to read within {self._admission.limits.idle_s:g} s, it did not"
-                    ) from err
+                await self._write(context, message)
 
     async def Info(self, request: service.InfoRequest, context: Any) -> service.InfoResponse:
         """Describe an index."""

@@ -25,7 +25,8 @@ _VOID = frozenset(
 )
 _BLOCKS = frozenset(
     "address article aside blockquote body caption dd details dialog div dl dt fieldset figcaption figure footer form "
-    "head header hgroup hr html legend li main ol p section summary table tbody tfoot thead ul".split()
+    "head header hgroup hr html label legend li main ol optgroup option p section select summary table tbody textarea "
+    "tfoot thead ul".split()
 )
 _DEFINITIONS = frozenset(("dt", "dd"))
 # Between a term and its definition: as in reStructuredText, so that both are one fact.

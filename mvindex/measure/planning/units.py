@@ -15,6 +15,8 @@ _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _MAX = Decimal(10) ** 15
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 _EXPECTED_SECONDS = "a time of at least a second, such as 90s, 15m, 6h or 1d"
+# Less was meant in another unit.
+_LEAST_BYTES = 2**20
 _EXPECTED_BYTES = "bytes such as 64G, 64GiB, 64GB or 2T"
 
 
@@ -27,13 +29,18 @@ def parse_count(option: str, text: str) -> int:
 
 
 def parse_bytes(option: str, text: str) -> int:
-    """Return the bytes that 64G, 64GiB (both 2^30), 64GB (10^9) or 1.5T stands for; raise ConfigError for others."""
+    """Return the bytes that 64G, 64GiB (both 2^30), 64GB (10^9) or 1.5T stands for.
+
+    Raises:
+        ConfigError: For others, and below 1 MiB.
+
+    """
     units = {"": 1, "b": 1}
     for letter, power in _POWERS.items():
         units |= {letter: 1024**power, f"{letter}ib": 1024**power, f"{letter}b": 1000**power}
     value = _parse(option, text, units, _EXPECTED_BYTES)
-    if value < 1:
-        raise ConfigError(f"{option} {text!r:.60}: expected {_EXPECTED_BYTES}")
+    if value < _LEAST_BYTES:
+        raise ConfigError(f"{option} {text!r:.60}: expected {_EXPECTED_BYTES}, at least 1M")
     return int(value)
 
 

@@ -393,6 +393,12 @@ class TestOtherFormats:
             number = re.search(r"p(\d+)", one.text)[1]
             assert Citer(f"p{number}").cite(one.text, one.title).text == f"part: p{number}; stock: {number}"
 
+    def test_fields_of_a_form_are_no_one_word(self):
+        page = (
+            "<label>Name</label><select><option>Apple</option><option>Pear</option></select><textarea>Kiwi</textarea>"
+        )
+        assert outline_html(page).text.split() == ["Name", "Apple", "Pear", "Kiwi"]
+
     def test_html_becomes_text_with_headings_and_without_scripts(self):
         page = (
             "<html><head><title>The\n page</title><style>p{}</style></head><body><nav>menu</nav><h1>A &amp; B</h1>"

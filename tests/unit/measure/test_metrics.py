@@ -196,7 +196,7 @@ def test_questions_without_judgement_are_left_out_and_counted():
         evaluation.add(Question(question_id, "?"), result("a"))
     made = report(evaluation)
     assert made["qrels"] == {"nDCG@10": 1.0, "MRR@10": 1.0, "R@100": 1.0}
-    assert (made["counts"]["qrels"], made["unjudged"], made["questions"]) == (1, 2, 3)
+    assert (made["counts"]["qrels"], made["unjudged"], made["questions"], made["unasked"]) == (1, 2, 3, 1)
 
 
 def slow_metrics(grades, doc_ids):
@@ -256,6 +256,7 @@ def test_sections_without_questions_are_absent_not_zero():
         "documents": 0,
         "gold_missing": 0,
         "unjudged": 1,
+        "unasked": 1,
         "exact": 1,
         "short": 0,
         "counts": {"gold": 0, "answer": 0, "qrels": 0},

@@ -54,7 +54,10 @@ def pushed_filter(filters: Mapping[str, Any] | None) -> PushedFilter:
 
 
 def matches(filters: Mapping[str, Any] | None, document: Document) -> bool:
-    """Return whether the document matches the filters, by Haystack's own function, but for keys with dots and lists."""
+    """Return whether the document matches the filters, by Haystack's own function, but for keys with dots and lists.
+
+    A value of another type than the filter's has no order beside it, and does not match; Haystack's function raises.
+    """
     if not filters:
         return True
     if "field" in filters:
@@ -68,11 +71,18 @@ def _is_met(condition: Mapping[str, Any], document: Document) -> bool:
     if name is not None and condition["operator"] in _MEMBERS:
         matcher = FilterMatcher({name: {condition["operator"]: condition["value"]}})
         return bool(matcher.matching({document.id: document.meta}))
-    if name is None or "." not in name:
-        return bool(document_matches_filter(dict(condition), document))
-    # Haystack knows no keys with dots.
-    seen = Document(id=document.id, meta={"value": value_at(document.meta, name)})
-    return bool(document_matches_filter({**condition, "field": "meta.value"}, seen))
+    condition = dict(condition)
+    if name is not None and "." in name:
+        # Haystack knows no keys with dots.
+        document = Document(id=document.id, meta={"value": value_at(document.meta, name)})
+        condition["field"] = "meta.value"
+    try:
+        return bool(document_matches_filter(condition, document))
+    except (TypeError, FilterError):
+        # Its own value raises where the filter is wrong: a text that is no date has no order.
+        own = Document(meta={"value": condition["value"]})
+        document_matches_filter({**condition, "field": "meta.value"}, own)
+        return False
 
 
 def check_filters(filters: object) -> None:

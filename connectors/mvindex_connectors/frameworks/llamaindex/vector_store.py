@@ -309,6 +309,8 @@ class MVIndexVectorStore(BasePydanticVectorStore):
         if query.mode is VectorStoreQueryMode.HYBRID and query.hybrid_top_k is not None:
             top_k = query.hybrid_top_k
         plan = plan_filters(query)
+        if query.query_embedding is not None and is_blank(query.query_str):
+            query = replace(query, query_str=None)
         if plan.pushed != ALL and is_blank(query.query_str) and not is_like(search):
             listed = await list_first(api, plan, top_k)
             ids, nodes = [one.id for one in listed], [original_node(one) for one in listed]

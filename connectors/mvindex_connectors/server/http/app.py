@@ -41,7 +41,7 @@ from mvindex_connectors.server.http.responses import (
     joined,
     json_response,
 )
-from mvindex_connectors.server.idempotency import check_idempotency_key
+from mvindex_connectors.server.idempotency import bound_key, check_idempotency_key
 from mvindex_connectors.server.index_service import IndexService
 from mvindex_connectors.server.jobs import Jobs
 from mvindex_connectors.server.limits import TooLarge, parse_large
@@ -267,8 +267,8 @@ class App:
         ids = None if body.ids is msgspec.UNSET else body.ids
         condition = None if body.filter is msgspec.UNSET else body.filter
         with index_error_context(index):
-            key = check_idempotency_key(body.idempotency_key)
             everything = body.all is True
+            key = bound_key(check_idempotency_key(body.idempotency_key), ids, condition, everything)
             return json_response(schemas.DeleteResponse(await index.delete(ids, condition, key, everything)))
 
     async def _delete_one(self, request: Request, call: CallContext) -> Response:
@@ -283,7 +283,8 @@ class App:
         with index_error_context(index):
             if not await index.has(doc_id):
                 return _missing(doc_id, call)
-            await index.update(doc_id, body.metadata, check_idempotency_key(body.idempotency_key))
+            key = bound_key(check_idempotency_key(body.idempotency_key), doc_id, body.metadata)
+            await index.update(doc_id, body.metadata, key)
         return json_response(schemas.UpdateResponse())
 
     async def _get(self, request: Request, call: CallContext) -> Response:
