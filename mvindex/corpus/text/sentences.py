@@ -17,7 +17,7 @@ import importlib.resources
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from mvindex.errors import ConfigError
@@ -355,24 +355,26 @@ def is_abbreviation(text: str, word: str, dot: int) -> bool:
 
 def split_in_languages(text: str) -> list[Span]:
     """Split a text in English or another of these languages into sentences: ranges without outer whitespace."""
-    starts = [start for begin in sentence_starts(text)[1:] if (start := _start(text, begin)) is not None]
+    # In a text without capitals a small letter says nothing.
+    goes_on = str.isspace if text.islower() else str.islower
+    starts = [start for begin in sentence_starts(text)[1:] if (start := _start(text, begin, goes_on)) is not None]
     if not text.isascii():
         starts = sorted({*starts, *(mark.end() for mark in _ENDS_WITHOUT_SPACE.finditer(text))})
     pieces = ((begin, text[begin:end]) for begin, end in itertools.pairwise([0, *starts, len(text)]))
     return [without_whitespace(begin, piece) for begin, piece in pieces if has_visible(piece)]
 
 
-def _start(text: str, begin: int) -> int | None:
+def _start(text: str, begin: int, goes_on: Callable[[str], bool]) -> int | None:
     """Return where the sentence that was found here begins; None where the one before goes on.
 
-    It goes on behind an abbreviation, with a small letter, and with a dash. An opening quote belongs to what it opens.
+    It goes on behind an abbreviation, with such a character, and with a dash. An opening quote belongs to what it opens.
     """
     end = begin
     while text[end - 1].isspace():
         end -= 1
     if text[end - 1] in OPENERS:
         return end - 1
-    if text[begin].islower() or text[begin] in _DASHES:
+    if goes_on(text[begin]) or text[begin] in _DASHES:
         return None
     words = text[max(0, end - 1 - _LONGEST_ABBREVIATION) : end - 1].split()
     if text[end - 1] != "." or not words:

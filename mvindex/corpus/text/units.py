@@ -33,17 +33,25 @@ _CLOSING = rf"(?:\s»)?[\"'”’)\]{CLOSERS}]*(?:\[[^\]\n]{{1,30}}\])*"
 # A sentence begins with a capital, digit or uncased letter, or with code and its role.
 _LOWER = "".join(filter(str.islower, map(chr, [*range(0x80, 0x250), *range(0x400, 0x530)])))
 _OPENING = rf"(?:[\"'“‘(\[*{OPENERS}]*(?:(?<=«)\s)?[^\s\Wa-z_{_LOWER}]|(?::[a-z:]{{1,20}})?`)"
-_END = re.compile(
-    r"[.!?。！？\s](?:"
-    r"(?<=[\s])(?:(?<!\s.)(?:(?<=\n)|\s*\n)\s*|(?P<gap>\s{6,}(?=\s)))"
-    rf"|(?:(?<=[。！？])|(?<=[{UNSPACED}][!?]))[。！？!?]*{AFTER_UNSPACED}"
-    r"|(?<=[.!?])(?:"
-    rf"(?<![.!?].)(?P<more>[.!?]*){_CLOSING}(?=\s+{_OPENING})"
-    r"|[\"'”’)]*(?:\[[^\]\n]{1,30}\])+(?=\s|[A-Z])"  # a note stands for the space
-    r"|(?P<marks>[.!?]*(?=[.!?])|))"
-    r")",
-    re.DOTALL,
-)
+# In a text without capitals with a small letter too.
+_SMALL_OPENING = rf"[\"'“‘(\[*{OPENERS}]*[^\s\W_]"
+
+
+def _end_before(opening: str) -> re.Pattern[str]:
+    return re.compile(
+        r"[.!?。！？\s](?:"
+        r"(?<=[\s])(?:(?<!\s.)(?:(?<=\n)|\s*\n)\s*|(?P<gap>\s{6,}(?=\s)))"
+        rf"|(?:(?<=[。！？])|(?<=[{UNSPACED}][!?]))[。！？!?]*{AFTER_UNSPACED}"
+        r"|(?<=[.!?])(?:"
+        rf"(?<![.!?].)(?P<more>[.!?]*){_CLOSING}(?=\s+{opening})"
+        r"|[\"'”’)]*(?:\[[^\]\n]{1,30}\])+(?=\s|[A-Z])"  # a note stands for the space
+        r"|(?P<marks>[.!?]*(?=[.!?])|))"
+        r")",
+        re.DOTALL,
+    )
+
+
+_END, _SMALL_END = _end_before(_OPENING), _end_before(_SMALL_OPENING)
 # What ends nothing, of a run all but the last: a match, so that the search is beyond it, and other threads have a turn.
 _NO_END = ("gap", "marks")
 _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
@@ -80,19 +88,20 @@ def split_units(text: str, lines: Iterable[Stretch] | None = None) -> list[Span]
 
     They do not overlap, and together hold every letter and digit. lines: stretches(text), where it is known.
     """
-    row = _row_parts(text)
+    end = _SMALL_END if text.islower() else _END
+    row = _row_parts(text, end)
     if row:
         return [unit for begin, end in row for unit in _bare_parts(text, begin, end)]
     lines = stretches(text) if lines is None else lines
-    return _joined(text, ((each.kind, unit) for each in lines for unit in _units_of(text, each)))
+    return _joined(text, ((each.kind, unit) for each in lines for unit in _units_of(text, each, end)))
 
 
-def _units_of(text: str, stretch: Stretch) -> Iterator[Span]:
+def _units_of(text: str, stretch: Stretch, sentence_end: re.Pattern[str]) -> Iterator[Span]:
     """Yield the parts of lines of one kind: sentences, pieces of code, or a line as a whole."""
     begin, end = stretch.begin, stretch.end
     if stretch.kind is Kind.PROSE:
         part = text[begin:end]
-        for first, last in _between(0, _borders(part), len(part)):
+        for first, last in _between(0, _borders(part, sentence_end), len(part)):
             yield from _bare_parts(text, begin + first, begin + last)
     elif stretch.kind is Kind.CODE:
         for first, last in _code_parts(text, begin, end):
@@ -163,7 +172,7 @@ def _between(begin: int, borders: Iterable[int], end: int) -> list[Span]:
     return list(itertools.pairwise([begin, *borders, end]))
 
 
-def _row_parts(text: str) -> list[Span]:
+def _row_parts(text: str, sentence_end: re.Pattern[str]) -> list[Span]:
     """Return the parts of a text that is the row of a table, each of whole cells; none for another text.
 
     A cell that is longer than a part may be is cut as any text.
@@ -183,7 +192,7 @@ def _row_parts(text: str) -> list[Span]:
     for begin, end in _between(0, named[1:], len(text)):
         is_long = end - begin > LONGEST_CHARS
         if is_long:
-            parts += _between(begin, (begin + border for border in _borders(text[begin:end])), end)
+            parts += _between(begin, (begin + border for border in _borders(text[begin:end], sentence_end)), end)
         elif can_join and end - parts[-1][0] <= _LONGEST_ROW_CHARS:
             parts[-1] = (parts[-1][0], end)
         else:
@@ -192,9 +201,9 @@ def _row_parts(text: str) -> list[Span]:
     return parts
 
 
-def _borders(text: str) -> Iterator[int]:
+def _borders(text: str, sentence_end: re.Pattern[str]) -> Iterator[int]:
     """Yield the positions at which a new part begins."""
-    for end in _END.finditer(text):
+    for end in sentence_end.finditer(text):
         if end.lastgroup in _NO_END:
             continue
         if end[0].isspace():

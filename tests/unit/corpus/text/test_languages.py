@@ -59,6 +59,15 @@ def test_english_is_cut_as_before():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("split", [split_units, split_in_languages], ids=["citations", "views"])
+def test_a_text_without_capitals_has_sentences(split):
+    text = "the plague killed a third of europe .|he met dr. friedman in may.|nobody knows why."
+    expected, whole = text.split("|"), text.replace("|", " ")
+    assert [whole[begin:end] for begin, end in split(whole)] == expected
+    # One capital, and small letters go on.
+    assert len(split(whole.replace("plague", "Plague"))) == 1
+
+
 @pytest.mark.parametrize("text", ["", " ", "。", "¿", "« ", "a. " * 3, "!" * 9, "日!日"])
 def test_nothing_visible_is_lost(text):
     spans = split_in_languages(text)
