@@ -12,7 +12,7 @@ import binascii
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ from mvindex.corpus.text.parted import KEPT_CHARS
 from mvindex.errors import CorpusError
 from mvindex.records import Citation, SearchResult
 from mvindex.store.lexical.tokenizer import Lexical, Tokens
-from mvindex_connectors.files.parsing import parse_data
+from mvindex_connectors.files.parsing import LEFTOVERS, SilentError, parse_data
 from mvindex_connectors.server.fairness import FairThread
 from mvindex_connectors.server.lanes import Job
 
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 _LONG_CHARS = 64 << 10
 # CPU time of a worker for one text to be cited; for the terms of a commit, two to four times what the slowest take.
 _CPU_S, _CPU_S_PER_MB = 2, 4
-# Of the workers: searches in the server itself go first.
+# Of the workers that get no time otherwise: searches in the server itself go first.
 NICENESS = 10
 
 
@@ -83,10 +83,17 @@ def _from_worker(doc_id: str, asked: list[Any]) -> list[Citation]:
     data = json.dumps(asked, ensure_ascii=False).encode()
     cpu_s = _CPU_S + _CPU_S_PER_MB * len(data) // 10**6
     try:
-        return [Citation(**one) for one in parse_data("citation", data, cpu_s, NICENESS)]
+        return [Citation(**one) for one in _parsed("citation", data, cpu_s)]
     except (CorpusError, OSError) as err:
         logger.warning("document %r of %d bytes is not cited: %s", doc_id, len(data), err)
         return []
+
+
+def _parsed(form: str, data: bytes, cpu_s: int) -> Sequence[Any]:
+    """Return what a worker makes of data: in the time that others leave, or, where they leave none, behind them."""
+    with suppress(SilentError):
+        return list(parse_data(form, data, cpu_s, LEFTOVERS))
+    return list(parse_data(form, data, cpu_s, NICENESS))
 
 
 class LongCitations:
@@ -128,7 +135,7 @@ def tokenize_in_worker(texts: Sequence[str], lexical: Lexical) -> Tokens | None:
     data = json.dumps([list(texts), lexical.value], ensure_ascii=False).encode()
     arrays: list[npt.NDArray[Any]] = []
     try:
-        parts = parse_data("terms", data, _CPU_S + _CPU_S_PER_MB * len(data) // 10**6, NICENESS)
+        parts = iter(_parsed("terms", data, _CPU_S + _CPU_S_PER_MB * len(data) // 10**6))
         for dtype in parts:
             content = bytearray()
             while (piece := next(parts)) is not None:
