@@ -56,7 +56,7 @@ LIMITS = Limits()
 # A worker starts in a second or two, so that it waits a while for the next file.
 _IDLE_S = 30.0
 # Of a worker that runs only where no other process wants the processor, and how long its caller waits for a part.
-LEFTOVERS, _PATIENCE_S = 20, 10
+LEFTOVERS, _PATIENCE_S = 20, 2
 
 
 class SilentError(CorpusError):
@@ -88,7 +88,7 @@ def parse_data(form: str, data: bytes, cpu_s: int | None = None, niceness: int =
         data: The bytes.
         cpu_s: The CPU time that it may take; by default what LIMITS say.
         niceness: How far the worker goes behind other processes; with LEFTOVERS it may find no time at all, and
-            SilentError is raised after a few seconds.
+            SilentError is raised after two seconds.
 
     """
     worker = _WORKERS.take(niceness)

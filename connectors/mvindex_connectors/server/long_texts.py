@@ -11,8 +11,9 @@ import asyncio
 import binascii
 import json
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -37,6 +38,8 @@ _LONG_CHARS = 64 << 10
 _CPU_S, _CPU_S_PER_MB = 2, 4
 # Of the workers that get no time otherwise: searches in the server itself go first.
 NICENESS = 10
+# How long a machine whose other processes left no time counts as busy.
+_BUSY_S = 60.0
 
 
 @dataclass(slots=True, eq=False)
@@ -89,11 +92,22 @@ def _from_worker(doc_id: str, asked: list[Any]) -> list[Citation]:
         return []
 
 
-def _parsed(form: str, data: bytes, cpu_s: int) -> Sequence[Any]:
-    """Return what a worker makes of data: in the time that others leave, or, where they leave none, behind them."""
-    with suppress(SilentError):
-        return list(parse_data(form, data, cpu_s, LEFTOVERS))
-    return list(parse_data(form, data, cpu_s, NICENESS))
+class _Parsing:
+    """Parses in the time that other processes leave, or, where they lately left none, behind them."""
+
+    def __init__(self) -> None:
+        self.busy_until = 0.0
+
+    def __call__(self, form: str, data: bytes, cpu_s: int) -> Sequence[Any]:
+        if time.monotonic() >= self.busy_until:
+            try:
+                return list(parse_data(form, data, cpu_s, LEFTOVERS))
+            except SilentError:
+                self.busy_until = time.monotonic() + _BUSY_S
+        return list(parse_data(form, data, cpu_s, NICENESS))
+
+
+_parsed = _Parsing()
 
 
 class LongCitations:
