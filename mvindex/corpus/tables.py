@@ -44,6 +44,8 @@ _SAMPLE_ROWS = 1000
 _MOST_COUNTED_BYTES = 2**30
 _BINARIES = {"string": "binary", "large_string": "large_binary", "string_view": "binary_view"}
 _STRINGS = tuple(_BINARIES)
+_VIEWS = ("list_view", "large_list_view")
+_LISTS = ("list", "large_list", "map", *_VIEWS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,12 +90,12 @@ def table_rows(batch: Any) -> list[dict[str, Any]]:
     batch = _with_date_texts(batch)
     try:
         rows: list[dict[str, Any]] = batch.to_pylist()
-        types = require("pyarrow", "files", "reading a table").types
-        has_objects = any(types.is_nested(field.type) for field in batch.schema)
-        return list(map(without_nulls, rows)) if has_objects else rows
     except UnicodeDecodeError:  # Arrow does not check its strings
         columns = [_lenient(column) for column in batch.columns]
-        return [dict(zip(batch.schema.names, values, strict=True)) for values in zip(*columns, strict=True)]
+        rows = [dict(zip(batch.schema.names, values, strict=True)) for values in zip(*columns, strict=True)]
+    types = require("pyarrow", "files", "reading a table").types
+    has_objects = any(types.is_nested(field.type) for field in batch.schema)
+    return list(map(without_nulls, rows)) if has_objects else rows
 
 
 def without_nulls(row: dict[str, Any]) -> dict[str, Any]:
@@ -145,7 +147,7 @@ def _value_bytes(types: Any, column: Any) -> Any:
         own = _referred_bytes(types, column)
     elif types.is_struct(column.type):
         own = sum(_value_bytes(types, column.field(number)) for number in range(column.type.num_fields))
-    elif types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type):
+    elif types.is_fixed_size_list(column.type) or str(column.type).partition("<")[0] in _LISTS:
         own = _list_bytes(types, column)
     elif str(column.type) in _STRINGS:
         own = _text_bytes(column, np.arange(len(column)))
@@ -164,14 +166,29 @@ def _referred_bytes(types: Any, column: Any) -> Any:
 
 
 def _list_bytes(types: Any, column: Any) -> Any:
-    values = _value_bytes(types, column.flatten())
-    if types.is_fixed_size_list(column.type) and not np.ndim(values):
-        return values * column.type.list_size
-    compute = require("pyarrow.compute", "files", "reading a table")
-    lengths = compute.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    begins, ends = _borders(types, column)
+    if types.is_map(column.type):
+        values = _value_bytes(types, column.keys) + _value_bytes(types, column.items)
+    else:
+        values = _value_bytes(types, column.values)
     if not np.ndim(values):
-        return values * lengths
-    return np.diff(np.append(0, np.cumsum(values))[np.append(0, np.cumsum(lengths))])
+        return values * (ends - begins)
+    sums = np.append(0, np.cumsum(values))
+    return sums[ends] - sums[begins]
+
+
+def _borders(types: Any, column: Any) -> tuple[Any, Any]:
+    """Return where the list of each row begins and ends in the values of the column; a null has none."""
+    if types.is_fixed_size_list(column.type):
+        begins = column.type.list_size * np.arange(column.offset, column.offset + len(column))
+        ends = begins + column.type.list_size
+    elif str(column.type).partition("<")[0] in _VIEWS:
+        begins = column.offsets.to_numpy().astype(np.int64)
+        ends = begins + column.sizes.to_numpy()
+    else:
+        offsets = column.offsets.to_numpy().astype(np.int64)
+        begins, ends = offsets[:-1], offsets[1:]
+    return begins, np.where(column.is_valid().to_numpy(zero_copy_only=False), ends, begins)
 
 
 def _text_bytes(column: Any, places: Any) -> Any:
@@ -276,8 +293,29 @@ def _lenient(column: Any) -> list[Any]:
         return values
     except UnicodeDecodeError:
         pyarrow = require("pyarrow", "files", "reading a table")
-        stored: list[bytes | None] = column.cast(pyarrow.large_binary()).to_pylist()
-        return [value and value.decode(errors="surrogateescape") for value in stored]
+    types = pyarrow.types
+    is_valid = column.is_valid().to_pylist()
+    if types.is_dictionary(column.type):
+        values, places = _lenient(column.dictionary), column.indices.to_pylist()
+        return [None if place is None else values[place] for place in places]
+    if types.is_struct(column.type):
+        names = [field.name for field in column.type]
+        rows = zip(*(_lenient(column.field(number)) for number in range(len(names))), strict=True)
+        return [
+            dict(zip(names, row, strict=True)) if valid else None for row, valid in zip(rows, is_valid, strict=True)
+        ]
+    if types.is_nested(column.type):
+        begins, ends = _borders(types, column)
+        first = int(begins.min())
+        own = slice(first, int(ends.max()))
+        if types.is_map(column.type):
+            values = list(zip(_lenient(column.keys[own]), _lenient(column.items[own]), strict=True))
+        else:
+            values = _lenient(column.values[own])
+        borders = zip((begins - first).tolist(), (ends - first).tolist(), is_valid, strict=True)
+        return [values[begin:end] if valid else None for begin, end, valid in borders]
+    stored: list[bytes | None] = column.cast(pyarrow.large_binary()).to_pylist()
+    return [value and value.decode(errors="surrogateescape") for value in stored]
 
 
 def _table_source(table: Table, options: CorpusOptions) -> Source:
@@ -356,13 +394,9 @@ def open_parquet(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[
     """Return how the file is read, by its schema, and its rows; raise CorpusError for a pipe or a damaged file."""
     if not file.is_seekable:
         raise CorpusError(f"{file.name}: is Parquet, which cannot be read from a pipe; name the file")
-    parquet = require("pyarrow.parquet", "files", f"reading {file.name} (Parquet)")
-    arrow = require("pyarrow", "files", "reading Parquet")
+    arrow = require("pyarrow", "files", f"reading {file.name} (Parquet)")
     try:
-        # Pages are read as they are needed: the default would fetch whole row groups ahead.
-        stored = parquet.ParquetFile(
-            file.file, pre_buffer=False, buffer_size=_BUFFER_BYTES, page_checksum_verification=True
-        )
+        stored = parquet_file(file.file)
     except (arrow.ArrowException, OSError, UnicodeDecodeError) as err:  # the last for a column's name
         raise CorpusError(f"{file.name}: is not a whole Parquet file: {first_line(err)}") from err
 
@@ -371,11 +405,11 @@ def open_parquet(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[
         size_bytes = file.size_bytes or 0
         done_rows = 0
         check_sizes(file.name, stored.metadata, columns, size_bytes)
+        num_rows_at_once = batch_rows(most_row_bytes(stored.metadata))
         try:
+            reader = parquet_file(file.file, swelling_lists(stored, file.file, columns))
             # Columns in turn: side by side they seek to and fro, and fetch ranges of a remote file again.
-            for batch in stored.iter_batches(
-                batch_rows(most_row_bytes(stored.metadata)), columns=columns, use_threads=False
-            ):
+            for batch in reader.iter_batches(num_rows_at_once, columns=columns, use_threads=False):
                 yield batch
                 done_rows += batch.num_rows
                 file.bytes_read = size_bytes * done_rows // num_rows
@@ -393,6 +427,61 @@ def open_parquet(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[
     return open_table(table, options)
 
 
+def parquet_file(file: Any, dictionaries: Sequence[str] = ()) -> Any:
+    """Open Parquet, its columns of these paths as dictionaries; pages are read as they are needed.
+
+    The default would fetch whole row groups ahead.
+    """
+    parquet = require("pyarrow.parquet", "files", "reading Parquet")
+    return parquet.ParquetFile(
+        file,
+        pre_buffer=False,
+        buffer_size=_BUFFER_BYTES,
+        page_checksum_verification=True,
+        read_dictionary=list(dictionaries),
+    )
+
+
+def swelling_lists(stored: Any, file: Any, columns: Sequence[str]) -> list[str]:
+    """Return the paths of texts in lists of which each may stand for many times what is stored of all.
+
+    They are read as dictionaries, so that the sizes of rows are known before there is any.
+    """
+    paths, metadata = set(), stored.metadata
+    for group in range(metadata.num_row_groups):
+        for place, chunk in enumerate(_chunks(metadata, group)):
+            path, num_values = chunk.path_in_schema, chunk.num_values
+            most_bytes = max(_MOST_CHUNK_BYTES, _MOST_COMPRESSION * chunk.total_compressed_size)
+            may_swell = chunk.has_dictionary_page and num_values * chunk.total_uncompressed_size > most_bytes
+            is_list = stored.schema.column(place).max_repetition_level > 0
+            name = _column_of(path, columns)
+            if not may_swell or not is_list or name is None or path in paths or chunk.physical_type != "BYTE_ARRAY":
+                continue
+            # The dictionary precedes all rows of the group.
+            [first] = islice(parquet_file(file, [path]).iter_batches(1, row_groups=[group], columns=[path]), 1)
+            if num_values * _longest_text(first.column(0)) > most_bytes:
+                paths.add(path)
+    return sorted(paths)
+
+
+def _longest_text(column: Any) -> int:
+    """Return how many bytes the longest text has of the dictionaries in a column."""
+    types = require("pyarrow", "files", "reading Parquet").types
+    if types.is_dictionary(column.type):
+        texts = column.dictionary
+        return int(_text_bytes(texts, np.arange(len(texts))).max(initial=0)) if str(texts.type) in _STRINGS else 0
+    if types.is_struct(column.type):
+        return max(map(_longest_text, (column.field(number) for number in range(column.type.num_fields))), default=0)
+    if types.is_map(column.type):
+        return max(_longest_text(column.keys), _longest_text(column.items))
+    return _longest_text(column.values) if types.is_nested(column.type) else 0
+
+
+def _column_of(path: str, columns: Sequence[str]) -> str | None:
+    """Return the column of a path in the schema of Parquet; None where it is not one of these."""
+    return next((name for name in columns if path == name or path.startswith(name + ".")), None)
+
+
 def check_sizes(path: str, metadata: Any, columns: Sequence[str], size_bytes: int) -> None:
     """Raise CorpusError where a column is far larger in memory than in the file: one row may have all of it.
 
@@ -402,8 +491,7 @@ def check_sizes(path: str, metadata: Any, columns: Sequence[str], size_bytes: in
     for group in range(metadata.num_row_groups):
         num_rows = metadata.row_group(group).num_rows
         for chunk in _chunks(metadata, group):
-            path_in = chunk.path_in_schema
-            name = next((name for name in columns if path_in == name or path_in.startswith(name + ".")), None)
+            name = _column_of(chunk.path_in_schema, columns)
             num_bytes = max(chunk.total_uncompressed_size, (chunk.num_values - num_rows) * _CHUNK_VALUE_BYTES)
             if name is not None and num_bytes > most_bytes:
                 raise CorpusError(

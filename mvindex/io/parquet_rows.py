@@ -11,7 +11,16 @@ from typing import Any
 import numpy as np
 
 from mvindex.corpus.json_files import parse_object
-from mvindex.corpus.tables import batch_rows, check_sizes, first_line, is_json_type, most_row_bytes, small_batches
+from mvindex.corpus.tables import (
+    batch_rows,
+    check_sizes,
+    first_line,
+    is_json_type,
+    most_row_bytes,
+    parquet_file,
+    small_batches,
+    swelling_lists,
+)
 from mvindex.errors import CorpusError, DocumentError
 from mvindex.io.staging import (
     ID_NAMES,
@@ -219,12 +228,8 @@ def open_parquet(paths: Sequence[str], columns: Columns, *, is_export: bool) -> 
 
 
 def _open(arrow: Any, path: str, stack: ExitStack) -> Any:
-    parquet = require("pyarrow.parquet", "files", "reading Parquet")
     try:
-        file = stack.enter_context(open(path, "rb"))
-        return stack.enter_context(
-            parquet.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True)
-        )
+        return stack.enter_context(parquet_file(stack.enter_context(open(path, "rb"))))
     except (arrow.ArrowException, OSError, UnicodeDecodeError) as err:
         raise CorpusError(f"{path}: is not a whole Parquet file: {first_line(err)}") from err
 
@@ -253,8 +258,10 @@ def _batches(arrow: Any, path: str, roles: ColumnRoles) -> Iterator[tuple[int, A
         waiting: list[Any] = []
         check_sizes(path, table.metadata, columns, os.path.getsize(path))
         try:
+            file = stack.enter_context(open(path, "rb"))
+            reader = parquet_file(file, swelling_lists(table, file, columns))
             # A few at a time: a dictionary of one long text may stand in all of them.
-            for batch in table.iter_batches(batch_rows(most_row_bytes(table.metadata)), columns=columns):
+            for batch in reader.iter_batches(batch_rows(most_row_bytes(table.metadata)), columns=columns):
                 for part in small_batches(batch):
                     waiting.append(_plain(arrow, part))
                     read += part.num_rows

@@ -210,7 +210,7 @@ def test_a_long_text_is_cited_by_a_worker_process_as_in_a_thread(monkeypatch):
         assert citer.cite("... " * 5_000, "", None) is None
 
 
-def _too_few_files():
+def _too_few_files(niceness):
     raise OSError("too many open files")
 
 
@@ -235,8 +235,13 @@ def test_a_long_text_that_no_worker_cites_is_not_cited_in_the_server(monkeypatch
         assert message.startswith("document 'd7' of 200") and reason in message
 
 
-@pytest.mark.parametrize("lexical", [Lexical.UNICODE, Lexical.BIGRAMS])
-def test_a_long_text_has_the_terms_of_a_worker_process_which_gives_way(monkeypatch, lexical):
+@pytest.mark.parametrize(
+    ("lexical", "policy"), [(Lexical.UNICODE, os.SCHED_IDLE), (Lexical.BIGRAMS, os.SCHED_OTHER)], ids=["idle", "busy"]
+)
+def test_a_long_text_has_the_terms_of_a_worker_process_which_gives_way(monkeypatch, lexical, policy):
+    # As where others leave no time, or enough.
+    monkeypatch.setattr(parsing, "_PATIENCE_S", 0 if policy == os.SCHED_OTHER else 60)
+    monkeypatch.setattr(long_texts, "_parsed", long_texts._Parsing())
     texts = ["It rains. " + "石油の禁輸 word%d " * 4_000 % tuple(range(4_000)), "The embargo began in 1973.", ""]
     expected = tokenize(texts, lexical)
     for name in ("tokenize_compiled", "tokenize_plainly"):
@@ -245,9 +250,10 @@ def test_a_long_text_has_the_terms_of_a_worker_process_which_gives_way(monkeypat
         tokens = tokenize(texts, lexical)
     for array, other in zip(tokens, expected, strict=True):
         assert array.dtype == other.dtype and np.array_equal(array, other)
-    worker = parsing._WORKERS.take()
+    worker = parsing._WORKERS.take(long_texts.NICENESS if policy == os.SCHED_OTHER else parsing.LEFTOVERS)
     try:
         assert os.getpriority(os.PRIO_PROCESS, worker._process.pid) >= long_texts.NICENESS
+        assert os.sched_getscheduler(worker._process.pid) == policy
     finally:
         parsing._WORKERS.give(worker)
 

@@ -55,6 +55,12 @@ class Limits:
 LIMITS = Limits()
 # A worker starts in a second or two, so that it waits a while for the next file.
 _IDLE_S = 30.0
+# Of a worker that runs only where no other process wants the processor, and how long its caller waits for a part.
+LEFTOVERS, _PATIENCE_S = 20, 2
+
+
+class SilentError(CorpusError):
+    """A parser that has given nothing for too long."""
 
 
 def parse_file(file: Input, options: CorpusOptions, form: str) -> Iterator[Any]:
@@ -81,12 +87,13 @@ def parse_data(form: str, data: bytes, cpu_s: int | None = None, niceness: int =
         form: The name of one of PARSERS.
         data: The bytes.
         cpu_s: The CPU time that it may take; by default what LIMITS say.
-        niceness: How far the worker goes behind other processes from now on, for all that this process has parsed.
+        niceness: How far the worker goes behind other processes; with LEFTOVERS it may find no time at all, and
+            SilentError is raised after two seconds.
 
     """
-    worker = _WORKERS.take()
+    worker = _WORKERS.take(niceness)
     try:
-        error = yield from worker.parse(form, data, cpu_s, niceness)
+        error = yield from worker.parse(form, data, cpu_s)
     except BaseException:  # the process is lost, or the caller reads no further
         worker.close()
         raise
@@ -98,7 +105,8 @@ def parse_data(form: str, data: bytes, cpu_s: int | None = None, niceness: int =
 class _Worker:
     """A process of worker.py."""
 
-    def __init__(self) -> None:
+    def __init__(self, niceness: int) -> None:
+        self.niceness = niceness
         command = [sys.executable, "-I", "-c", _BOOT, *filter(None, sys.path)]
         # Without our environment, which may hold secrets. What swells ends by limits of the process: openpyxl need not
         # read by defusedxml, which takes half as long more.
@@ -113,14 +121,15 @@ class _Worker:
         self._timer: threading.Timer | None = None
         self.may_go_on = True
 
-    def parse(self, form: str, data: bytes, cpu_s: int | None, niceness: int) -> Generator[Any, None, str | None]:
+    def parse(self, form: str, data: bytes, cpu_s: int | None) -> Generator[Any, None, str | None]:
         """Yield the parts of a file; return why it cannot be read, or None. CorpusError where the process is lost."""
         limits = LIMITS
         if cpu_s is None:
             cpu_s = min(limits.most_cpu_s, max(limits.cpu_s, limits.cpu_s_per_mb * len(data) // 10**6))
-        allowed = {"cpu_s": cpu_s, "memory_bytes": limits.memory_bytes, "niceness": niceness}
+        allowed = {"cpu_s": cpu_s, "memory_bytes": limits.memory_bytes, "niceness": self.niceness}
+        silence_s = _PATIENCE_S if self.niceness == LEFTOVERS else limits.silence_s
         self._send({"format": form, **allowed}, data)
-        for line in self._lines(max(LEAST_BYTES, limits.output_ratio * len(data)), limits.silence_s):
+        for line in self._lines(max(LEAST_BYTES, limits.output_ratio * len(data)), silence_s):
             kind, *values = json.loads(line)
             if kind == "part":
                 yield values[0]
@@ -153,7 +162,7 @@ class _Worker:
             if b"\n" in piece:
                 *lines, rest = rest.split(b"\n")
                 yield from lines
-        raise CorpusError(f"its parser gave nothing for {silence_s} seconds")
+        raise SilentError(f"its parser gave nothing for {silence_s} seconds")
 
     def close_later(self) -> None:
         """End the process in a while, unless keep() is called before."""
@@ -188,16 +197,16 @@ class _Workers:
         self._lock = threading.Lock()
         self._idle: list[_Worker] = []
 
-    def take(self) -> _Worker:
-        """Return a worker that nobody else has; a new one where none waits."""
+    def take(self, niceness: int) -> _Worker:
+        """Return a worker that nobody else has; a new one where none of this niceness waits."""
         with self._lock:
-            while self._idle:
-                worker = self._idle.pop()
-                worker.keep()
-                if worker.is_alive:
-                    return worker
-                worker.close()
-        return _Worker()
+            while found := next((worker for worker in self._idle[::-1] if worker.niceness == niceness), None):
+                self._idle.remove(found)
+                found.keep()
+                if found.is_alive:
+                    return found
+                found.close()
+        return _Worker(niceness)
 
     def give(self, worker: _Worker) -> None:
         """Take back a worker whose file is read."""

@@ -20,6 +20,7 @@ from mvindex_connectors.files.parsers import PARSERS, Parser, RefusedError
 
 # A process that has held so much gives it back by its end.
 _LARGEST_IDLE_KIB = 512 * 2**10
+_NICEST = 19
 # An allocation that fails asks for a part of memory of up to this size, as a rule.
 _SPARE_BYTES = 2**24
 
@@ -92,10 +93,16 @@ def _set_limits(cpu_s: int, memory_bytes: int) -> None:
 
 
 def _give_way(niceness: int) -> None:
-    """Leave the processor to other processes first, unless that is so already."""
+    """Leave the processor to other processes first, unless that is so already; beyond 19 as soon as one wants it.
+
+    A process that wakes up may wait a tick of the clock, 4 ms as a rule, for one of any niceness, but for none of this
+    policy.
+    """
     own = os.getpriority(os.PRIO_PROCESS, 0)
     if own < niceness:
         os.setpriority(os.PRIO_PROCESS, 0, niceness)
+    if niceness > _NICEST and hasattr(os, "SCHED_IDLE"):  # Linux only
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 def _is_at_limit() -> bool:

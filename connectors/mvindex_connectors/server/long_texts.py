@@ -11,6 +11,7 @@ import asyncio
 import binascii
 import json
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from mvindex.corpus.text.parted import KEPT_CHARS
 from mvindex.errors import CorpusError
 from mvindex.records import Citation, SearchResult
 from mvindex.store.lexical.tokenizer import Lexical, Tokens
-from mvindex_connectors.files.parsing import parse_data
+from mvindex_connectors.files.parsing import LEFTOVERS, SilentError, parse_data
 from mvindex_connectors.server.fairness import FairThread
 from mvindex_connectors.server.lanes import Job
 
@@ -35,8 +36,10 @@ logger = logging.getLogger(__name__)
 _LONG_CHARS = 64 << 10
 # CPU time of a worker for one text to be cited; for the terms of a commit, two to four times what the slowest take.
 _CPU_S, _CPU_S_PER_MB = 2, 4
-# Of the workers: searches in the server itself go first.
+# Of the workers that get no time otherwise: searches in the server itself go first.
 NICENESS = 10
+# How long a machine whose other processes left no time counts as busy.
+_BUSY_S = 60.0
 
 
 @dataclass(slots=True, eq=False)
@@ -83,10 +86,28 @@ def _from_worker(doc_id: str, asked: list[Any]) -> list[Citation]:
     data = json.dumps(asked, ensure_ascii=False).encode()
     cpu_s = _CPU_S + _CPU_S_PER_MB * len(data) // 10**6
     try:
-        return [Citation(**one) for one in parse_data("citation", data, cpu_s, NICENESS)]
+        return [Citation(**one) for one in _parsed("citation", data, cpu_s)]
     except (CorpusError, OSError) as err:
         logger.warning("document %r of %d bytes is not cited: %s", doc_id, len(data), err)
         return []
+
+
+class _Parsing:
+    """Parses in the time that other processes leave, or, where they lately left none, behind them."""
+
+    def __init__(self) -> None:
+        self.busy_until = 0.0
+
+    def __call__(self, form: str, data: bytes, cpu_s: int) -> Sequence[Any]:
+        if time.monotonic() >= self.busy_until:
+            try:
+                return list(parse_data(form, data, cpu_s, LEFTOVERS))
+            except SilentError:
+                self.busy_until = time.monotonic() + _BUSY_S
+        return list(parse_data(form, data, cpu_s, NICENESS))
+
+
+_parsed = _Parsing()
 
 
 class LongCitations:
@@ -128,7 +149,7 @@ def tokenize_in_worker(texts: Sequence[str], lexical: Lexical) -> Tokens | None:
     data = json.dumps([list(texts), lexical.value], ensure_ascii=False).encode()
     arrays: list[npt.NDArray[Any]] = []
     try:
-        parts = parse_data("terms", data, _CPU_S + _CPU_S_PER_MB * len(data) // 10**6, NICENESS)
+        parts = iter(_parsed("terms", data, _CPU_S + _CPU_S_PER_MB * len(data) // 10**6))
         for dtype in parts:
             content = bytearray()
             while (piece := next(parts)) is not None:

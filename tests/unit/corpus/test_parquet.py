@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from mvindex.corpus import CorpusOptions, Reject, RejectsWriter, Row, open_corpus, read_documents
-from mvindex.corpus.tables import small_batches
+from mvindex.corpus.tables import small_batches, table_rows
 from mvindex.errors import CorpusError, ExtraMissing
 from mvindex.plugins import install_command
 from mvindex.records import Document
@@ -335,3 +335,63 @@ def test_an_arrow_row_of_few_bytes_that_swells_is_refused_unread(tmp_path, colum
         writer.write_batch(batch)
     with pytest.raises(CorpusError, match=r"a\.arrow:1: expected lists and objects of at most 67,108,864 bytes in a r"):
         documents(str(path))
+
+
+@pytest.mark.parametrize("is_in_object", [False, True])
+def test_a_list_that_repeats_a_long_text_of_the_dictionary_is_refused_unread(tmp_path, is_in_object):
+    texts = pa.array(["y" * 10**6]).take(pa.array([0] * 200))
+    values = pa.StructArray.from_arrays([texts], ["a"]) if is_in_object else texts
+    columns = {"id": ["1"], "text": ["x"], "m": _list_of(values, 200)}
+    path = save(tmp_path, columns, dictionary_pagesize_limit=2**24)
+    pool, own_pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(own_pool)
+    try:
+        with pytest.raises(CorpusError, match=r"corpus\.parquet:1: expected lists and objects of at most 67,108,864 "):
+            documents(path)
+    finally:
+        pa.set_memory_pool(pool)
+    assert own_pool.max_memory() < 2**26
+
+
+def _not_utf8():
+    """Return three texts, of which the second is no UTF-8."""
+    offsets = pa.py_buffer(np.array([0, 1, 3, 4], np.int32))
+    return pa.Array.from_buffers(pa.string(), 3, [None, offsets, pa.py_buffer(b"a\xff\xfeb")])
+
+
+@pytest.mark.parametrize(
+    ("column", "second"),
+    [
+        (pa.ListArray.from_arrays(pa.array([0, 1, 3], pa.int32()), _not_utf8()), ["\udcff\udcfe", "b"]),
+        (pa.FixedSizeListArray.from_arrays(_not_utf8().take(pa.array([0, 0, 1, 2])), 2), ["\udcff\udcfe", "b"]),
+        (pa.StructArray.from_arrays([_not_utf8(), pa.nulls(3)], ["a", "b"])[:2], {"a": "\udcff\udcfe"}),
+        (pa.array([[{"a": ["x"]}], [{"a": ["y"]}, None]]), [{"a": ["y"]}, None]),
+    ],
+    ids=["list", "fixed list", "object", "plain"],
+)
+def test_nested_texts_that_are_no_utf8_are_bad_rows_and_no_crash(tmp_path, column, second):
+    batch = pa.record_batch([["1", "2"], ["x", "y"], column], ["id", "text", "m"])
+    assert [row["m"] for row in table_rows(batch)][1] == second
+    pq.write_table(pa.Table.from_batches([batch]), tmp_path / "a.parquet")
+    with open_corpus(tmp_path) as corpus:
+        first, last = corpus
+    assert isinstance(first, Row)
+    assert isinstance(last, Row) if "y" in str(second) else "surrogate" in last.reason
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.ListViewArray.from_arrays(
+            pa.array([0] * 4, pa.int32()), pa.array([1_000] * 4, pa.int32()), pa.array(["x" * 20_000] * 1_000)
+        ),
+        pa.MapArray.from_arrays([0, 1_000], pa.array(["k"] * 1_000), pa.array(["x" * 20_000] * 1_000)),
+    ],
+    ids=["list_view", "map"],
+)
+def test_rows_of_maps_and_views_of_lists_are_read_by_what_they_take(column):
+    parts = list(small_batches(pa.record_batch([column], ["m"])))
+    assert [part.num_rows for part in parts] == [1] * len(column)
+    long = pa.concat_arrays([column.slice(0, 1)] * 4)
+    with pytest.raises(CorpusError, match=r"at most 67,108,864 bytes in a row, got 80,0"):
+        list(small_batches(pa.record_batch([_list_of(long, 4)], ["m"])))

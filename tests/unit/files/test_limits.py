@@ -188,7 +188,7 @@ class TestWorkers:
         taken = []
         take = parsing._WORKERS.take
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(parsing._WORKERS, "take", lambda: taken.append(take()) or taken[-1])
+            patch.setattr(parsing._WORKERS, "take", lambda niceness: taken.append(take(niceness)) or taken[-1])
             with open_corpus(tmp_path) as corpus:
                 assert len(list(corpus)) == 4
         assert len(taken) == 4
@@ -202,7 +202,7 @@ class TestWorkers:
         take = parsing._WORKERS.take
         rows = []
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(parsing._WORKERS, "take", lambda: taken.append(take()) or taken[-1])
+            patch.setattr(parsing._WORKERS, "take", lambda niceness: taken.append(take(niceness)) or taken[-1])
             with open_corpus(tmp_path) as corpus:
                 for row in corpus:
                     rows.append(row)
