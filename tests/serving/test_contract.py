@@ -9,6 +9,7 @@ import mvindex
 from mvindex.testing import HybridContract, IndexContract
 from mvindex_connectors.remote import ShardedClient
 
+
 class _Served:
     """A contract on a server of many empty indexes; each test uses the next one."""
 

@@ -56,7 +56,9 @@ def servers(folder):
     """Four servers, by the number of the shard in each, not in their order."""
     with ExitStack() as stack:
         yield {
-            n: stack.enter_context(served(f"--index=s{n}={directory(folder / 'shards.mvx', n)}", "--max-queries", "200"))
+            n: stack.enter_context(
+                served(f"--index=s{n}={directory(folder / 'shards.mvx', n)}", "--max-queries", "200")
+            )
             for n in (2, 0, 3, 1)
         }
 
@@ -317,9 +319,9 @@ def test_indexes_of_their_own_are_searched_together(tmp_path):
                 read()
 
 
-def test_a_server_that_is_killed_is_named_or_left_out_and_told(folder, tmp_path):
-    servers = [start(f"--index=s={directory(folder / 'shards.mvx', n)}", "--read-only") for n in range(SHARDS)]
-    urls = [server.url("s") for server in servers]
+def test_a_server_that_is_killed_is_named_or_left_out_and_told(folder, servers):
+    killed = start(f"--index=s2={directory(folder / 'shards.mvx', 2)}", "--read-only")
+    urls = [(killed if n == 2 else servers[n]).url(f"s{n}") for n in range(SHARDS)]
     try:
         with ShardedClient(urls, settings=IMPATIENT) as whole, mvindex.open(urls, allow_partial=True) as partial:
             assert len(whole.search(VECTORS[0], COUNT).hits) == len(partial.search(VECTORS[0], COUNT).hits) == COUNT
@@ -332,8 +334,8 @@ def test_a_server_that_is_killed_is_named_or_left_out_and_told(folder, tmp_path)
             asking = threading.Thread(target=ask)
             asking.start()
             time.sleep(0.5)
-            servers[2].process.send_signal(signal.SIGKILL)
-            servers[2].process.wait()
+            killed.process.send_signal(signal.SIGKILL)
+            killed.process.wait()
             seen = len(found)
             deadline = time.monotonic() + 60
             while len(found) < seen + 3 and time.monotonic() < deadline:
@@ -366,20 +368,20 @@ def test_a_server_that_is_killed_is_named_or_left_out_and_told(folder, tmp_path)
             expected = [one for one in found if one.missing_shards][-1]
             assert partial.search(VECTORS[0], COUNT, text=TEXTS[0], mode="hybrid") == expected
     finally:
-        for server in servers:
-            server.close()
+        killed.close()
 
 
 # Searches while servers are killed; none may fail or be wrong.
 READS = 100_000 if os.environ.get("MVINDEX_LONG") == "1" else 30
 
 
-def test_a_replica_takes_over_where_a_server_is_killed_while_it_is_read(folder):
-    servers = [start(f"--index=s={directory(folder / 'shards.mvx', n)}", "--read-only") for n in (*range(SHARDS), 1, 1)]
+def test_a_replica_takes_over_where_a_server_is_killed_while_it_is_read(folder, servers):
+    replicas = [start(f"--index=s1={directory(folder / 'shards.mvx', 1)}", "--read-only") for _ in range(3)]
+    urls = [servers[n].url(f"s{n}") for n in range(SHARDS) if n != 1] + [server.url("s1") for server in replicas]
     try:
         with (
             mvindex.open(folder / "one.mvx") as one,
-            ShardedClient([server.url("s") for server in servers], settings=IMPATIENT) as shards,
+            ShardedClient(urls, settings=IMPATIENT) as shards,
         ):
             expected = one.search(VECTORS, text=TEXTS)
             assert shards.search(VECTORS, text=TEXTS) == expected
@@ -392,19 +394,19 @@ def test_a_replica_takes_over_where_a_server_is_killed_while_it_is_read(folder):
             with ThreadPoolExecutor(2) as pool:
                 readers = [pool.submit(read) for _ in range(2)]
                 # The second is killed once the first is gone: shard 1 is then served by the last server alone.
-                for number, share in ((1, 3), (4, 3 / 2)):
+                for replica, share in zip(replicas, (3, 3 / 2), strict=False):
                     while len(done) < READS / share and not any(reader.done() for reader in readers):
                         time.sleep(0.01)
-                    servers[number].process.kill()
-                    servers[number].process.wait()
+                    replica.process.kill()
+                    replica.process.wait()
                 for reader in readers:
                     reader.result()
             assert all(done) and len(done) >= READS
             shards.refresh()
             assert shards.missing_shards == () and shards.search(VECTORS, text=TEXTS) == expected
     finally:
-        for server in servers:
-            server.close()
+        for replica in replicas:
+            replica.close()
 
 
 def test_a_search_ends_at_its_deadline(servers, urls):
