@@ -127,7 +127,7 @@ def is_served(place: str | None) -> bool:
     if place is None or not is_address(place):
         return False
     backend = find_backend(place)
-    return backend is not None and backend.is_served
+    return backend is not None and backend.administer is not None
 
 
 def run_job(place: str, start: Callable[[JobAdmin], JobHandle]) -> Mapping[str, Any]:
@@ -155,7 +155,7 @@ def _admin_of(place: str) -> JobAdmin:
     from mvindex.index.factory import find_backend
 
     backend = find_backend(place)
-    if backend is None or not backend.is_served:
+    if backend is None or backend.administer is None:
         raise Unsupported(f"{place}: expected an index behind a server, such as grpc://HOST:PORT/NAME")
     return backend.administer(place)
 

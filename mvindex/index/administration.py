@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mvindex.index.index import Index
     from mvindex.ingest.reembed import ReembedHooks, ReembedReport
     from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport
+    from mvindex.search.hybrid import JudgedQuestion
     from mvindex.search.tuning import FusionReport, TuneGoal, TuneReport
     from mvindex.search.tuning.fusion import ConfidenceReport
 
@@ -50,17 +51,9 @@ class Admin(Protocol):
     def tune(self, queries: Floats | None, goal: TuneGoal, on_progress: ProgressCallback) -> TuneReport:
         """Measure the active engine's search parameters, and keep the fastest that reach the target."""
 
-    def tune_fusion(
-        self,
-        questions: Queries,
-        plan: Plan,
-        relevant: Sequence[Mapping[str, float]],
-        on_progress: ProgressCallback,
-    ) -> FusionReport:
-        """Measure fusion methods and weights, and keep the best where it is a gain."""
-
-    def set_fusion(self, fusion: Fusion | None) -> None:
-        """Keep the fusion of hybrid search; None resets it."""
+    @property
+    def judged(self) -> Callable[..., Iterable[Sequence[JudgedQuestion]]]:
+        """The function that yields, for each question, what each fusion would order; see LocalSearch.judged()."""
 
     def set_lexical(self, tokenizer: str | None, on_progress: CountCallback) -> None:
         """Index the terms of all texts, or remove the lexical side."""
@@ -94,7 +87,7 @@ class LocalAdmin:
     """Administration of embedded stores, in shards or not."""
 
     def __init__(self, store: LocalStore, search: LocalSearch) -> None:
-        self._store, self._search = store, search
+        self._store, self._search, self.judged = store, search, search.judged
 
     def build(
         self, kind: str | None, parameters: Mapping[str, int], *, target_recall: float, on_progress: ProgressCallback
@@ -164,26 +157,6 @@ class LocalAdmin:
                 if store.settings["engine"] is not None:
                     save_search_params(store, report.chosen.search)
         return report
-
-    def tune_fusion(
-        self,
-        questions: Queries,
-        plan: Plan,
-        relevant: Sequence[Mapping[str, float]],
-        on_progress: ProgressCallback,
-    ) -> FusionReport:
-        """Measure fusion methods and weights; see Index.tune_fusion()."""
-        from mvindex.search.tuning import measure_fusion
-
-        report = measure_fusion(self._search.judged, questions, relevant, plan, on_progress)
-        if report.chosen is not None:
-            self.set_fusion(report.chosen.fusion)
-        return report
-
-    def set_fusion(self, fusion: Fusion | None) -> None:
-        """Keep the fusion of hybrid search in every store; None resets it."""
-        with self._store.writing() as writer:
-            writer.change_settings(fusion=None if fusion is None else fusion.as_setting())
 
     def set_lexical(self, tokenizer: str | None, on_progress: CountCallback) -> None:
         """Index the terms of all texts, or remove the lexical side; all stores are locked before one is changed."""
@@ -360,7 +333,7 @@ class IndexAdmin:
             ConfigError: For an invalid value, or an option that the kind does not have.
 
         """
-        self._store.capabilities.check(Operation.BUILD, self._store.where)
+        self._check(Operation.BUILD)
         given = dict(parameters or {}) | ({} if nlist is None else {"nlist": nlist})
         return self._admin.build(kind, given, target_recall=target_recall, on_progress=on_progress)
 
@@ -389,7 +362,7 @@ class IndexAdmin:
         """
         from mvindex.search.tuning import TuneGoal, check_time_limit, checked_target
 
-        self._store.capabilities.check(Operation.TUNE, self._store.where)
+        self._check(Operation.TUNE)
         check_count("top_k", top_k)
         check_time_limit(time_limit_s)
         deadline = time.monotonic() + time_limit_s
@@ -420,14 +393,29 @@ class IndexAdmin:
 
         Raises:
             ConfigError: For fewer than 20 questions, or one without a relevant document.
-            Unsupported: For an index without a lexical side.
+            Unsupported: For an index without a lexical side, or that is only read.
 
         """
-        self._store.capabilities.check(Operation.LEXICAL, self._store.where)
+        from mvindex.search.tuning import measure_fusion
+
+        self._check(Operation.LEXICAL, Operation.TUNE)
         check_count("top_k", top_k)
         request = SearchRequest(top_k=top_k, mode=Mode.HYBRID)
-        request = request.of(questions) if vectors is None else request.of(vectors, questions)
-        return self._admin.tune_fusion(*self._plan(request), relevant, on_progress)
+        queries, plan = self._plan(request.of(questions) if vectors is None else request.of(vectors, questions))
+        report = measure_fusion(self._admin.judged, queries, relevant, plan, on_progress)
+        if report.chosen is not None:
+            self._set_fusion(report.chosen.fusion)
+        return report
+
+    def _set_fusion(self, fusion: Fusion | None) -> None:
+        """Keep the fusion of hybrid search; None resets it."""
+        with self._store.writing() as writer:
+            writer.change_settings(fusion=None if fusion is None else fusion.as_setting())
+
+    def _check(self, *operations: Operation) -> None:
+        """Raise Unsupported unless the index has these operations."""
+        for operation in operations:
+            self._store.capabilities.check(operation, self._store.where)
 
     def tune_confidence(
         self,
@@ -455,7 +443,7 @@ class IndexAdmin:
         """
         from mvindex.search.tuning.fusion import DEPTH, ConfidenceReport, check_judged, fit_model, measure, sample_hits
 
-        self._store.capabilities.check(Operation.TUNE, self._store.where)
+        self._check(Operation.TUNE)
         check_judged(questions, relevant)
         request = SearchRequest(mode=Mode.DENSE)
         queries, plan = self._plan(request.of(questions) if vectors is None else request.of(vectors, questions))
@@ -505,9 +493,9 @@ class IndexAdmin:
             QueryError: For an unknown method or name, or a number out of range.
 
         """
-        self._store.capabilities.check(Operation.LEXICAL, self._store.where)
+        self._check(Operation.LEXICAL, Operation.TUNE)
         chosen = parse_fusion(fusion, weights, make_fusion(numbers))
-        self._admin.set_fusion(None if chosen == Fusion() else chosen)
+        self._set_fusion(None if chosen == Fusion() else chosen)
 
     def enable_lexical(self, tokenizer: str, on_progress: CountCallback = no_progress) -> None:
         """Index the terms of all texts, all at once; later documents as they are added.
@@ -521,13 +509,14 @@ class IndexAdmin:
             Unsupported: For an index that cannot have a lexical side.
 
         """
-        self._store.capabilities.check(Operation.LEXICAL, self._store.where)
+        self._check(Operation.LEXICAL, Operation.BUILD)
         if tokenizer == AUTO:
             tokenizer = detect_lexical(each.text or each.title for each in self._store.scan(None, None)).value
         self.set_lexical(tokenizer, on_progress)
 
     def set_lexical(self, tokenizer: str | None, on_progress: CountCallback = no_progress) -> None:
         """Index the terms of all texts by this tokenizer, or none: None; see enable_lexical()."""
+        self._check(Operation.LEXICAL, Operation.BUILD)
         self._admin.set_lexical(tokenizer, on_progress)
 
     def set_filter_fields(self, fields: Mapping[str, str]) -> None:
@@ -544,17 +533,17 @@ class IndexAdmin:
             Unsupported: For an index in Milvus.
 
         """
-        self._store.capabilities.check(Operation.FILTER_FIELDS, self._store.where)
+        self._check(Operation.FILTER_FIELDS)
         self._admin.set_filter_fields(parse_filter_fields(fields))
 
     def disable_lexical(self) -> None:
         """Remove the lexical side."""
-        self._store.capabilities.check(Operation.LEXICAL, self._store.where)
-        self._admin.set_lexical(None, lambda count: None)
+        self.set_lexical(None)
 
     def rebuild_lexical_if_damaged(self) -> bool:
         """Rebuild the lexical side from the texts where it is damaged or of an older mvindex; return whether it was."""
-        return self._store.capabilities.supports(Operation.LEXICAL) and self._admin.rebuild_lexical_if_damaged()
+        supports = self._store.capabilities.supports
+        return all(map(supports, (Operation.LEXICAL, Operation.BUILD))) and self._admin.rebuild_lexical_if_damaged()
 
     def rebuild_columns_if_damaged(self) -> bool:
         """Rebuild the columns of filter fields from the metadata where they are damaged; return whether they were."""
@@ -574,7 +563,7 @@ class IndexAdmin:
             DamagedIndex: Or StoreError (a full disk); everything is left as it was.
 
         """
-        self._store.capabilities.check(Operation.COMPACT, self._store.where)
+        self._check(Operation.COMPACT)
         return self._admin.compact(on_progress)
 
     def reembed(  # noqa: PLR0913 - each argument is a choice of the caller's
@@ -610,7 +599,7 @@ class IndexAdmin:
         from mvindex.index.factory import local_index
         from mvindex.ingest.reembed import ReembedHooks
 
-        self._store.capabilities.check(Operation.REEMBED, self._store.where)
+        self._check(Operation.REEMBED)
         loaded = as_encoder(encoder, family, max_views)
 
         def measure(made: LocalStore | Index) -> None:
@@ -637,11 +626,11 @@ class IndexAdmin:
         """
         from mvindex.maintenance.backups import write_snapshot
 
-        self._store.capabilities.check(Operation.SNAPSHOT, self._store.where)
+        self._check(Operation.SNAPSHOT)
         return write_snapshot(self._admin.snapshot, expand_home(path), on_progress)
 
     def verify(self, on_progress: CountCallback = no_progress) -> VerifyReport:
         """Read everything, and report what does not match its checksum; on_progress is called with bytes read."""
-        self._store.capabilities.check(Operation.VERIFY, self._store.where)
+        self._check(Operation.VERIFY)
         self._store.info()  # it reads by the path: a closed index, or one that was moved, refuses it, too
         return self._admin.verify(on_progress)

@@ -108,13 +108,11 @@ class JobAdmin(Protocol):
 class Backend(Protocol):
     """Creates and opens indexes of one scheme."""
 
-    # Whether a server administers the indexes, by jobs: administer() then returns how.
-    is_served: bool
+    # Returns the administration, by jobs, of the index at an address, which need not exist; None where this process
+    # works on the indexes itself, so that open_index() returns an Index.
+    administer: Callable[[str], JobAdmin] | None
     # Whether its indexes, made by create(), may have a lexical side.
     has_lexical: bool
-
-    def administer(self, address: str) -> JobAdmin:
-        """Return the administration of the index at the address, which need not exist; Unsupported without a server."""
 
     def create(self, address: str, settings: Mapping[str, Any], encoder: Encoder | None) -> Index:
         """Create an empty index at the address; ConfigError when there is one."""
@@ -124,9 +122,6 @@ class Backend(Protocol):
 
         allow_partial: for shards, whether those that are missing are left out.
         """
-
-    def open_local(self, address: str, device: str | None) -> Index:
-        """Open the index at the address in this process; raise Unsupported where it is behind a server."""
 
     def exists(self, address: str) -> bool:
         """Return whether there is anything at the address."""
@@ -312,7 +307,12 @@ def open_local(
     """
     backend = find_backend(path)
     if backend is not None:
-        index = backend.open_local(str(path), device)
+        if backend.administer is not None:
+            raise Unsupported(
+                f"{backend.shown(str(path))}: this works on the index itself, which a server has; do it where the "
+                "server is"
+            )
+        index = cast(Index, backend.open_index(str(path), device))
     elif is_sharded(user_path(path)):
         index = local_index(open_sharded_store(user_path(path), allow_partial=allow_partial), None, device)
     else:

@@ -16,12 +16,13 @@ def test_a_killed_writer_loses_nothing_and_leaves_nothing_half_written(place):
     assert rounds.acknowledged >= 0
 
 
+# Shorter: test_loading.py restarts a server between a reader and a writer. Longer: bench/milvus_kills.py.
+@pytest.mark.long
 @pytest.mark.needs("milvus-server")
 def test_a_killed_server_loses_nothing_and_its_writer_goes_on(server):
     with server.collection("?timeout=120") as place:
         rounds = Rounds(place, np.random.default_rng(12), server)
-        # A server takes half a minute to come back; bench/milvus_kills.py has more rounds.
-        for _ in range(ROUNDS - 2):
+        for _ in range(ROUNDS):
             rounds.run()
         rounds.finish()
         assert rounds.acknowledged > 0

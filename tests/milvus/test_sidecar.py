@@ -116,9 +116,14 @@ def test_writes_are_refused_and_the_collection_stays(both):
             lambda: index.update("doc 1", metadata={}),
             lambda: index.add_views([mvindex.Document("new", "text")], np.ones((1, DIM))),
             lambda: index.admin.build("flat"),
+            lambda: index.admin.set_hybrid_weights("rrf"),
+            lambda: index.admin.tune_fusion(["oil"] * 20, [{"doc 1": 1.0}] * 20, vectors=np.ones((20, DIM))),
+            lambda: index.admin.enable_lexical("english"),
+            lambda: index.admin.disable_lexical(),
         ):
-            with pytest.raises(Unsupported):
+            with pytest.raises(Unsupported, match="read as others made it"):
                 refused()
+        assert not index.admin.rebuild_lexical_if_damaged()
 
 
 @pytest.mark.full

@@ -1,6 +1,5 @@
 """The contract of every index, for one behind a server, and for one whose shards are behind several."""
 
-import contextlib
 import itertools
 
 import pytest
@@ -10,21 +9,27 @@ import mvindex
 from mvindex.testing import HybridContract, IndexContract
 from mvindex_connectors.remote import ShardedClient
 
-_INDEXES = 110
 
+class _Served:
+    """A contract on a server of many empty indexes; each test uses the next one."""
 
-class RemoteContract(IndexContract):
+    num_indexes = 110
     arguments = ()
     settings = {}
+
+    @classmethod
+    def place(cls, folder, number):
+        """The place of an index."""
+        return str(folder / f"i{number}.mvx")
 
     @pytest.fixture(scope="class")
     @classmethod
     def served_indexes(cls, tmp_path_factory):
-        """A server of many empty indexes; each test uses the next one."""
         folder = tmp_path_factory.mktemp("served")
-        for number in range(_INDEXES):
-            mvindex.create(folder / f"i{number}.mvx", dim=cls.dim, **cls.settings).close()
-        indexes = [f"--index=i{number}={folder / f'i{number}.mvx'}" for number in range(_INDEXES)]
+        places = [cls.place(folder, number) for number in range(cls.num_indexes)]
+        for place in places:
+            mvindex.create(place, dim=cls.dim, **cls.settings).close()
+        indexes = [f"--index=i{number}={place}" for number, place in enumerate(places)]
         with served(*indexes, *cls.arguments) as serving:
             yield (serving.url(f"i{number}") for number in itertools.count())
 
@@ -36,38 +41,30 @@ class RemoteContract(IndexContract):
         return mvindex.open(next(self.urls))
 
 
-class TestRemote(RemoteContract):
+class TestRemote(_Served, IndexContract):
     pass
 
 
-class TestRemoteHybrid(HybridContract):
-    def open_index(self, tmp_path):
-        mvindex.create(tmp_path / "x.mvx", dim=self.dim, lexical=self.lexical).close()
-        return self.enter(tmp_path / "x.mvx")
-
-    @pytest.fixture(autouse=True)
-    def _serving(self):
-        with contextlib.ExitStack() as stack:
-            self.enter = lambda place: mvindex.open(stack.enter_context(served(f"--index=x={place}")).url("x"))
-            yield
+class TestRemoteHybrid(_Served, HybridContract):
+    num_indexes = 20
+    settings = {"lexical": HybridContract.lexical}
 
 
 @pytest.mark.needs("milvus-lite")
 class TestRemoteMilvusHybrid(TestRemoteHybrid):
-    """A server over an index in Milvus Lite."""
+    """A server over indexes in Milvus Lite."""
 
-    def open_index(self, tmp_path):
-        place = f"milvus-lite:{tmp_path / 'x.db'}"
-        mvindex.create(place, dim=self.dim, lexical=self.lexical).close()
-        return self.enter(place)
+    @classmethod
+    def place(cls, folder, number):
+        return f"milvus-lite:{folder / 'x.db'}?collection=i{number}"
 
 
-class TestRemoteShards(RemoteContract):
+class TestRemoteShards(_Served, IndexContract):
     settings = {"shards": 3}
 
 
 @pytest.mark.long
-class TestRemoteOneByOne(RemoteContract):
+class TestRemoteOneByOne(_Served, IndexContract):
     """Without micro-batching."""
 
     arguments = ("--batch", "1")

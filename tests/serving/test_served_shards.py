@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 
 import numpy as np
@@ -52,15 +52,28 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def urls(folder):
-    """The addresses of four servers, a shard in each, not in their order."""
+def servers(folder):
+    """Four servers, by the number of the shard in each, not in their order."""
     with ExitStack() as stack:
-        order = [2, 0, 3, 1]
-        servers = [
-            stack.enter_context(served(f"--index=s{n}={directory(folder / 'shards.mvx', n)}", "--max-queries", "200"))
-            for n in order
-        ]
-        yield [server.url(f"s{n}") for server, n in zip(servers, order, strict=True)]
+        yield {
+            n: stack.enter_context(
+                served(f"--index=s{n}={directory(folder / 'shards.mvx', n)}", "--max-queries", "200")
+            )
+            for n in (2, 0, 3, 1)
+        }
+
+
+@pytest.fixture(scope="module")
+def urls(servers):
+    return [server.url(f"s{n}") for n, server in servers.items()]
+
+
+@contextmanager
+def served_by_one(path, count):
+    """Yield a client of the shards of an index behind one server, which has each under a name of its own."""
+    indexes = [f"--index=s{n}={directory(path, n, count)}" for n in range(count)]
+    with served(*indexes) as server, mvindex.open([server.url(f"s{n}") for n in range(count)]) as shards:
+        yield shards
 
 
 @pytest.fixture(scope="module")
@@ -161,9 +174,7 @@ def test_approximate_kinds_answer_as_the_shards_do_in_one_process(tmp_path):
     with mvindex.open(tmp_path / "x.mvx") as index:
         index.admin.build("ivf-flat", nlist=8)
         expected = index.search(VECTORS, text=TEXTS)
-    with ExitStack() as stack:
-        servers = [stack.enter_context(served(f"--index=s={directory(tmp_path / 'x.mvx', n, 2)}")) for n in range(2)]
-        shards = stack.enter_context(mvindex.open([server.url("s") for server in servers]))
+    with served_by_one(tmp_path / "x.mvx", 2) as shards:
         assert shards.search(VECTORS, text=TEXTS) == expected
         assert shards.info().kind == "ivf-flat"
 
@@ -182,18 +193,17 @@ def subject_in_one_shard(count):
 
 @pytest.fixture(scope="module")
 def approximate(tmp_path_factory):
-    """Three shards with kind ivf-pq, in one process and behind servers, and queries near what one shard has."""
+    """Three shards with kind ivf-pq, in one process and behind a server, and queries near what one shard has."""
     path = tmp_path_factory.mktemp("approximate") / "x.mvx"
     documents, views, subject = subject_in_one_shard(3)
-    with ExitStack() as stack:
-        here = stack.enter_context(mvindex.create(path, dim=DIM, lexical="english", shards=3))
+    with mvindex.create(path, dim=DIM, lexical="english", shards=3) as here:
         here.add_views(documents, views)
         here.admin.build("ivf-pq")
-        servers = [stack.enter_context(served(f"--index=s={directory(path, n, 3)}")) for n in range(3)]
         rng = np.random.default_rng(11)
         near = (subject + 0.1 * rng.standard_normal((20, DIM))).astype(np.float32)
         queries = np.concatenate([near, vectors(20, DIM, seed=12)])
-        yield here, stack.enter_context(mvindex.open([server.url("s") for server in servers])), queries
+        with served_by_one(path, 3) as shards:
+            yield here, shards, queries
 
 
 @pytest.mark.parametrize(
@@ -309,9 +319,9 @@ def test_indexes_of_their_own_are_searched_together(tmp_path):
                 read()
 
 
-def test_a_server_that_is_killed_is_named_or_left_out_and_told(folder, tmp_path):
-    servers = [start(f"--index=s={directory(folder / 'shards.mvx', n)}", "--read-only") for n in range(SHARDS)]
-    urls = [server.url("s") for server in servers]
+def test_a_server_that_is_killed_is_named_or_left_out_and_told(folder, servers):
+    killed = start(f"--index=s2={directory(folder / 'shards.mvx', 2)}", "--read-only")
+    urls = [(killed if n == 2 else servers[n]).url(f"s{n}") for n in range(SHARDS)]
     try:
         with ShardedClient(urls, settings=IMPATIENT) as whole, mvindex.open(urls, allow_partial=True) as partial:
             assert len(whole.search(VECTORS[0], COUNT).hits) == len(partial.search(VECTORS[0], COUNT).hits) == COUNT
@@ -324,8 +334,8 @@ def test_a_server_that_is_killed_is_named_or_left_out_and_told(folder, tmp_path)
             asking = threading.Thread(target=ask)
             asking.start()
             time.sleep(0.5)
-            servers[2].process.send_signal(signal.SIGKILL)
-            servers[2].process.wait()
+            killed.process.send_signal(signal.SIGKILL)
+            killed.process.wait()
             seen = len(found)
             deadline = time.monotonic() + 60
             while len(found) < seen + 3 and time.monotonic() < deadline:
@@ -358,20 +368,20 @@ def test_a_server_that_is_killed_is_named_or_left_out_and_told(folder, tmp_path)
             expected = [one for one in found if one.missing_shards][-1]
             assert partial.search(VECTORS[0], COUNT, text=TEXTS[0], mode="hybrid") == expected
     finally:
-        for server in servers:
-            server.close()
+        killed.close()
 
 
 # Searches while servers are killed; none may fail or be wrong.
 READS = 100_000 if os.environ.get("MVINDEX_LONG") == "1" else 30
 
 
-def test_a_replica_takes_over_where_a_server_is_killed_while_it_is_read(folder):
-    servers = [start(f"--index=s={directory(folder / 'shards.mvx', n)}", "--read-only") for n in (*range(SHARDS), 1, 1)]
+def test_a_replica_takes_over_where_a_server_is_killed_while_it_is_read(folder, servers):
+    replicas = [start(f"--index=s1={directory(folder / 'shards.mvx', 1)}", "--read-only") for _ in range(3)]
+    urls = [servers[n].url(f"s{n}") for n in range(SHARDS) if n != 1] + [server.url("s1") for server in replicas]
     try:
         with (
             mvindex.open(folder / "one.mvx") as one,
-            ShardedClient([server.url("s") for server in servers], settings=IMPATIENT) as shards,
+            ShardedClient(urls, settings=IMPATIENT) as shards,
         ):
             expected = one.search(VECTORS, text=TEXTS)
             assert shards.search(VECTORS, text=TEXTS) == expected
@@ -384,37 +394,32 @@ def test_a_replica_takes_over_where_a_server_is_killed_while_it_is_read(folder):
             with ThreadPoolExecutor(2) as pool:
                 readers = [pool.submit(read) for _ in range(2)]
                 # The second is killed once the first is gone: shard 1 is then served by the last server alone.
-                for number, share in ((1, 3), (4, 3 / 2)):
+                for replica, share in zip(replicas, (3, 3 / 2), strict=False):
                     while len(done) < READS / share and not any(reader.done() for reader in readers):
                         time.sleep(0.01)
-                    servers[number].process.kill()
-                    servers[number].process.wait()
+                    replica.process.kill()
+                    replica.process.wait()
                 for reader in readers:
                     reader.result()
             assert all(done) and len(done) >= READS
             shards.refresh()
             assert shards.missing_shards == () and shards.search(VECTORS, text=TEXTS) == expected
     finally:
-        for server in servers:
-            server.close()
+        for replica in replicas:
+            replica.close()
 
 
-def test_a_search_ends_at_its_deadline(folder):
-    servers = [start(f"--index=s={directory(folder / 'shards.mvx', n)}", "--read-only") for n in range(SHARDS)]
-    try:
-        with ShardedClient([server.url("s") for server in servers], settings=CallSettings(timeout_s=2)) as shards:
-            os.kill(servers[3].process.pid, signal.SIGSTOP)
-            try:
-                begun = time.monotonic()
-                with pytest.raises(TimedOut, match="shard 3 of 4"):
-                    shards.search(VECTORS, text=TEXTS)
-                assert time.monotonic() - begun < 10
-            finally:
-                os.kill(servers[3].process.pid, signal.SIGCONT)
-            assert shards.search(VECTORS[0]).exact
-    finally:
-        for server in servers:
-            server.close()
+def test_a_search_ends_at_its_deadline(servers, urls):
+    with ShardedClient(urls, settings=CallSettings(timeout_s=2)) as shards:
+        os.kill(servers[3].process.pid, signal.SIGSTOP)
+        try:
+            begun = time.monotonic()
+            with pytest.raises(TimedOut, match="shard 3 of 4"):
+                shards.search(VECTORS, text=TEXTS)
+            assert time.monotonic() - begun < 10
+        finally:
+            os.kill(servers[3].process.pid, signal.SIGCONT)
+        assert shards.search(VECTORS[0]).exact
 
 
 def test_the_command_line_takes_addresses_with_commas_between(urls, folder):

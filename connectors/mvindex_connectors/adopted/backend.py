@@ -30,12 +30,7 @@ _OPTIONS: dict[str, dict[str, Callable[[str], Any]]] = {
     "faiss": {"ids": str, "encoder": str, "temperature": float, "nprobe": int, "ef_search": int},
     "adopted": {"neighbors": _neighbors},
 }
-is_served, has_lexical = False, False
-
-
-def administer(address: str) -> NoReturn:
-    """Raise Unsupported: this process works on the index itself."""
-    raise Unsupported(f"{address}: expected an index behind a server of mvindex")
+administer, has_lexical = None, False
 
 
 def create(address: str, settings: Mapping[str, Any], encoder: Encoder | None) -> NoReturn:
@@ -46,7 +41,7 @@ def create(address: str, settings: Mapping[str, Any], encoder: Encoder | None) -
     )
 
 
-def open_local(address: str, device: str | None) -> Index:
+def open_index(address: str, device: str | None, *, allow_partial: bool = False) -> Index:
     """Open what is at the address; ConfigError for an option that is none, StoreError where something is missing."""
     scheme, path, options = _parsed(address)
     if scheme == "adopted":
@@ -59,11 +54,6 @@ def open_local(address: str, device: str | None) -> Index:
     if "encoder" in options:
         options["encoder"] = load_encoder(options["encoder"], device=device)
     return adopt_faiss(path, options.pop("ids", None), **options)
-
-
-def open_index(address: str, device: str | None, *, allow_partial: bool = False) -> Index:
-    """Open what is at the address; see open_local()."""
-    return open_local(address, device)
 
 
 def exists(address: str) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from mvindex.encoder import Encoder
 from mvindex.engines.build import BuildReport
@@ -14,10 +14,7 @@ from mvindex.index import Index
 from mvindex.ingest.reembed import ReembedHooks, ReembedReport
 from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport
 from mvindex.records import CountCallback, Floats, ProgressCallback
-from mvindex.search.fusion import Fusion
-from mvindex.search.plan import Plan
-from mvindex.search.request import Queries
-from mvindex.search.tuning import FusionReport, TuneGoal, TuneReport, checked_target, measure_fusion
+from mvindex.search.tuning import TuneGoal, TuneReport, checked_target
 from mvindex.store.catalog import CHOOSE_LEXICAL_KEY, FUSION_KEY
 from mvindex.store.lexical.tokenizer import parse_lexical
 from mvindex.store.protocol import Operation
@@ -31,14 +28,14 @@ from mvindex_connectors.milvus.index_build import build_index, tune_index
 from mvindex_connectors.milvus.store import MilvusStore
 
 logger = logging.getLogger(__name__)
-is_served, has_lexical = False, True
+administer, has_lexical = None, True
 
 
 class MilvusAdmin:
     """Administration of one index in Milvus."""
 
     def __init__(self, store: MilvusStore, engine: MilvusEngine) -> None:
-        self._store, self._engine = store, engine
+        self._store, self._engine, self.judged = store, engine, engine.judged
 
     def build(
         self, kind: str | None, parameters: Mapping[str, int], *, target_recall: float, on_progress: ProgressCallback
@@ -82,24 +79,6 @@ class MilvusAdmin:
         """Raise Unsupported."""
         raise self._unsupported(Operation.SNAPSHOT)
 
-    def tune_fusion(
-        self,
-        questions: Queries,
-        plan: Plan,
-        relevant: Sequence[Mapping[str, float]],
-        on_progress: ProgressCallback,
-    ) -> FusionReport:
-        """Measure fusion methods and weights, and keep the best where it is a gain."""
-        report = measure_fusion(self._engine.judged, questions, relevant, plan, on_progress)
-        if report.chosen is not None:
-            self.set_fusion(report.chosen.fusion)
-        return report
-
-    def set_fusion(self, fusion: Fusion | None) -> None:
-        """Keep the fusion of hybrid search; None resets it."""
-        with self._store.writing() as writer:
-            writer.change_settings(fusion=None if fusion is None else fusion.as_setting())
-
     def set_lexical(self, tokenizer: str | None, on_progress: CountCallback) -> None:
         """Index the terms of all texts, or remove the lexical side."""
         kind = parse_lexical(tokenizer)
@@ -131,11 +110,6 @@ class MilvusAdmin:
         return Unsupported(f"{self._store.where}: {self._store.capabilities.unsupported[operation]}")
 
 
-def administer(address: str) -> NoReturn:
-    """Raise Unsupported: this process works on the index itself."""
-    raise Unsupported(f"{shown(address)}: expected an index behind a server of mvindex")
-
-
 def create(address: str, settings: Mapping[str, Any], encoder: Encoder | None) -> Index:
     """Create an empty index; ConfigError when one, or another collection of its name, exists."""
     if settings.get("dim") is not None:
@@ -149,8 +123,8 @@ def create(address: str, settings: Mapping[str, Any], encoder: Encoder | None) -
         raise
 
 
-def open_local(address: str, device: str | None) -> Index:
-    """Open the index; StoreError when there is none."""
+def open_index(address: str, device: str | None, *, allow_partial: bool = False) -> Index:
+    """Open the index, which is whole or not there; StoreError when there is none."""
     place = parse_address(address)
     if place.lacks_database:
         raise StoreError(f"{place.shown}: expected a Milvus Lite database with an index, got no such database")
@@ -160,11 +134,6 @@ def open_local(address: str, device: str | None) -> Index:
     except BaseException:
         connection.close()
         raise
-
-
-def open_index(address: str, device: str | None, *, allow_partial: bool = False) -> Index:
-    """Open the index, which is whole or not there; StoreError when there is none."""
-    return open_local(address, device)
 
 
 def _index(store: MilvusStore, encoder: Encoder | None, device: str | None = None) -> Index:

@@ -13,7 +13,7 @@ from mvindex_connectors.remote.admin import ServerAdmin
 from mvindex_connectors.remote.client import IndexClient
 from mvindex_connectors.remote.sharded_client import ShardedClient
 
-is_served, has_lexical = True, False
+has_lexical = False
 
 
 def administer(address: str) -> ServerAdmin:
@@ -35,13 +35,6 @@ def open_index(address: str, device: str | None, *, allow_partial: bool = False)
     """
     urls = address.split(",")
     return IndexClient(address) if len(urls) == 1 else ShardedClient(urls, allow_partial=allow_partial)
-
-
-def open_local(address: str, device: str | None) -> NoReturn:
-    """Raise Unsupported, without connecting: only the server works on the index itself."""
-    raise Unsupported(
-        f"{shown(address)}: this works on the index itself, which a server has; do it where the server is"
-    )
 
 
 def exists(address: str) -> bool:

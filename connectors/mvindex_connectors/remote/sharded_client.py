@@ -147,28 +147,11 @@ class ShardedClient(Reconnecting, RemoteIndex):
 
         return self._calls.attempt(read)
 
-    def add(self, *arguments: Any, **options: Any) -> NoReturn:
+    def _refuse_writing(self, *arguments: Any, **options: Any) -> NoReturn:
         """Raise Unsupported: shards are written where they are."""
-        self._refuse_writing()
-
-    def add_entries(self, *arguments: Any, **options: Any) -> NoReturn:
-        """Raise Unsupported: shards are written where they are."""
-        self._refuse_writing()
-
-    def add_views(self, *arguments: Any, **options: Any) -> NoReturn:
-        """Raise Unsupported: shards are written where they are."""
-        self._refuse_writing()
-
-    def update(self, *arguments: Any, **options: Any) -> NoReturn:
-        """Raise Unsupported: shards are written where they are."""
-        self._refuse_writing()
-
-    def delete(self, *arguments: Any, **options: Any) -> NoReturn:
-        """Raise Unsupported: shards are written where they are."""
-        self._refuse_writing()
-
-    def _refuse_writing(self) -> NoReturn:
         raise Unsupported(f"{self.where}: served shards are read together; write to each where its server is")
+
+    add = add_entries = add_views = update = delete = _refuse_writing
 
     def get(self, ids: str | Iterable[str]) -> Any:
         """Return the document of an id, or those of several; see IndexProtocol.get().
