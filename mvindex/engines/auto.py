@@ -16,7 +16,7 @@ IVF_KINDS = frozenset({"ivf-flat", "ivf-sq8", "ivf-pq", "ivf-rabitq"})
 CODED_KINDS = IVF_KINDS - {"ivf-flat"}
 # Their codes have so few bits that hits are in a rough order.
 COARSE_KINDS = frozenset({"ivf-pq", "ivf-rabitq"})
-# Faiss copies these to a GPU; it has no lists of packed 4-bit codes there.
+# Any Faiss for GPUs copies these to one.
 CLONED_KINDS = frozenset({"ivf-flat", "ivf-sq8"})
 # Of coarse codes at least so many hits are scored anew, also for few documents: below, the first document of all may be
 # missing, for .1 ms; more of them add less than .005 to the recall of the first ten.
