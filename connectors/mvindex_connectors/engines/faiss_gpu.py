@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mvindex.engines.auto import CLONED_KINDS
+from mvindex.engines.auto import CLONED_KINDS, CUVS_KINDS
 from mvindex.errors import EngineError
 from mvindex.records import Floats, Ints
 from mvindex_connectors.engines.faiss_files import translated
@@ -23,8 +23,6 @@ _MOST = 2048
 _CAGRA_WIDTH = 512
 # CAGRA links the nearest of so many views or more; fewer are searched faster on the CPU.
 _CAGRA_LEAST = 1 << 14
-# Kinds that Faiss has on a GPU by NVIDIA's cuVS only.
-_CUVS_KINDS = frozenset({"ivf-pq", "hnsw"})
 
 
 class GpuCopy(Protocol):
@@ -133,11 +131,11 @@ def gpu_copy(faiss: ModuleType, kind: str, index: Any, device: str | None) -> Gp
 
 def why_no_copy(faiss: ModuleType, kind: str, index: Any) -> str | None:
     """Return why an engine is not copied to a GPU; None where it can be."""
-    if kind not in CLONED_KINDS | _CUVS_KINDS:
+    if kind not in CLONED_KINDS | CUVS_KINDS:
         return "Faiss has no such kind on GPUs"
     if not hasattr(faiss, "StandardGpuResources") or not faiss.get_num_gpus():
         return "this Faiss has no GPU (the extra gpu has one)"
-    if kind in _CUVS_KINDS and not hasattr(faiss, "GpuIndexCagra"):
+    if kind in CUVS_KINDS and not hasattr(faiss, "GpuIndexCagra"):
         return "this Faiss is built without cuVS (the package faiss-gpu-cuvs, in place of others of Faiss, has it)"
     if kind == "hnsw":
         return None if index.ntotal >= _CAGRA_LEAST else f"it has fewer than {_CAGRA_LEAST:,} views"

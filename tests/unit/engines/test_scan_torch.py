@@ -48,7 +48,8 @@ def copies(monkeypatch):
     """The shapes of all tensors that were copied to the host."""
     found = []
     to_host = device_views.to_host
-    monkeypatch.setattr(scan_torch, "to_host", lambda tensor: found.append(tensor.shape) or to_host(tensor))
+    for module in (scan_torch, recorded_calls):
+        monkeypatch.setattr(module, "to_host", lambda tensor: found.append(tensor.shape) or to_host(tensor))
     return found
 
 
@@ -164,7 +165,7 @@ def test_an_older_snapshot_is_scanned_beside_a_newer_one(tmp_path):
             assert len(scan.candidates(snapshot, queries[:1], 5, snapshot.alive, Scoring()).rows) >= 5
 
 
-def test_single_queries_are_recorded_and_hold_the_best(monkeypatch, tmp_path):
+def test_single_queries_are_recorded_and_hold_the_best(copies, monkeypatch, tmp_path):
     """A CPU computes again what a GPU replays: the second query of a kind is recorded, those after it only replayed."""
     recorded, replayed = [], []
 
@@ -185,7 +186,9 @@ def test_single_queries_are_recorded_and_hold_the_best(monkeypatch, tmp_path):
         )
         for query in range(len(queries)):
             wanted = Wanted(queries[query : query + 1], top_k, allowed, scoring)
+            copies.clear()
             assert_holds_the_best(scan.candidates(snapshot, *wanted), truth[query : query + 1], wanted)
+            assert len(copies) == 1
         return len(recorded), len(replayed)
 
     with build(Case(stored, starts, queries, 1), tmp_path / "x.mvx") as index:
