@@ -192,6 +192,14 @@ def lists(options):
                     found, expected = (pairs(each.search(exact=True, **request)) for each in (there, here))
                     same = sum(one == other for one, other in zip(found, expected, strict=True))
                     yield equal(f"{name}, {case}", found == expected, f"{same} of {len(expected)} lists and scores")
+                for case in ("plain", "drpq"):
+                    # The third one of a kind, and those after it, are a CUDA graph.
+                    alone = [cases[case] | {"query": queries[n : n + 1]} for n in range(8)]
+                    found, expected = (
+                        [pairs(each.search(exact=True, **request)) for request in alone] for each in (there, here)
+                    )
+                    same = sum(one == other for one, other in zip(found, expected, strict=True))
+                    yield equal(f"{name}, {case}, one at a time", found == expected, f"{same} of 8 lists and scores")
 
 
 def pairs(results):
