@@ -528,8 +528,8 @@ def rows_of(name, options):
 
 
 def rows_of_process(name, options, left):
-    """Yield the figures of a section that is run by a process of its own, within so many seconds."""
-    limit = min(SECONDS[name], left)
+    """Yield the figures of a section that is run by a process of its own, on a GPU within so many seconds."""
+    limit = None if options.device == "cpu" else min(SECONDS[name], left)
     command = [sys.executable, __file__, *sys.argv[1:], "--section", name]
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         try:

@@ -1,4 +1,4 @@
-"""What one query enqueues on a GPU, recorded as a CUDA graph: started by one call instead of some twenty."""
+"""Recordings of a query's kernels as CUDA graphs: one call starts them, not one for each."""
 
 from __future__ import annotations
 

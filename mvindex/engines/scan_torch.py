@@ -189,7 +189,7 @@ def _unpacked(found: npt.NDArray[np.int32], offsets: Doubles) -> _Best:
 
 
 class _Wanted(NamedTuple):
-    """What differs between scans of one query over the same chunks beside its vector. mask: its id(), if any."""
+    """The differences between scans of one query over the same chunks, beside its vector. mask: its id()."""
 
     top_k: int
     room: int
