@@ -25,6 +25,7 @@ from mvindex.cli.options import (
 )
 from mvindex.cli.terminal import print_json, print_tsv
 from mvindex.errors import QueryError
+from mvindex.plugins import install_command
 
 if TYPE_CHECKING:
     from mvindex.index import IndexProtocol
@@ -152,14 +153,30 @@ def info(
 def _devices(output: Output) -> tuple[Mapping[str, Any], Output, list[str]]:
     """Return the report of the devices, its form, and sentences about them."""
     from mvindex.encoder.device import describe_devices
-    from mvindex.measure.planning.units import format_bytes
+    from mvindex.engines.auto import kinds_on_gpus
 
     report = describe_devices()
+    report["faiss_kinds_on_gpus"] = sorted(kinds_on_gpus(report["packages"]))
+    return report, output, _said_of_devices(report)
+
+
+def _said_of_devices(report: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each GPU, and one of what Faiss leaves to the CPU; why there is no GPU otherwise."""
+    from mvindex.engines.auto import CUVS_KINDS
+    from mvindex.measure.planning.units import format_bytes
+
+    if not report["gpus"]:
+        return [f"No GPU: {report['why_no_gpu']}."]
     said = []
     for gpu in report["gpus"]:
         free, total = format_bytes(gpu["free_bytes"]), format_bytes(gpu["memory_bytes"])
         said.append(f"{gpu['device']}: {gpu['name']}, {free} of {total} free.")
-    return report, output, said or [f"No GPU: {report['why_no_gpu']}."]
+    missing = sorted(CUVS_KINDS - {*report["faiss_kinds_on_gpus"]})
+    if not report["faiss_kinds_on_gpus"]:
+        said.append(f"Faiss: all kinds are searched on the CPU; for some on GPUs: {install_command('gpu')}.")
+    elif missing:
+        said.append(f"Faiss: {' and '.join(missing)} are searched on the CPU; the package faiss-gpu-cuvs has them.")
+    return said
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:

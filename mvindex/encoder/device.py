@@ -109,10 +109,15 @@ def describe_devices() -> dict[str, Any]:
 
 def on_device(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
     """Return the array as a tensor on the device; to a GPU it is copied while this process goes on."""
+    return pinned(array, device).to(device, non_blocking=True)
+
+
+def pinned(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
+    """Return the array as a tensor in this machine's memory; one for a GPU is where its copies wait for nothing."""
     import torch
 
     tensor = torch.from_numpy(array)
-    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+    return tensor if device.type == "cpu" else tensor.pin_memory()
 
 
 def document_dtype(device: torch.device) -> torch.dtype:

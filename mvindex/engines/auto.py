@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from mvindex import engines
@@ -16,8 +16,10 @@ IVF_KINDS = frozenset({"ivf-flat", "ivf-sq8", "ivf-pq", "ivf-rabitq"})
 CODED_KINDS = IVF_KINDS - {"ivf-flat"}
 # Their codes have so few bits that hits are in a rough order.
 COARSE_KINDS = frozenset({"ivf-pq", "ivf-rabitq"})
-# Faiss copies these to a GPU; it has no lists of packed 4-bit codes there.
+# Any Faiss for GPUs copies these to one.
 CLONED_KINDS = frozenset({"ivf-flat", "ivf-sq8"})
+# Faiss has these on GPUs by NVIDIA's cuVS only.
+CUVS_KINDS = frozenset({"ivf-pq", "hnsw"})
 # Of coarse codes at least so many hits are scored anew, also for few documents: below, the first document of all may be
 # missing, for .1 ms; more of them add less than .005 to the recall of the first ten.
 LEAST_COARSE = 50
@@ -53,6 +55,13 @@ def default_nlist(num_views: int) -> int:
     """Return the default nlist: a power of two, at most what can be trained on so many views."""
     nlist = 1 << max(0, round(math.log2(max(num_views / _VIEWS_PER_LIST, 1))))
     return max(1, min(nlist, MAX_NLIST, num_views // MIN_POINTS))
+
+
+def kinds_on_gpus(packages: Collection[str]) -> frozenset[str]:
+    """Return the kinds that are searched on GPUs, by the names of installed packages."""
+    if "faiss-gpu-cuvs" in packages:
+        return CLONED_KINDS | CUVS_KINDS
+    return CLONED_KINDS if any(name.startswith("faiss-gpu") for name in packages) else frozenset()
 
 
 def sample_size(nlist: int, num_views: int) -> int:

@@ -132,6 +132,13 @@ class DeviceViews:
             chunk = self._kept.get((begin, end)) if snapshot.generation == self._generation else None
             yield chunk if chunk is not None else self._made(snapshot, (begin, end), uploads)
 
+    def all_kept(self, snapshot: Snapshot, spans: list[Span]) -> tuple[Chunk, ...]:
+        """Return the chunks of a snapshot, where all of them stay on the device; none otherwise."""
+        if snapshot.generation != self._generation:
+            return ()
+        chunks = tuple(chunk for span in spans if (chunk := self._kept.get(span)) is not None)
+        return chunks if len(chunks) == len(spans) else ()
+
     def mask(self, allowed: Bools, end: int) -> torch.Tensor | None:
         """Return the mask of document rows [0, end) on the device, where nothing beyond it is allowed; None for all.
 

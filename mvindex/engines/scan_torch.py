@@ -1,16 +1,18 @@
 """The torch scan: a product in fp16 or float32 on a device, the max over views, and the best documents kept there.
 
 Its scores are only ever used to leave documents out, and only by a proven bound; what stays is rescored from the store.
-A batch waits for the device once, whatever the number of chunks: everything between is enqueued.
+A batch waits for the device once, whatever the number of chunks: everything between is enqueued. What a single query
+enqueues is recorded and replayed: see recorded.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from mvindex.encoder.device import on_device, torch_threads
@@ -26,6 +28,7 @@ from mvindex.engines.protocol import (
     sum_error,
     underflow_error,
 )
+from mvindex.engines.recorded import Recorded, Recordings
 from mvindex.errors import EngineUnavailable
 from mvindex.kernels.score import Aggregate, Scoring, lipschitz_constant
 from mvindex.records import Bools, Doubles, Floats, Ints
@@ -49,6 +52,7 @@ class TorchScan:
         self._views = DeviceViews(config or DeviceConfig())
         self._device = self._views.device
         self._product_bytes = _PRODUCT_BYTES["cuda" if self._device.type == "cuda" else "cpu"]
+        self._recordings = Recordings()
 
     def candidates(
         self, snapshot: Snapshot, queries: Floats, top_k: int, allowed: Bools, scoring: Scoring
@@ -75,6 +79,7 @@ class TorchScan:
 
     def give_back(self) -> None:
         """Drop the copies; scans that use them finish with them."""
+        self._recordings.keep_for(())
         self._views.give_back()
 
     def _within_memory(self, snapshot: Snapshot, queries: Floats, request: ScanRequest, room: int) -> Candidates:
@@ -83,6 +88,7 @@ class TorchScan:
             try:
                 return self._scan(snapshot, queries, request, room)
             except torch.cuda.OutOfMemoryError as err:
+                self._recordings.keep_for(())
                 if self._product_bytes > _LEAST_PRODUCT_BYTES:
                     self._product_bytes //= 8
                 elif not self._views.shrink():
@@ -94,7 +100,7 @@ class TorchScan:
     def _scan(self, snapshot: Snapshot, queries: Floats, request: ScanRequest, room: int) -> Candidates:
         scan = _Scan(self._views, snapshot, request, self._product_bytes)
         exponents = query_exponents(queries)
-        best = scan.best(queries, exponents, room)
+        best = scan.best(queries, exponents, room, self._recording_of(scan, queries, exponents, room))
         # All that was left out is at most the last that was kept.
         has_more = best.upper.shape[1] < np.count_nonzero(request.allowed)
         is_kept = (best.upper >= best.thresholds[:, None]) & (best.upper > -np.inf)
@@ -109,6 +115,17 @@ class TorchScan:
             parts[query] = part
         return Candidates.joined(parts)
 
+    def _recording_of(self, scan: _Scan, queries: Floats, exponents: Ints, room: int) -> Recorded | None:
+        """Return a recording of such a scan; None where it has several queries, views stream, or none was made yet."""
+        if not self._views.as_gpu:
+            return None
+        chunks = scan.all_kept()
+        self._recordings.keep_for(chunks)
+        wanted = scan.wanted(room) if chunks and len(queries) == 1 else None
+        if wanted is None:
+            return None
+        return self._recordings.find(wanted, lambda: scan.recorded(chunks, queries, exponents, room))
+
 
 def _candidates(counts: Ints, rows: Ints, upper: Doubles, exponents: Ints) -> Candidates:
     return Candidates(np.append(0, np.cumsum(counts)), rows, np.ldexp(upper, -np.repeat(exponents, counts)))
@@ -117,27 +134,27 @@ def _candidates(counts: Ints, rows: Ints, upper: Doubles, exponents: Ints) -> Ca
 class _Tile(NamedTuple):
     """Some queries on the device, scaled by powers of two (see scaled_queries).
 
-    planes: (p q, d), the queries are their sum over p; sizes: (q,), their norms or more; offsets: (q,), see _Batch;
-    rates: (q,), one over DRPQ's temperature, unused without.
+    planes: (p q, d), the queries are their sum over p; columns: (3, q) float32, which are sizes and offsets, see
+    _Batch, and rates, one over DRPQ's temperature, unused without.
     """
 
     planes: torch.Tensor
+    columns: torch.Tensor
     sizes: torch.Tensor
     offsets: torch.Tensor
     rates: torch.Tensor
 
 
 class _Batch(NamedTuple):
-    """Queries in tiles, and what bounds their scores: a score is off by at most size * norm * error + offset.
+    """Queries in tiles, and what bounds their scores: a score is off by at most size * width + offset.
 
-    With q' for the query q as it is multiplied, and v for the view of the largest norm, the relative error of a product
-    is |q - q'| / |q| (Cauchy-Schwarz), and that of the sum, 2^-23 as scores that round to one float32 tie, and that of
-    the bounds themselves, which are computed in float32. Offsets, (q,) float64, stand for numbers below float32's
-    normal range. DRPQ's aggregate is off by more, see _Scan._widths().
+    The width is the largest norm of a document's views, and the size the query's norm times its relative error. With q'
+    for the query q as it is multiplied, that is |q - q'| / |q| (Cauchy-Schwarz), and that of the sum, 2^-23 as scores
+    that round to one float32 tie, and that of the bounds themselves, which are computed in float32. Offsets, (q,)
+    float64, stand for numbers below float32's normal range. DRPQ's aggregate is off by more, see _Scan._widths().
     """
 
     tiles: list[_Tile]
-    error: float
     offsets: Doubles
 
 
@@ -164,6 +181,23 @@ class _Best(NamedTuple):
     thresholds: Floats
 
 
+def _unpacked(found: npt.NDArray[np.int32], offsets: Doubles) -> _Best:
+    """Return what _Scan._packed() has packed, from its copy on the host."""
+    room = found.shape[1] // 2
+    upper = found[:, :room].copy().view(np.float32).astype(np.float64) + offsets[:, None]
+    return _Best(upper, found[:, room + 1 :].astype(np.int64), found[:, room].copy().view(np.float32))
+
+
+class _Wanted(NamedTuple):
+    """The differences between scans of one query over the same chunks, beside its vector. mask: its id()."""
+
+    top_k: int
+    room: int
+    aggregate: Aggregate
+    least_error: float
+    mask: int
+
+
 class _Scan:
     """The scan of one snapshot for one batch of queries."""
 
@@ -175,19 +209,41 @@ class _Scan:
         self._mask = views.mask(self._allowed, self._spans[-1][1])
         self._product_bytes = product_bytes
         self._is_drpq = self._scoring.aggregate is Aggregate.DRPQ
+        self._least = self._least_error(snapshot.views.dim)
         # Products are written to the same memory each time: a CPU's caches hold it.
         self._output = torch.empty(0, dtype=torch.float32, device=self._device)
 
-    def best(self, queries: Floats, exponents: Ints, room: int) -> _Best:
+    def wanted(self, room: int) -> _Wanted | None:
+        """Return what a recording of this scan is found by; None where its mask is that of one search."""
+        if self._allowed.flags.writeable:
+            return None
+        return _Wanted(self._top_k, room, self._scoring.aggregate, self._least, id(self._mask))
+
+    def all_kept(self) -> tuple[Chunk, ...]:
+        """Return the chunks, where all of them stay on the device; none otherwise."""
+        return self._views.all_kept(self._snapshot, self._spans)
+
+    def recorded(self, chunks: tuple[Chunk, ...], queries: Floats, exponents: Ints, room: int) -> Recorded:
+        """Return best() for one query, recorded; it reads these chunks."""
+        (tile,) = self._batch(queries, exponents, num_planes=1).tiles
+        inputs = tile.planes, tile.columns
+        return Recorded(lambda: self._packed(chunks, [tile], room), inputs, (chunks, self._mask))
+
+    def best(self, queries: Floats, exponents: Ints, room: int, recorded: Recorded | None) -> _Best:
         """Return the `room` documents of the highest upper bounds; waits for the device once."""
+        if recorded is not None:
+            (rows,), columns, offsets = self._arrays(queries, exponents, num_planes=1)
+            return _unpacked(recorded([rows, columns]), offsets)
         batch = self._batch(queries, exponents, num_planes=1)
+        return _unpacked(to_host(self._packed(self._all(), batch.tiles, room)), batch.offsets)
+
+    def _packed(self, chunks: Iterable[Chunk], tiles: list[_Tile], room: int) -> torch.Tensor:
+        """Return the best documents on the device, (q, 2 room + 1) int32: upper bounds, the threshold, rows."""
         parts = []
-        for tile, kept in zip(batch.tiles, self._kept(batch, room), strict=True):
+        for tile, kept in zip(tiles, self._kept(chunks, tiles, room), strict=True):
             columns = (kept.upper, self._thresholds(tile, kept)[:, None])
             parts.append(torch.cat([*(each.view(torch.int32) for each in columns), kept.rows.int()], dim=1))
-        found = to_host(torch.cat(parts))
-        upper = found[:, :room].copy().view(np.float32).astype(np.float64) + batch.offsets[:, None]
-        return _Best(upper, found[:, room + 1 :].astype(np.int64), found[:, room].copy().view(np.float32))
+        return torch.cat(parts)
 
     def all_reaching(self, queries: Floats, exponents: Ints, thresholds: Floats) -> Candidates:
         """Return all documents whose upper bound reaches the threshold, however many there are; waits twice.
@@ -201,7 +257,7 @@ class _Scan:
         if num_planes == 2:
             finer = [
                 self._thresholds(tile, kept)
-                for tile, kept in zip(batch.tiles, self._kept(batch, self._top_k), strict=True)
+                for tile, kept in zip(batch.tiles, self._kept(self._all(), batch.tiles, self._top_k), strict=True)
             ]
             lowest = [torch.maximum(*both) for both in zip(lowest, finer, strict=True)]
         counts = np.zeros(len(queries), dtype=np.int64)
@@ -216,35 +272,45 @@ class _Scan:
         return _candidates(np.bincount(owners, minlength=len(queries)), rows[rows >= 0], upper, exponents)
 
     def _batch(self, queries: Floats, exponents: Ints, num_planes: int) -> _Batch:
-        scaled, norms = scaled_queries(queries, exponents)
-        dim, is_half = scaled.shape[1], self._type == torch.float16
-        planes, left = [], scaled
-        for _ in range(num_planes):
-            planes.append(left.astype(np.float16) if is_half else left)
-            left = left - planes[-1].astype(np.float32)
-        lost = np.sqrt(np.einsum("ij,ij->i", left, left, dtype=np.float64)) / np.maximum(norms, 1e-300)
-        # A GPU adds up products of fp16 in float32, but cuts off where it should round (Fasi et al. 2021).
-        error = (2 if is_half else 1) * sum_error(dim)
-        if not (is_half or _has_plain_float32()):
-            # The user has let torch round the factors of float32 products, down to bf16.
-            error += 2.0**-6
-        error += float(lost.max()) * (1 + 1e-6) + 2.0**-23 + _ROUNDING
-        offsets = (underflow_error(dim) + rounding_slack(exponents)) * 1.001
-        if self._is_drpq:
-            offsets *= lipschitz_constant(self._snapshot.views.max_views)
-        # Norms of what is multiplied are larger by up to 2^-11 a plane; and -inf times zero is no number.
-        sizes = rates = np.maximum(norms * 1.002, 1e-30)
-        if self._is_drpq:
-            # Beyond 1e30 a gap of any size has weight zero, below 1e-30 none matters: float32 stays finite.
-            rates = np.clip(1 / scaled_temperatures(self._scoring, exponents), 1e-30, 1e30)
-        columns = np.stack([sizes, offsets, rates]).astype(np.float32)
+        """Return the queries on the device, in tiles."""
+        planes, columns, offsets = self._arrays(queries, exponents, num_planes)
         step = self._queries_at_once(num_planes)
         tiles = []
         for begin in range(0, len(queries), step):
             rows = np.concatenate([plane[begin : begin + step] for plane in planes])
             mine = np.ascontiguousarray(columns[:, begin : begin + step])
-            tiles.append(_Tile(on_device(rows, self._device), *on_device(mine, self._device)))
-        return _Batch(tiles, error, offsets)
+            there = on_device(mine, self._device)
+            tiles.append(_Tile(on_device(rows, self._device), there, *there))
+        return _Batch(tiles, offsets)
+
+    def _arrays(
+        self, queries: Floats, exponents: Ints, num_planes: int
+    ) -> tuple[list[npt.NDArray[Any]], Floats, Doubles]:
+        """Return the planes of the queries, (q, d) each, the columns, see _Tile, and the offsets, (q,)."""
+        scaled, norms = scaled_queries(queries, exponents)
+        is_half = self._type == torch.float16
+        planes, left = [], scaled
+        for _ in range(num_planes):
+            planes.append(left.astype(np.float16) if is_half else left)
+            left = left - planes[-1].astype(np.float32)
+        lost = np.sqrt(np.einsum("ij,ij->i", left, left, dtype=np.float64)) / np.maximum(norms, 1e-300)
+        offsets = (underflow_error(scaled.shape[1]) + rounding_slack(exponents)) * 1.001
+        if self._is_drpq:
+            offsets *= lipschitz_constant(self._snapshot.views.max_views)
+        # Norms of what is multiplied are larger by up to 2^-11 a plane; and -inf times zero is no number.
+        sizes = rates = np.maximum(norms * 1.002 * (self._least + lost * (1 + 1e-6)), 1e-30)
+        if self._is_drpq:
+            # Beyond 1e30 a gap of any size has weight zero, below 1e-30 none matters: float32 stays finite.
+            rates = np.clip(1 / scaled_temperatures(self._scoring, exponents), 1e-30, 1e30)
+        return planes, np.stack([sizes, offsets, rates]).astype(np.float32), offsets
+
+    def _least_error(self, dim: int) -> float:
+        """Return the relative error of a score of a query that is multiplied as it is."""
+        is_half = self._type == torch.float16
+        # A GPU adds up products of fp16 in float32, but cuts off where it should round (Fasi et al. 2021).
+        error = (2 if is_half else 1) * sum_error(dim) + 2.0**-23 + _ROUNDING
+        # The user may have let torch round the factors of float32 products, down to bf16.
+        return error if is_half or _has_plain_float32() else error + 2.0**-6
 
     def _queries_at_once(self, num_planes: int) -> int:
         """Return how many queries are multiplied at once; DRPQ holds several arrays of the product's size."""
@@ -253,11 +319,12 @@ class _Scan:
         most = int((starts[ends[:, 1]] - starts[ends[:, 0]]).max())
         return max(1, self._product_bytes // (4 * most * num_planes * (4 if self._is_drpq else 1)))
 
-    def _kept(self, batch: _Batch, room: int) -> list[_Kept]:
+    def _kept(self, chunks: Iterable[Chunk], tiles: list[_Tile], room: int) -> list[_Kept]:
         """Return what is kept of each tile, on the device; nothing waits."""
-        found: list[_Kept | None] = [None] * len(batch.tiles)
-        for chunk, widths, open_widths in self._chunks(batch):
-            for number, tile in enumerate(batch.tiles):
+        found: list[_Kept | None] = [None] * len(tiles)
+        for chunk in chunks:
+            widths, open_widths = self._both_widths(chunk)
+            for number, tile in enumerate(tiles):
                 upper = self._upper(chunk, tile, open_widths)
                 before = found[number]
                 values, at = self._best_new(upper, room, before)
@@ -279,7 +346,8 @@ class _Scan:
         upper_out = torch.zeros(total + 1, dtype=torch.float32, device=self._device)
         rows_out = torch.full((total + 1,), -1, dtype=torch.int64, device=self._device)
         limits, nexts = on_device(ends, self._device), firsts.clone()
-        for chunk, _, open_widths in self._chunks(batch):
+        for chunk in self._all():
+            _, open_widths = self._both_widths(chunk)
             at = 0
             for tile, threshold in zip(batch.tiles, lowest, strict=True):
                 mine = slice(at, at + len(tile.sizes))
@@ -297,18 +365,24 @@ class _Scan:
         seen, rows, values = np.split(found, [len(counts), len(counts) + total])
         return seen, rows, values.astype(np.int32).view(np.float32).astype(np.float64)
 
-    def _chunks(self, batch: _Batch) -> Iterator[tuple[Chunk, torch.Tensor, torch.Tensor]]:
-        """Yield chunks with the widths of their documents, (n,), and those with -inf for what is not allowed."""
-        for chunk in self._views.chunks(self._snapshot, self._spans, self._allowed):
-            widths = self._widths(chunk, batch.error)
-            yield chunk, widths, widths if self._mask is None else widths.where(self._mask[chunk.rows], -torch.inf)
+    def _all(self) -> Iterator[Chunk]:
+        """Yield the chunks in which something is allowed."""
+        return self._views.chunks(self._snapshot, self._spans, self._allowed)
 
-    def _widths(self, chunk: Chunk, error: float) -> torch.Tensor:
-        """Return by how much of a query's size a document's score may be off, (n,)."""
+    def _both_widths(self, chunk: Chunk) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the widths of a chunk's documents, (n,), and those with -inf for what is not allowed."""
+        widths = self._widths(chunk)
+        if self._mask is None:
+            return widths, widths
+        return widths, widths.where(self._mask[chunk.rows], -torch.inf)
+
+    def _widths(self, chunk: Chunk) -> torch.Tensor:
+        """Return by how many of a query's sizes a document's score may be off, (n,): see _Batch."""
         if not self._is_drpq:
-            return chunk.norms * error
+            return chunk.norms
+        # No query's relative error is smaller than the least.
         factors = [
-            error * lipschitz_constant(group.num_views) + aggregate_error(group.num_views, 1.0)
+            lipschitz_constant(group.num_views) + aggregate_error(group.num_views, 1.0) / self._least
             for group in chunk.groups
         ]
         return torch.cat(

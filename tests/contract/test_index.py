@@ -56,7 +56,7 @@ class TestTorchScan(EmbeddedContract):
 @pytest.mark.long
 class TestTorchScanWithoutCache(EmbeddedContract):
     def scan(self):
-        return TorchScan(DeviceConfig(cache_bytes=0))
+        return TorchScan(DeviceConfig(as_gpu=True, cache_bytes=0))
 
 
 @pytest.mark.needs("cuda")
@@ -107,7 +107,7 @@ class TestManyDimensions(EmbeddedContract):
     dim = 1024
 
     def scan(self):
-        return TorchScan()
+        return TorchScan(DeviceConfig(as_gpu=True))
 
 
 @pytest.mark.needs("vnni")
@@ -122,7 +122,7 @@ class TestOneDimension(EmbeddedContract):
     dim = 1
 
     def scan(self):
-        return TorchScan()
+        return TorchScan(DeviceConfig(as_gpu=True))
 
 
 class FaissContract(EngineContract):

@@ -50,11 +50,11 @@ def test_a_gpu_finds_as_much_as_the_cpu(path, options):
 
 @pytest.mark.needs("faiss-gpu")
 def test_a_gpu_is_used(path, monkeypatch):
-    from mvindex_connectors.engines.faiss_gpu import GpuCopy
+    from mvindex_connectors.engines.faiss_gpu import ListsCopy
 
     searched = []
-    search = GpuCopy.search
-    monkeypatch.setattr(GpuCopy, "search", lambda *args: searched.append(1) or search(*args))
+    search = ListsCopy.search
+    monkeypatch.setattr(ListsCopy, "search", lambda *args: searched.append(1) or search(*args))
     found(path, "cuda", top_k=10)
     assert searched
 
@@ -72,23 +72,25 @@ def test_a_faiss_without_a_gpu_says_so_and_answers_on_the_cpu(path, caplog, monk
     assert "has no GPU" in caplog.text
 
 
+def gpu_that_is_a_cpu(faiss):
+    """Faiss with a copy on the CPU in place of one on a GPU: only where it is made differs."""
+    made = SimpleNamespace(**vars(faiss))
+    made.StandardGpuResources, made.GpuClonerOptions = object, SimpleNamespace
+    made.index_cpu_to_gpu = lambda resources, number, index, options: faiss.clone_index(index)
+    return made
+
+
 def test_a_search_that_a_gpu_cannot_do_is_done_on_the_cpu(path):
-    """A copy on the CPU stands for the one on a GPU: only where it is made differs."""
     import faiss
 
     from mvindex_connectors.engines.faiss import FaissRanking, Held
-    from mvindex_connectors.engines.faiss_gpu import GpuCopy
+    from mvindex_connectors.engines.faiss_gpu import ListsCopy
 
     with mvindex.open(path) as index:
         snapshot = embedded_store_of(index).snapshot
         plain = EngineCache().open(snapshot)
-    made = SimpleNamespace(
-        StandardGpuResources=object,
-        index_cpu_to_gpu=lambda resources, number, index: faiss.clone_index(index),
-        SearchParametersIVF=faiss.SearchParametersIVF,
-    )
     # Private: an index of Faiss is put where a GPU would hold its copy.
-    copy, taken = GpuCopy(made, plain._index, 0), []
+    copy, taken = ListsCopy(gpu_that_is_a_cpu(faiss), plain._index, 0), []
     search = copy.search
     copy.search = lambda queries, limit, nprobe: taken.append((limit, nprobe)) or search(queries, limit, nprobe)
     lent = FaissRanking(faiss, plain._kind, Held(plain._index, copy), plain._settings)
@@ -100,6 +102,91 @@ def test_a_search_that_a_gpu_cannot_do_is_done_on_the_cpu(path):
     assert [limit for limit, _ in taken] == [40, 2048]
     assert {nprobe for _, nprobe in taken} <= set(range(1, 65))
     assert not copy.takes(10, 2049, has_mask=False) and copy.takes(10, 2048, has_mask=False)
+
+
+@pytest.mark.parametrize("dim", [DIM, DIM - 1])
+def test_packed_codes_are_unpacked_for_a_gpu_and_rank_as_before(dim):
+    """The rotation, lists and codes are those of the engine; only the tables of its own search are rounded."""
+    import faiss
+
+    from mvindex_connectors.engines.faiss_gpu import ListsCopy
+    from mvindex_connectors.engines.faiss_ivf import new_ivf
+
+    rng = np.random.default_rng(8)
+    rows, queries = (rng.standard_normal((count, dim)).astype(np.float32) for count in (5000, 50))
+    index = new_ivf(faiss, "ivf-pq", dim, 16)
+    index.train(rows)
+    index.add(rows)
+    copy = ListsCopy(gpu_that_is_a_cpu(faiss), index, 0)
+    gc.collect()
+    given = faiss.SearchParametersPreTransform(index_params=faiss.SearchParametersIVF(nprobe=4))
+    scores, found = copy.search(queries, 50, 4)
+    packed_scores, packed = index.search(queries, 50, params=given)
+    assert np.mean([len(set(one) & set(other)) / 50 for one, other in zip(found, packed, strict=True)]) > 0.95
+    assert np.abs(scores - packed_scores).max() < 0.02 * np.abs(scores).max()
+    # Until the engine is closed it goes on as it was.
+    assert (index.search(queries, 50, params=given)[1] == packed).all()
+
+
+def test_rows_of_a_graph_on_a_gpu_are_scored_here():
+    """Brute force stands for CAGRA: scores, their order and what is missing are of this side."""
+    import faiss
+
+    from mvindex_connectors.engines.faiss_gpu import CagraCopy
+
+    class Brute(faiss.IndexFlatIP):
+        def __init__(self, resources, dim, metric, config):
+            super().__init__(dim)
+
+        def train(self, views):
+            self.add(views)
+
+        def search(self, queries, limit, params):
+            scores, rows = super().search(queries, limit)
+            return -scores[:, ::-1].copy(), rows[:, ::-1].copy()
+
+    made = gpu_that_is_a_cpu(faiss)
+    made.GpuIndexCagra, made.GpuIndexCagraConfig, made.SearchParametersCagra = Brute, SimpleNamespace, SimpleNamespace
+    rng = np.random.default_rng(9)
+    rows, queries = (rng.standard_normal((count, DIM)).astype(np.float32) for count in (100, 7))
+    index = faiss.IndexHNSWFlat(DIM, 8, faiss.METRIC_INNER_PRODUCT)
+    index.add(rows)
+    copy = CagraCopy(made, index, 0)
+    del index
+    gc.collect()
+    scores, found = copy.search(queries, 120, 0)
+    products = queries @ rows.T
+    order = np.argsort(-products, axis=1)
+    assert (found[:, :100] == order).all() and (found[:, 100:] == -1).all()
+    np.testing.assert_allclose(scores[:, :100], np.take_along_axis(products, order, axis=1), rtol=1e-5, atol=1e-5)
+    assert (scores[:, 100:] == -np.inf).all()
+    assert copy.takes(512, 0, has_mask=False) and not copy.takes(513, 0, has_mask=False)
+
+
+@pytest.mark.parametrize("kind", ["ivf-pq", "hnsw", "ivf-rabitq", "ivf-flat"])
+def test_why_a_kind_is_not_on_a_gpu_is_said(kind):
+    import faiss
+
+    from mvindex_connectors.engines.faiss_gpu import why_no_copy
+    from mvindex_connectors.engines.faiss_ivf import new_ivf
+
+    def why(dim, **has):
+        lists = kind.startswith("ivf")
+        index = new_ivf(faiss, kind, dim, 4) if lists else faiss.IndexHNSWFlat(dim, 8, faiss.METRIC_INNER_PRODUCT)
+        return why_no_copy(SimpleNamespace(**{**vars(faiss), **has}), kind, index)
+
+    with_gpu = {"StandardGpuResources": object, "get_num_gpus": lambda: 1}
+    with_cuvs = with_gpu | {"GpuIndexCagra": object}
+    expected = {
+        "ivf-pq": ("no GPU", "without cuVS", "3 codes of 4 bits"),
+        "hnsw": ("no GPU", "without cuVS", "fewer than 16,384 views"),
+        "ivf-rabitq": ("no such kind",) * 3,
+        "ivf-flat": ("no GPU", None, None),
+    }
+    for has, words in zip(({}, with_gpu, with_cuvs), expected[kind], strict=True):
+        found = why(6, **has)
+        assert found is None if words is None else words in found
+    assert kind != "ivf-pq" or why(8, **with_cuvs) is None
 
 
 @pytest.mark.parametrize("kind", ["ivf-flat", "ivf-sq8", "ivf-pq", "ivf-rabitq"])

@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import mvindex
 from mvindex.engines import device_views, scan_torch
+from mvindex.engines import recorded as recorded_calls
 from mvindex.engines.device_views import DeviceConfig
 from mvindex.engines.scan_torch import TorchScan
 from mvindex.errors import EngineUnavailable
@@ -47,7 +48,8 @@ def copies(monkeypatch):
     """The shapes of all tensors that were copied to the host."""
     found = []
     to_host = device_views.to_host
-    monkeypatch.setattr(scan_torch, "to_host", lambda tensor: found.append(tensor.shape) or to_host(tensor))
+    for module in (scan_torch, recorded_calls):
+        monkeypatch.setattr(module, "to_host", lambda tensor: found.append(tensor.shape) or to_host(tensor))
     return found
 
 
@@ -161,6 +163,72 @@ def test_an_older_snapshot_is_scanned_beside_a_newer_one(tmp_path):
         index.admin.compact()
         for snapshot in (embedded_store_of(index).snapshot, old):
             assert len(scan.candidates(snapshot, queries[:1], 5, snapshot.alive, Scoring()).rows) >= 5
+
+
+def test_single_queries_are_recorded_and_hold_the_best(copies, monkeypatch, tmp_path):
+    """A CPU computes again what a GPU replays: the second query of a kind is recorded, those after it only replayed."""
+    recorded, replayed = [], []
+
+    def recording(compute, device):
+        recorded.append(device)
+        return lambda: replayed.append(device) or compute()
+
+    monkeypatch.setattr(recorded_calls, "recording", recording)
+    rng = np.random.default_rng(6)
+    starts = np.cumsum([0, *rng.integers(1, 9, 400)])
+    stored, queries = random_rows(rng, starts, 16).astype(np.float16), rng.standard_normal((6, 16)).astype(np.float32)
+    scan = TorchScan(DeviceConfig(as_gpu=True, chunk_bytes=1 << 12))
+
+    def asked(snapshot, scoring, top_k, allowed=None):
+        allowed = snapshot.alive if allowed is None else allowed
+        truth = true_scores(
+            stored, starts, queries, scoring.temperature if scoring.aggregate is Aggregate.DRPQ else None
+        )
+        for query in range(len(queries)):
+            wanted = Wanted(queries[query : query + 1], top_k, allowed, scoring)
+            copies.clear()
+            assert_holds_the_best(scan.candidates(snapshot, *wanted), truth[query : query + 1], wanted)
+            assert len(copies) == 1
+        return len(recorded), len(replayed)
+
+    with build(Case(stored, starts, queries, 1), tmp_path / "x.mvx") as index:
+        snapshot = embedded_store_of(index).snapshot
+        # The first two are computed as any batch is: the views get to the device, and a kind is seen once.
+        assert asked(snapshot, Scoring(), 10) == (1, 4)
+        assert asked(snapshot, Scoring(Aggregate.DRPQ, 0.3), 10) == (2, 9)
+        assert asked(snapshot, Scoring(Aggregate.DRPQ, 3.0), 10) == (2, 15)
+        # A mask that may change is not recorded.
+        assert asked(snapshot, Scoring(), 10, np.array(snapshot.alive)) == (2, 15)
+        index.delete(ids=["d3", "d5"])
+        assert asked(embedded_store_of(index).snapshot, Scoring(), 10) == (3, 20)
+        assert asked(embedded_store_of(index).snapshot, Scoring(), 10) == (3, 26)
+        index.add_views([mvindex.Document("more", "t")], [-stored[:2].astype(np.float32) * 1e-3])
+        scan.candidates(
+            embedded_store_of(index).snapshot, queries[:1], 10, embedded_store_of(index).snapshot.alive, Scoring()
+        )
+        # Private: the chunks of the snapshots before are not held by what was recorded of them.
+        assert not any(scan._recordings._made.values())
+
+
+@pytest.mark.needs("cuda")
+def test_a_gpu_replays_a_single_query_as_it_was_recorded(tmp_path):
+    rng = np.random.default_rng(7)
+    starts = np.cumsum([0, *rng.integers(1, 9, 4000)])
+    stored, queries = random_rows(rng, starts, 64).astype(np.float16), rng.standard_normal((9, 64)).astype(np.float32)
+    case = Case(stored, starts, queries, 1)
+    scan = TorchScan(DeviceConfig(device="cuda", chunk_bytes=1 << 18))
+    with build(case, tmp_path / "x.mvx") as index:
+        index.delete(ids=["d7"])
+        snapshot = embedded_store_of(index).snapshot
+        for temperature in (None, 0.3):
+            scoring = Scoring() if temperature is None else Scoring(Aggregate.DRPQ, temperature)
+            truth = true_scores(stored, starts, queries, temperature)
+            for query in range(len(queries)):
+                wanted = Wanted(queries[query : query + 1], 10, snapshot.alive, scoring)
+                assert_holds_the_best(scan.candidates(snapshot, *wanted), truth[query : query + 1], wanted)
+        # Private: that a graph was made shows in no answer.
+        graphs = [recorded._replay.__name__ for recorded in scan._recordings._made.values()]
+        assert graphs == ["replay", "replay"]
 
 
 @pytest.mark.needs("cuda")

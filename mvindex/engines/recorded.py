@@ -1,0 +1,90 @@
+"""Recordings of a query's kernels as CUDA graphs: one call starts them, not one for each."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Sequence
+from operator import is_not
+from threading import Lock
+from typing import Any
+
+import numpy.typing as npt
+import torch
+
+from mvindex.encoder.device import pinned
+from mvindex.engines.device_views import Chunk, to_host
+
+logger = logging.getLogger(__name__)
+# Each holds its own memory for what lies between.
+_MOST = 4
+
+
+class Recorded:
+    """A computation on tensors that stay where they are. Thread-safe: one call goes at a time.
+
+    On a GPU it is a CUDA graph, on a CPU the same calls again.
+    """
+
+    def __init__(self, compute: Callable[[], torch.Tensor], inputs: Sequence[torch.Tensor], reads: object) -> None:
+        """Record it. inputs: what each call writes anew; reads: what else it reads, which must stay alive."""
+        self._inputs, self._reads, self._lock = inputs, reads, Lock()
+        self._replay = recording(compute, inputs[0].device)
+
+    def __call__(self, arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """Return the result for these inputs; waits for the device once."""
+        with self._lock:
+            for tensor, array in zip(self._inputs, arrays, strict=True):
+                tensor.copy_(pinned(array, tensor.device), non_blocking=True)
+            return to_host(self._replay())
+
+
+def recording(compute: Callable[[], torch.Tensor], device: torch.device) -> Callable[[], torch.Tensor]:
+    """Return what does the same again on the device; compute itself where CUDA cannot record it."""
+    if device.type != "cuda":
+        return compute
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    graph = torch.cuda.CUDAGraph()
+    stream.wait_stream(torch.cuda.current_stream(device))
+    try:
+        with torch.cuda.stream(stream):
+            # What libraries set up at their first call cannot be recorded.
+            compute()
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            result = compute()
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except RuntimeError as err:
+        logger.warning("single queries cannot be recorded on %s, and start kernel by kernel: %s", device, err)
+        return compute
+    torch.cuda.current_stream(device).wait_stream(stream)
+
+    def replay() -> torch.Tensor:
+        graph.replay()
+        return result
+
+    return replay
+
+
+class Recordings:
+    """The recordings of computations over one set of chunks. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._chunks: tuple[Chunk, ...] = ()
+        self._made: dict[Hashable, Recorded | None] = {}
+
+    def keep_for(self, chunks: tuple[Chunk, ...]) -> None:
+        """Forget what reads other chunks, whose memory it would hold."""
+        if len(chunks) != len(self._chunks) or any(map(is_not, chunks, self._chunks)):
+            self._chunks, self._made = chunks, {}
+
+    def find(self, wanted: Hashable, make: Callable[[], Recorded]) -> Recorded | None:
+        """Return the recording of that name, made when it is wanted for the second time; None before."""
+        made = self._made
+        if wanted not in made:
+            if len(made) >= _MOST:
+                made.clear()
+            made[wanted] = None
+            return None
+        recorded = made.get(wanted) or make()
+        made[wanted] = recorded
+        return recorded
