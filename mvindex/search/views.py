@@ -233,11 +233,8 @@ def _walked(
     if num_inside:
         allowed = None if num_inside == engine.num_rows else request.allowed[: engine.num_rows]
         proposed = engine.documents(queries, min(request.top_k, num_inside), allowed, request.scoring)
-        if len(proposed) == 1:
-            best.add(Pairs(proposed[0], np.zeros(len(proposed[0]), dtype=np.int64)))
-        else:
-            which = np.repeat(np.arange(len(queries)), [len(rows) for rows in proposed])
-            best.add(Pairs(np.concatenate(proposed), which))
+        at = np.flatnonzero(proposed >= 0)
+        best.add(Pairs(proposed.take(at).astype(np.int64), at // proposed.shape[1]))
     rankings = list(rankings_of(best, range(len(queries)), request.top_k, exact=not num_inside, rounds=1))
     short = [query for query, ranking in enumerate(rankings) if ranking.short_by]
     if short:
