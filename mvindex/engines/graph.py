@@ -45,8 +45,10 @@ _RESCORED, _LEAST_RESCORED = 2, 32
 # A table of what a walk has reached has so many places for each document of the beam.
 _PLACES = 256
 _LEAST_PLACES, _MOST_PLACES = 1 << 15, 1 << 26
-# Queries that a thread takes at a time.
-_AT_ONCE = 8
+# Queries that a thread takes at a time: so few that all threads end together.
+_AT_ONCE = 2
+# The mask of a search in which all documents are allowed.
+_ALL = np.empty(0, dtype=bool)
 
 
 class GraphEngine:
@@ -98,9 +100,7 @@ class GraphEngine:
             self._graph, np.empty((0, 1), np.float32), 0.0, np.empty(0, dtype=bool), steps, found
         )
 
-    def documents(
-        self, queries: Floats, top_k: int, allowed: Bools | None, scoring: Scoring
-    ) -> npt.NDArray[np.int32]:
+    def documents(self, queries: Floats, top_k: int, allowed: Bools | None, scoring: Scoring) -> npt.NDArray[np.int32]:
         """See DocumentEngine."""
         check_mapped(self._files)
         walk_for_queries = self._loops.walk_for_queries
@@ -110,7 +110,7 @@ class GraphEngine:
         queries = for_loops(queries)
         beam = min(beam_of(self._search, _DEFAULT, top_k), self.num_rows)
         share = 1.0 if allowed is None else np.count_nonzero(allowed) / max(len(allowed), 1)
-        mask = np.empty(0, dtype=bool) if allowed is None else allowed
+        mask = _ALL if allowed is None else allowed
         inverse = 1 / scoring.temperature if scoring.aggregate is Aggregate.DRPQ else 0.0
         found: npt.NDArray[np.int32] = np.empty((len(queries), beam), dtype=np.int32)
         places = _places(beam, share)

@@ -253,9 +253,7 @@ class DocumentEngine(TunedEngine, Protocol):
         """Return whether it can be searched now; documents are scanned while it is not, such as while it compiles."""
         ...
 
-    def documents(
-        self, queries: Floats, top_k: int, allowed: Bools | None, scoring: Scoring
-    ) -> npt.NDArray[np.int32]:
+    def documents(self, queries: Floats, top_k: int, allowed: Bools | None, scoring: Scoring) -> npt.NDArray[np.int32]:
         """Return distinct document rows for each query, (q, m), the likeliest first, to be scored by the caller.
 
         -1 stands behind the last; they may be fewer than top_k. queries: (q, d) float32; allowed: (num_rows,) bool, or

@@ -118,6 +118,8 @@ _CHUNK_VIEWS = 1 << 19
 _GATHERED_DOCUMENTS = 2048
 # Views from which on another thread pays.
 _VIEWS_PER_THREAD = 8192
+# A thread takes one part after the other, so that all threads end together.
+_PARTS_PER_THREAD = 4
 # Where the seconds of a stage are added up.
 _WATCHED: ContextVar[dict[str, float] | None] = ContextVar("stages", default=None)
 
@@ -306,7 +308,8 @@ def _in_parts(work: Callable[[int, int], None], num_pairs: int, num_views: int) 
     if num_threads == 1:
         work(0, num_pairs)
         return
-    parts = deque(pairwise(np.linspace(0, num_pairs, num_threads + 1).astype(np.int64).tolist()))
+    cuts = np.linspace(0, num_pairs, _PARTS_PER_THREAD * num_threads + 1).astype(np.int64)
+    parts = deque(pairwise(cuts.tolist()))
 
     def work_parts() -> None:
         for begin, end in taken_from(parts):
