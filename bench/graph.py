@@ -171,7 +171,8 @@ def rows_of(corpus, documents, kept, options):
             is_built = not file.exists()
             seconds, found[name] = harness.timed(lambda name=name, file=file: PEERS[name](views, file))
             if is_built:
-                yield common | {"side": name, "build_s": round(seconds, 1)}
+                size = round(file.stat().st_size / documents)
+                yield common | {"side": name, "build_s": round(seconds, 1), "B_doc": size}
         except ImportError as err:
             yield common | {"side": name, "not_run": str(err)}
     for top_k in BEAMS:

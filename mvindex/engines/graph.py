@@ -21,10 +21,10 @@ from mvindex.engines.graph_build import BEAM, BITS, DEGREE, SPARE, build_graph, 
 from mvindex.engines.protocol import BuildOptions, EngineCapabilities, EngineKind, Parameter, Search, ViewBytes
 from mvindex.errors import EngineError
 from mvindex.kernels.loading import Loading
-from mvindex.kernels.score import Aggregate, Scoring
+from mvindex.kernels.score import Aggregate, Scoring, for_loops
 from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
 from mvindex.plugins import require
-from mvindex.records import Bools, Floats, Ints
+from mvindex.records import Bools, Floats
 from mvindex.store.files import MappedFile, check_mapped
 from mvindex.store.snapshot import Snapshot
 
@@ -45,8 +45,10 @@ _RESCORED, _LEAST_RESCORED = 2, 32
 # A table of what a walk has reached has so many places for each document of the beam.
 _PLACES = 256
 _LEAST_PLACES, _MOST_PLACES = 1 << 15, 1 << 26
-# Queries that a thread takes at a time.
-_AT_ONCE = 8
+# Queries that a thread takes at a time: so few that all threads end together.
+_AT_ONCE = 2
+# The mask of a search in which all documents are allowed.
+_ALL = np.empty(0, dtype=bool)
 
 
 class GraphEngine:
@@ -98,19 +100,17 @@ class GraphEngine:
             self._graph, np.empty((0, 1), np.float32), 0.0, np.empty(0, dtype=bool), steps, found
         )
 
-    def documents(self, queries: Floats, top_k: int, allowed: Bools | None, scoring: Scoring) -> list[Ints]:
+    def documents(self, queries: Floats, top_k: int, allowed: Bools | None, scoring: Scoring) -> npt.NDArray[np.int32]:
         """See DocumentEngine."""
         check_mapped(self._files)
         walk_for_queries = self._loops.walk_for_queries
         width = code_bytes_of(queries.shape[1])
         if self._graph.codes.shape[1] != width:
             raise EngineError(f"kind graph: expected codes of {width} bytes, got {self._graph.codes.shape[1]}")
-        # Arrays that cannot be written are another type to the compiler.
-        if not (queries.flags.c_contiguous and queries.flags.writeable):
-            queries = np.require(queries, requirements=["C", "W"])
+        queries = for_loops(queries)
         beam = min(beam_of(self._search, _DEFAULT, top_k), self.num_rows)
         share = 1.0 if allowed is None else np.count_nonzero(allowed) / max(len(allowed), 1)
-        mask = np.empty(0, dtype=bool) if allowed is None else allowed
+        mask = _ALL if allowed is None else allowed
         inverse = 1 / scoring.temperature if scoring.aggregate is Aggregate.DRPQ else 0.0
         found: npt.NDArray[np.int32] = np.empty((len(queries), beam), dtype=np.int32)
         places = _places(beam, share)
@@ -124,8 +124,7 @@ class GraphEngine:
             walk_part(0, 1)
         else:
             self._in_threads(walk_part, len(queries))
-        most = max(_RESCORED * top_k, _LEAST_RESCORED)
-        return [rows[rows >= 0][:most].astype(np.int64) for rows in found[:, :most]]
+        return found[:, : max(_RESCORED * top_k, _LEAST_RESCORED)]
 
     def _in_threads(self, walk_part: Callable[[int, int], None], num_queries: int) -> None:
         parts = deque((at, min(at + _AT_ONCE, num_queries)) for at in range(0, num_queries, _AT_ONCE))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from mvindex.errors import ConfigError
 from mvindex.kernels.score import Scoring, lipschitz_constant
@@ -252,10 +253,11 @@ class DocumentEngine(TunedEngine, Protocol):
         """Return whether it can be searched now; documents are scanned while it is not, such as while it compiles."""
         ...
 
-    def documents(self, queries: Floats, top_k: int, allowed: Bools | None, scoring: Scoring) -> list[Ints]:
-        """Return distinct document rows for each query, (m,) each, the likeliest first, to be scored by the caller.
+    def documents(self, queries: Floats, top_k: int, allowed: Bools | None, scoring: Scoring) -> npt.NDArray[np.int32]:
+        """Return distinct document rows for each query, (q, m), the likeliest first, to be scored by the caller.
 
-        m may be below top_k. queries: (q, d) float32; allowed: (num_rows,) bool, or None for all.
+        -1 stands behind the last; they may be fewer than top_k. queries: (q, d) float32; allowed: (num_rows,) bool, or
+        None for all.
         """
         ...
 

@@ -86,8 +86,9 @@ _madvise: Any = types.ExternalFunction("madvise", types.intc(types.uintp, types.
 _mincore: Any = types.ExternalFunction("mincore", types.intc(types.uintp, types.uintp, types.uintp))
 _WILL_NEED = getattr(mmap, "MADV_WILLNEED", 3)
 _PAGE_BYTES = mmap.PAGESIZE
-# The number of documents probed for being in memory: where all are, the others mostly are too.
-_PROBED = 8
+# The number of documents probed for being in memory: where all are, the others mostly are too. Each takes the kernel
+# nearly a microsecond.
+_PROBED = 4
 
 
 @compiled

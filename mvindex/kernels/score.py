@@ -95,6 +95,13 @@ def parse_scoring(name: str, temperature: float | None, default_temperature: flo
     return Scoring(aggregate, default_temperature if temperature is None else temperature)
 
 
+def for_loops(queries: Floats) -> Floats:
+    """Return the queries, copied where they have gaps or cannot be written, which are other types to the compiler."""
+    if queries.flags.c_contiguous and queries.flags.writeable:
+        return queries
+    return np.require(queries, requirements=["C", "W"])
+
+
 def view_sums(packed: npt.NDArray[Any], query: Floats) -> Doubles:
     """Return the inner products of stored views and a query, (r,) float64, added up in the one fixed order.
 

@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba import types
 
 from mvindex.kernels import SUM_LANES
-from mvindex.kernels.compiled import compiled_strict, intrinsic
+from mvindex.kernels.compiled import compiled_inline, compiled_strict, intrinsic
 from mvindex.kernels.llvm import I32, I64, Loop, call, decoded, filled, pointer, prefetch
 
 # Documents ahead of the one that is summed.
@@ -52,52 +52,66 @@ def _product(context: Any, view: Any, query: Any, blocks: Any) -> tuple[Any, Cal
 
 
 @compiled_strict
-def sums_of_documents(
-    matrix: Any,
-    begins: Any,
-    starts: Any,
-    queries: Any,
-    which: Any,
-    sums: Any,
-) -> None:
-    """Write the inner product <q, v> of each view of each pair to sums, bit for bit those of aggregate.view_sums().
+def _widened(queries: Any) -> Any:
+    """Return the queries, (q, d) float32, in float64, padded with zeros to the next multiple of SUM_LANES."""
+    dim = queries.shape[1]
+    wide = np.zeros((len(queries), (dim + SUM_LANES - 1) // SUM_LANES * SUM_LANES))
+    for number in range(len(queries)):
+        for i in range(dim):
+            wide[number, i] = queries[number, i]
+    return wide
 
-    matrix: (num_views, d) float32, or int16 with the bits of fp16. Pair i is the views begins[i], ... of a document,
-    starts[i + 1] - starts[i] of them, with queries[which[i]], (q, D) float64, D the next multiple of SUM_LANES,
-    padded with zeros; sums: (starts[-1],) float64.
+
+@compiled_inline
+def _sum(matrix: Any, view: Any, ahead: Any, row: Any, query_at: Any) -> Any:
+    """Return the inner product of a view with the query at an address; row: (D,) float32, zeros from d on.
+
+    Documents lie anywhere: the view `ahead` of the next one is prefetched meanwhile.
     """
-    dim, row_bytes, matrix_at = matrix.shape[1], matrix.shape[1] * matrix.itemsize, matrix.ctypes.data
-    padded = queries.shape[1]
-    row = np.zeros(padded, dtype=np.float32)
-    row_at, queries_at = row.ctypes.data, queries.ctypes.data
-    for pair in range(len(begins)):
-        query_at = queries_at + which[pair] * padded * 8
-        for at in range(starts[pair], starts[pair + 1]):
-            slot = at - starts[pair]
-            # Documents lie anywhere: the next one is prefetched while this one is summed.
-            ahead = begins[min(pair + _AHEAD, len(begins) - 1)] + slot
-            for line in range(0, row_bytes, 64):
-                prefetch(matrix_at + ahead * row_bytes + line)
-            view = matrix[begins[pair] + slot]
-            for i in range(dim):
-                row[i] = decoded(view[i])
-            sums[at] = _product(row_at, query_at, padded // SUM_LANES)
+    dim, row_bytes = matrix.shape[1], matrix.shape[1] * matrix.itemsize
+    for line in range(0, row_bytes, 64):
+        prefetch(matrix.ctypes.data + ahead * row_bytes + line)
+    for i in range(dim):
+        row[i] = decoded(matrix[view, i])
+    return _product(row.ctypes.data, query_at, len(row) // SUM_LANES)
 
 
 @compiled_strict
-def best_of_documents(sums: Any, starts: Any, scores: Any, slots: Any) -> bool:
-    """Write each document's best view, bit for bit as score.best_views() finds it; return whether all sums are finite.
+def sums_of_documents(matrix: Any, begins: Any, starts: Any, queries: Any, which: Any, sums: Any) -> None:
+    """Write the inner product <q, v> of each view of each pair to sums, bit for bit those of aggregate.view_sums().
 
-    sums: (starts[-1],) float64; starts: (m + 1,) int64; scores: (m,) float32; slots: (m,) int64.
+    matrix: (num_views, d) float32, or int16 with the bits of fp16. Pair i is the views begins[i], ... of a document,
+    starts[i + 1] - starts[i] of them, with queries[which[i]], (q, d) float32; sums: (starts[-1],) float64.
     """
-    for row in range(len(scores)):
-        best, slot = np.float32(-np.inf), 0
-        for at in range(starts[row], starts[row + 1]):
-            if not np.isfinite(sums[at]):
+    wide = _widened(queries)
+    row = np.zeros(wide.shape[1], dtype=np.float32)
+    for pair in range(len(begins)):
+        query_at = wide.ctypes.data + which[pair] * wide.shape[1] * wide.itemsize
+        following = begins[min(pair + _AHEAD, len(begins) - 1)]
+        for slot in range(starts[pair + 1] - starts[pair]):
+            sums[starts[pair] + slot] = _sum(matrix, begins[pair] + slot, following + slot, row, query_at)
+
+
+@compiled_strict
+def best_of_documents(matrix: Any, begins: Any, ends: Any, queries: Any, which: Any, scores: Any, slots: Any) -> bool:
+    """Write each pair's best view, bit for bit as score.best_views() finds it; return whether all sums are finite.
+
+    Pair i is the views begins[i] to ends[i] of a document with queries[which[i]], else as for sums_of_documents();
+    scores: (m,) float32; slots: (m,) int64.
+    """
+    wide = _widened(queries)
+    row = np.zeros(wide.shape[1], dtype=np.float32)
+    for pair in range(len(begins)):
+        query_at = wide.ctypes.data + which[pair] * wide.shape[1] * wide.itemsize
+        following = begins[min(pair + _AHEAD, len(begins) - 1)]
+        best, best_slot = np.float32(-np.inf), 0
+        for slot in range(ends[pair] - begins[pair]):
+            total = _sum(matrix, begins[pair] + slot, following + slot, row, query_at)
+            if not np.isfinite(total):
                 return False
-            score = np.float32(sums[at])
+            score = np.float32(total)
             if score > best:
-                best, slot = score, at - starts[row]
+                best, best_slot = score, slot
         # Adding zero turns -0.0 into 0.0.
-        scores[row], slots[row] = best + np.float32(0), slot
+        scores[pair], slots[pair] = best + np.float32(0), best_slot
     return True

@@ -207,7 +207,7 @@ class RankedSearch:
         rescued: Iterator[Ranking] = iter(())
         if len(left):
             rescued = scanned(self._snapshot, self._engines.scan, queries[left], replace(self._request, depth=None))
-        found = rankings_of(best, range(len(queries)), self._request.top_k, exact=True, rounds=0)
+        found = rankings_of(best, exact=True, rounds=0)
         rankings = []
         for query, ranking in enumerate(found):
             if is_open[query]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -35,7 +36,7 @@ def scanned(snapshot: Snapshot, scan: ScanEngine, queries: Floats, request: Requ
     for begin, end in _groups(candidates.starts):
         best = Best(StoredViews(snapshot.views), queries[begin:end], request.top_k, request.scoring)
         settle_candidates(best, candidates, begin, end)
-        yield from rankings_of(best, range(end - begin), request.top_k, exact=True, rounds=1)
+        yield from rankings_of(best, exact=True, rounds=1)
 
 
 def settle_candidates(best: Best, candidates: Candidates, begin: int, end: int) -> None:
@@ -103,11 +104,10 @@ def _groups(starts: Ints) -> Iterator[tuple[int, int]]:
         begin = end
 
 
-def rankings_of(best: Best, queries: Iterable[int], top_k: int, exact: bool, rounds: int) -> Iterator[Ranking]:
-    """Yield the ranking of each of the queries."""
-    for query in queries:
-        rows, scores, slots = best.of(int(query))
-        yield Ranking(rows, scores, slots, exact, top_k - len(rows), rounds, int(best.num_scored[query]))
+def rankings_of(best: Best, exact: bool, rounds: int) -> Iterator[Ranking]:
+    """Yield the ranking of each query."""
+    for (rows, scores, slots), num_scored in zip(best.each(), best.num_scored.tolist(), strict=True):
+        yield Ranking(rows, scores, slots, exact, best.top_k - len(rows), rounds, num_scored)
 
 
 def scanned_to_depth(snapshot: Snapshot, scan: ScanEngine, queries: Floats, request: Request) -> Iterator[Ranking]:
@@ -123,7 +123,7 @@ def scanned_to_depth(snapshot: Snapshot, scan: ScanEngine, queries: Floats, requ
         best = Best(StoredViews(snapshot.views), one, request.top_k, request.scoring)
         best.add(Pairs(rows, np.zeros(len(rows), dtype=np.int64)))
         exact = depth >= num_views or bool(np.float32(unseen) < best.thresholds[0])
-        yield from rankings_of(best, range(1), request.top_k, exact=exact, rounds=1)
+        yield from rankings_of(best, exact=exact, rounds=1)
 
 
 class ViewSource(Protocol):
@@ -221,12 +221,11 @@ class Best:
                 is_high[begin + lowest] = False
         return is_high
 
-    def of(self, query: int) -> tuple[Ints, Floats, Ints]:
-        """Return the rows, scores and winning slots of a query's documents, best first."""
-        if len(self._queries) == 1:
-            return self._found[1:4]
-        begin, end = np.searchsorted(self._found.which, [query, query + 1])
-        return self._found.rows[begin:end], self._found.scores[begin:end], self._found.slots[begin:end]
+    def each(self) -> Iterator[tuple[Ints, Floats, Ints]]:
+        """Yield the rows, scores and winning slots of each query's documents, best first."""
+        _, rows, scores, slots, _ = self._found
+        bounds = np.searchsorted(self._found.which, np.arange(len(self._queries) + 1)).tolist()
+        return ((rows[at:end], scores[at:end], slots[at:end]) for at, end in pairwise(bounds))
 
     def scores_at(self, rank: int) -> Floats:
         """Return the score of the rank-th best document of each query, from 1; -inf where there are fewer, (q,)."""

@@ -66,8 +66,7 @@ class Parts:
         self.all = parts
         # An empty store has a row, which no document is in: no two stores begin with the same row.
         sizes = [max(part.snapshot.num_rows, 1) for part in parts]
-        self.firsts: Ints = np.zeros(len(parts), dtype=np.int64)
-        self.firsts[1:] = list(accumulate(sizes[:-1]))
+        self.firsts: Ints = np.array([0, *accumulate(sizes[:-1])])
         self.num_rows = sum(sizes)
         self.num_allowed = sum([part.request.num_allowed for part in parts])
 

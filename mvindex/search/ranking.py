@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mvindex.engines.protocol import Engine, ScanEngine
-from mvindex.kernels import SUM_LANES, has_numba, pays_to_load, pays_to_wait
+from mvindex.kernels import has_numba, pays_to_load, pays_to_wait
 from mvindex.kernels.loading import Loading
-from mvindex.kernels.score import Aggregate, DocumentScores, Scoring, document_scores, view_sums
+from mvindex.kernels.score import Aggregate, DocumentScores, Scoring, document_scores, for_loops, view_sums
 from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
 from mvindex.records import Bools, Doubles, Floats, Ints
 from mvindex.store.views import MappedViews
@@ -118,6 +118,8 @@ _CHUNK_VIEWS = 1 << 19
 _GATHERED_DOCUMENTS = 2048
 # Views from which on another thread pays.
 _VIEWS_PER_THREAD = 8192
+# A thread takes one part after the other, so that all threads end together.
+_PARTS_PER_THREAD = 4
 # Where the seconds of a stage are added up.
 _WATCHED: ContextVar[dict[str, float] | None] = ContextVar("stages", default=None)
 
@@ -156,6 +158,8 @@ def score_pairs(views: MappedViews, queries: Floats, pairs: Pairs, scoring: Scor
 def _scored(views: MappedViews, queries: Floats, pairs: Pairs, scoring: Scoring) -> DocumentScores:
     if not len(pairs.doc_rows):
         return DocumentScores(np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int64))
+    if scoring.aggregate is Aggregate.MAX and (best := _best_views(views, queries, pairs)) is not None:
+        return best
     ranges = _ranges_of(views, pairs)
     num_views = int(ranges.starts[-1])
     if num_views <= _CHUNK_VIEWS:
@@ -211,12 +215,7 @@ def _ranges_of(views: MappedViews, pairs: Pairs) -> _Ranges:
 
 def _view_sums(views: MappedViews, queries: Floats, ranges: _Ranges) -> Doubles:
     """Return the sums of all views of the pairs, (starts[-1],); DamagedIndex as for score_pairs."""
-    elements = int(ranges.starts[-1]) * views.dim
-    if (
-        has_numba()
-        and pays_to_load(elements)
-        and _SUMS[views.words.dtype.itemsize].is_done(lambda: _load_sums(views.words), waits=pays_to_wait(elements))
-    ):
+    if _has_loops(views, int(ranges.starts[-1])):
         return _compiled_sums(views, queries, ranges)
     # Else a few documents' views are copied at a time, query by query.
     (doc_rows, which), starts = ranges.pairs, ranges.starts
@@ -231,16 +230,17 @@ def _view_sums(views: MappedViews, queries: Floats, ranges: _Ranges) -> Doubles:
 
 
 def _scored_ranges(views: MappedViews, queries: Floats, ranges: _Ranges, scoring: Scoring) -> DocumentScores:
-    """Return what document_scores() does, by a compiled loop where one is loaded."""
-    sums, starts = _view_sums(views, queries, ranges), ranges.starts
-    if scoring.aggregate is Aggregate.MAX and _SUMS[views.words.dtype.itemsize].has_loaded:
-        from mvindex.kernels.sums import best_of_documents
+    return document_scores(_view_sums(views, queries, ranges), ranges.starts, scoring)
 
-        scores, slots = np.empty(len(starts) - 1, dtype=np.float32), np.empty(len(starts) - 1, dtype=np.int64)
-        if best_of_documents(sums, starts, scores, slots):
-            return DocumentScores(scores, slots)
-    # Which also says what is wrong with sums that are not finite.
-    return document_scores(sums, starts, scoring)
+
+def _has_loops(views: MappedViews, num_views: int) -> bool:
+    """Return whether compiled loops are loaded, after beginning with it where it pays for so many views."""
+    elements = num_views * views.dim
+    return (
+        has_numba()
+        and pays_to_load(elements)
+        and _SUMS[views.words.dtype.itemsize].is_done(lambda: _load_sums(views.words), waits=pays_to_wait(elements))
+    )
 
 
 # By the bytes of a stored number: other types are other compiled code.
@@ -253,9 +253,10 @@ def _load_sums(stored: Any) -> None:
     from mvindex.kernels.sums import best_of_documents, sums_of_documents
 
     none, starts = np.empty(0, dtype=np.int64), np.zeros(1, dtype=np.int64)
+    query, scores = np.zeros((1, stored.shape[1]), dtype=np.float32), np.empty(0, dtype=np.float32)
     call_for_documents(stored, none, none)
-    sums_of_documents(stored, none, starts, np.zeros((1, SUM_LANES)), none, np.empty(0))
-    best_of_documents(np.empty(0), starts, np.empty(0, dtype=np.float32), none)
+    sums_of_documents(stored, none, starts, query, none, np.empty(0))
+    best_of_documents(stored, none, none, query, none, scores, none)
 
 
 def _compiled_sums(views: MappedViews, queries: Floats, ranges: _Ranges) -> Doubles:
@@ -264,28 +265,57 @@ def _compiled_sums(views: MappedViews, queries: Floats, ranges: _Ranges) -> Doub
     from mvindex.kernels.sums import sums_of_documents
 
     (doc_rows, which), begins, ends, starts = ranges
-    wide = queries.astype(np.float64, order="C")
-    if views.dim % SUM_LANES:
-        wide = np.zeros((len(queries), -(-views.dim // SUM_LANES) * SUM_LANES))
-        wide[:, : views.dim] = queries
-    stored = views.words
-    call_for_documents(stored, begins, ends)
+    queries = for_loops(queries)
+    call_for_documents(views.words, begins, ends)
     views.check_documents(doc_rows)
-    num_views = int(starts[-1])
-    sums = np.empty(num_views)
-    if num_views < 2 * _VIEWS_PER_THREAD:
-        sums_of_documents(stored, begins, starts, wide, which, sums)
-        return sums
-    num_threads = max(1, min(default_threads(), num_views // _VIEWS_PER_THREAD))
-    parts = deque(pairwise(np.linspace(0, len(which), num_threads + 1).astype(np.int64).tolist()))
+    sums = np.empty(starts[-1])
 
-    def score() -> None:
-        for begin, end in taken_from(parts):
-            at = slice(begin, end)
-            sums_of_documents(stored, begins[at], starts[begin : end + 1], wide, which[at], sums)
+    def add_up(begin: int, end: int) -> None:
+        at = slice(begin, end)
+        sums_of_documents(views.words, begins[at], starts[begin : end + 1], queries, which[at], sums)
 
-    run_in_threads(score, num_threads)
+    _in_parts(add_up, len(which), len(sums))
     return sums
+
+
+def _best_views(views: MappedViews, queries: Floats, pairs: Pairs) -> DocumentScores | None:
+    """Return the scores by the best view by a compiled loop; None where it is not loaded, or a sum is not finite."""
+    doc_rows, which = pairs
+    num_views = len(doc_rows) * views.num_views // views.num_rows  # of documents of mean length
+    if not _has_loops(views, num_views):
+        return None
+    from mvindex.kernels.llvm import call_for_documents
+    from mvindex.kernels.sums import best_of_documents
+
+    begins, ends, queries = views.starts[doc_rows], views.starts[doc_rows + 1], for_loops(queries)
+    call_for_documents(views.words, begins, ends)
+    views.check_documents(doc_rows)
+    scores, slots = np.empty(len(which), dtype=np.float32), np.empty(len(which), dtype=np.int64)
+    are_finite = []
+
+    def score(begin: int, end: int) -> None:
+        at = slice(begin, end)
+        found = best_of_documents(views.words, begins[at], ends[at], queries, which[at], scores[at], slots[at])
+        are_finite.append(found)
+
+    _in_parts(score, len(which), num_views)
+    return DocumentScores(scores, slots) if all(are_finite) else None
+
+
+def _in_parts(work: Callable[[int, int], None], num_pairs: int, num_views: int) -> None:
+    """Call for parts [begin, end) of the pairs, in threads where they have views for several."""
+    num_threads = min(default_threads(), num_views // _VIEWS_PER_THREAD) if num_views >= 2 * _VIEWS_PER_THREAD else 1
+    if num_threads == 1:
+        work(0, num_pairs)
+        return
+    cuts = np.linspace(0, num_pairs, _PARTS_PER_THREAD * num_threads + 1).astype(np.int64)
+    parts = deque(pairwise(cuts.tolist()))
+
+    def work_parts() -> None:
+        for begin, end in taken_from(parts):
+            work(begin, end)
+
+    run_in_threads(work_parts, num_threads)
 
 
 def documents_of_best_views(

@@ -526,14 +526,16 @@ def check_query_text(text: str, number: int, count: int) -> None:
 
 def is_texts(query: Any) -> bool:
     """Return whether the query is a text or a sequence of texts."""
-    return isinstance(query, str) or (isinstance(query, Sequence) and all(isinstance(text, str) for text in query))
+    if isinstance(query, str | np.ndarray):  # before Sequence, which takes longer to ask for
+        return isinstance(query, str)
+    return isinstance(query, Sequence) and all(isinstance(text, str) for text in query)
 
 
 def as_groups(query: Any) -> list[QueryGroup] | None:
     """Return the groups of a query that is one or a sequence of them, else None; QueryError for a mixture."""
     if isinstance(query, QueryGroup):
         return [query]
-    if isinstance(query, str) or not isinstance(query, Sequence):
+    if isinstance(query, str | np.ndarray) or not isinstance(query, Sequence):
         return None
     groups = [each for each in query if isinstance(each, QueryGroup)]
     if groups and len(groups) < len(query):

@@ -54,15 +54,12 @@ def is_scan_faster(measured: Mapping[str, Any], top_k: int, share: float, num_do
         share: Of the documents that the engine covers, how many may be found, over 0.
         num_documents: How many are covered now, of all shards; some may have been taken in since it was measured.
     """
-    walk = _ms(measured["ms_10"], measured["ms_100"], top_k) * share**_WALK_POWER
-    scan = _ms(measured["exact_ms_10"], measured["exact_ms_100"], top_k) * num_documents / measured["documents"]
-    return bool(scan * min(1.0, _SCAN_LEAST + _SCAN_SLOPE * share) < walk)
-
-
-def _ms(few: float, many: float, top_k: int) -> float:
-    """Return the milliseconds for so many documents, of those measured for few and for many."""
-    place = math.log(top_k / FEW) / math.log(MANY / FEW)
-    return few + min(max(place, 0.0), 1.0) * (many - few)
+    # Between what was measured for few and for many.
+    place = min(max(math.log(top_k / FEW) / math.log(MANY / FEW), 0.0), 1.0)
+    walk = measured["ms_10"] + place * (measured["ms_100"] - measured["ms_10"])
+    scan = measured["exact_ms_10"] + place * (measured["exact_ms_100"] - measured["exact_ms_10"])
+    scan *= num_documents / measured["documents"] * min(1.0, _SCAN_LEAST + _SCAN_SLOPE * share)
+    return bool(scan < walk * share**_WALK_POWER)
 
 
 # Below this many allowed documents, or this share of those an approximate engine covers, they are scanned: graphs
@@ -233,12 +230,9 @@ def _walked(
     if num_inside:
         allowed = None if num_inside == engine.num_rows else request.allowed[: engine.num_rows]
         proposed = engine.documents(queries, min(request.top_k, num_inside), allowed, request.scoring)
-        if len(proposed) == 1:
-            best.add(Pairs(proposed[0], np.zeros(len(proposed[0]), dtype=np.int64)))
-        else:
-            which = np.repeat(np.arange(len(queries)), [len(rows) for rows in proposed])
-            best.add(Pairs(np.concatenate(proposed), which))
-    rankings = list(rankings_of(best, range(len(queries)), request.top_k, exact=not num_inside, rounds=1))
+        at = np.flatnonzero(proposed >= 0)
+        best.add(Pairs(proposed.take(at).astype(np.int64), at // proposed.shape[1]))
+    rankings = list(rankings_of(best, exact=not num_inside, rounds=1))
     short = [query for query, ranking in enumerate(rankings) if ranking.short_by]
     if short:
         for query, scan in zip(short, scanned(snapshot, engines.scan, queries[short], request), strict=True):

@@ -210,7 +210,7 @@ class MilvusSearch:
             # At a fixed depth only queries with too few documents are completed.
             needs_all = (best.counts() < top_k) | (self.is_exact and request.depth is None)
             is_left = ~found.is_proven & needs_all & (int(self._settings["views"]) <= SCAN_VIEWS)
-        rankings = list(rankings_of(best, range(len(vectors)), top_k, exact=False, rounds=0))
+        rankings = list(rankings_of(best, exact=False, rounds=0))
         if is_left.any():
             self._complete(best, vectors, np.flatnonzero(is_left), rankings)
         return [
@@ -224,7 +224,7 @@ class MilvusSearch:
         whole = _BestVersions(self.views, vectors[left], self._request, self._top_k)
         for scored in self.views.score_all(vectors[left], self._request.scoring):
             whole.take(scored)
-        every = rankings_of(whole, range(len(left)), self._top_k, exact=True, rounds=1)
+        every = rankings_of(whole, exact=True, rounds=1)
         for query, ranking in zip(left.tolist(), every, strict=True):
             rankings[query] = ranking.after(rankings[query])
         again = {(int(left[query]), row): version for (query, row), version in self.views.versions.items()}

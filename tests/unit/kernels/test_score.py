@@ -252,11 +252,13 @@ def test_the_compiled_loop_finds_the_best_views_bit_for_bit(seed):
     counts = rng.integers(1, 6, 200)
     starts = np.concatenate([[0], np.cumsum(counts)])
     # Ties, zeros of both signs, and sums that differ only beyond float32.
-    sums = rng.choice([-0.0, 0.0, -1.5, 1.5, 1.5 + 1e-12, 3e30, -3e30], starts[-1])
-    expected = document_scores(sums, starts, Scoring())
-    scores, slots = np.empty(200, dtype=np.float32), np.empty(200, dtype=np.int64)
-    assert best_of_documents(sums, starts, scores, slots)
+    numbers = rng.choice([-0.0, 0.0, -1.5, 1.5, 3e30, -3e30], starts[-1])
+    views = np.stack([numbers, rng.choice([0.0, 1e-12], starts[-1])], axis=1).astype(np.float32)
+    query = np.ones((1, 2), dtype=np.float32)
+    expected = document_scores(view_sums(views, query[0]), starts, Scoring())
+    which, scores, slots = np.zeros(200, dtype=np.int64), np.empty(200, dtype=np.float32), np.empty(200, dtype=np.int64)
+    assert best_of_documents(views, starts[:-1], starts[1:], query, which, scores, slots)
     assert scores.tobytes() == expected.scores.tobytes()
     assert slots.tolist() == expected.slots.tolist()
-    sums[17] = np.nan
-    assert not best_of_documents(sums, starts, scores, slots)
+    views[17] = np.nan
+    assert not best_of_documents(views, starts[:-1], starts[1:], query, which, scores, slots)
