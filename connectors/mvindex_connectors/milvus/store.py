@@ -319,7 +319,7 @@ class MilvusStore:
                         f"{self.where}: the index was re-embedded since it was opened. Nothing was written; it is "
                         "refreshed now, try again"
                     )
-                writer = MilvusWriter(self.connection, self.snapshot, lease)
+                writer = MilvusWriter(self.connection.guarded(lease.check_kept), self.snapshot, lease)
                 writer.recover()
                 yield writer
                 writer.finish()
