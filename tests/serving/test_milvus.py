@@ -4,7 +4,7 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from serving_tools import start, vectors
+from serving_tools import ServedHere, start, vectors, wait_for
 
 import mvindex
 from mvindex import Document
@@ -57,5 +57,23 @@ def test_a_served_milvus_lite_returns_what_a_directory_returns_and_survives_a_ki
         with IndexClient(serving.url()) as remote:
             assert len(remote) == 398 and remote.get("d399").title == "title 399"
         assert serving.stop() == 0
+    finally:
+        serving.close()
+
+
+@pytest.mark.needs("milvus-lite")
+def test_a_server_that_writes_shows_what_others_write_to_milvus(tmp_path):
+    address, query, since = f"milvus-lite:{tmp_path / 'a.db'}", vectors(1)[0], {"filter": {"n": {"gte": 1}}}
+    mvindex.create(address, dim=16).close()
+    serving = ServedHere([("a", address)], is_read_only=False)
+    try:
+        with IndexClient(f"{serving.addresses[0]}/a") as remote, mvindex.open(address) as other:
+            assert remote.search(query, 9).hits == remote.search(query, 9, **since).hits == ()
+            other.add_views(documents(3), vectors(3))
+            wait_for(lambda: len(remote.search(query, 9).hits) == 3)
+            wait_for(lambda: {hit.id for hit in remote.search(query, 9, **since).hits} == {"d1", "d2"})
+            remote.add_views(documents(2, 3), vectors(2))
+            other.delete(ids=["d1"])
+            wait_for(lambda: {hit.id for hit in remote.search(query, 9, **since).hits} == {"d2", "d3", "d4"})
     finally:
         serving.close()

@@ -88,6 +88,11 @@ class IndexService:
         return [part.store.directory for part in self._parts()]
 
     @property
+    def is_shared(self) -> bool:
+        """Whether other processes may write to the index meanwhile: it is open here, and has no writer lock."""
+        return self._local is not None and not self._parts()
+
+    @property
     def can_compact(self) -> bool:
         """Whether the index can be compacted here."""
         return self._local is not None
