@@ -8,7 +8,8 @@ from serving_tools import ServedHere, start, vectors, wait_for
 
 import mvindex
 from mvindex import Document
-from mvindex_connectors.remote import IndexClient
+from mvindex.errors import Unsupported
+from mvindex_connectors.remote import Access, IndexClient
 
 
 def documents(count, first=0):
@@ -75,5 +76,26 @@ def test_a_server_that_writes_shows_what_others_write_to_milvus(tmp_path):
             remote.add_views(documents(2, 3), vectors(2))
             other.delete(ids=["d1"])
             wait_for(lambda: {hit.id for hit in remote.search(query, 9, **since).hits} == {"d2", "d3", "d4"})
+    finally:
+        serving.close()
+
+
+@pytest.mark.needs("milvus-lite")
+def test_a_token_with_a_filter_needs_an_index_in_a_directory(tmp_path):
+    address, (tenant, everyone) = f"milvus-lite:{tmp_path / 'a.db'}", ("a" * 24, "b" * 24)
+    with mvindex.create(address, dim=16) as index:
+        index.add_views(documents(3), vectors(3))
+    (tmp_path / "tokens").write_text(f'read-write {tenant} ann filter={{"n": 1}}\nread-write {everyone}\n')
+    (tmp_path / "tokens").chmod(0o600)
+    serving = ServedHere([("a", address)], is_read_only=False, token_file=tmp_path / "tokens")
+    try:
+        url = f"{serving.addresses[0]}/a"
+        with IndexClient(url, access=Access(token=everyone)) as remote:
+            assert len(remote) == 3
+        with (
+            pytest.raises(Unsupported, match="a token with filter= needs an index in a directory"),
+            IndexClient(url, access=Access(token=tenant)) as remote,
+        ):
+            remote.search(vectors(1)[0], 3)
     finally:
         serving.close()
