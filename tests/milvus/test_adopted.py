@@ -203,3 +203,22 @@ def test_ids_and_texts_may_be_in_dynamic_fields(tmp_path):
         assert hits[0].id == "d3" and hits[0].text == "text 3" and len(hits) == len(index) == 10
     with adopt_milvus(where.format("bad"), **fields) as index, pytest.raises(StoreError, match="a text in every row"):
         index.search(VECTORS[7], 20)
+
+
+@pytest.mark.needs("milvus-lite")
+def test_rows_that_others_add_are_found_and_counted(tmp_path):
+    views = fill(f"milvus-lite:{tmp_path}/old.db?collection=old", "IP")
+    with adopt_milvus(f"milvus-lite:{tmp_path}/old.db?collection=old", **FIELDS) as index:
+        client = index._store._source._collection._connection._client
+        client.delete("old", filter="key > 1")
+        assert (len(index.search(QUERIES[0], 5).hits), len(index)) == (2, 2)
+        added = [
+            {"key": key, "emb": VECTORS[key].tolist(), "owner": f"d'{NUMBERS[key]}", "body": ""}
+            for key in range(2, COUNT)
+        ]
+        client.insert("old", added)
+        truth = [name for name, _, _ in brute_force(views, QUERIES[0], 100, dtype="fp32")]
+        for top_k in (5, 100):
+            result = index.search(QUERIES[0], top_k)
+            assert ([hit.id for hit in result.hits], result.short_by) == (truth[:top_k], 0)
+        assert (len(index), index.info().views) == (len(views), COUNT)

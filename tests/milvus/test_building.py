@@ -5,7 +5,7 @@ import pytest
 from milvus_documents import embedded, fill, topical
 
 import mvindex
-from mvindex.errors import ConfigError, Unsupported
+from mvindex.errors import ConfigError, StaleReader, Unsupported
 from mvindex.index import store_of
 
 TOP_K = 20
@@ -79,6 +79,25 @@ def test_tuning_keeps_the_fastest_setting_that_reaches_the_target(place):
         assert report.chosen.recall >= 0.9
     with mvindex.open(place) as index:
         assert index.info().search == report.chosen.search
+
+
+@pytest.mark.needs("milvus-lite")
+@pytest.mark.parametrize("kind", ["flat", "hnsw"])
+def test_an_index_that_is_built_anew_while_it_is_tuned_keeps_its_own_setting(tmp_path, kind):
+    place, built = f"milvus-lite:{tmp_path / 'x.db'}", []
+
+    def build_once(phase, done, total):
+        if not built:
+            other.admin.build(kind)
+            built.append(store_of(other).settings["engine"])
+
+    with mvindex.create(place, dim=8) as index, mvindex.open(place) as other:
+        fill(index, topical(30, 2, dim=8))
+        index.admin.build("ivf-flat", nlist=2)
+        with pytest.raises(StaleReader, match="built meanwhile"):
+            index.admin.tune(target_recall=0.1, on_progress=build_once)
+        index.refresh()
+        assert [store_of(index).settings["engine"]] == built
 
 
 def test_another_client_does_not_take_a_graph_for_exact(place):

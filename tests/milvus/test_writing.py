@@ -200,6 +200,48 @@ def test_numbers_of_a_batch_that_was_not_counted_are_not_given_again(place):
         assert [found[doc_id].ordinal for doc_id in "abc"] == [0, 1, 2]
 
 
+@pytest.mark.needs("milvus-lite")
+def test_metadata_is_read_again_for_a_filter_only_after_a_commit(tmp_path, monkeypatch):
+    place, reads, each = f"milvus-lite:{tmp_path / 'x.db'}", [], Reader.each
+
+    def reading(reader, end, fields=(), **options):
+        reads.append(fields)
+        return each(reader, end, fields, **options)
+
+    with mvindex.create(place, dim=8) as index, mvindex.open(place) as other:
+        index.add_views([Document("a", "a"), Document("b", "b", "", {"n": 2})], rows(1, 2))
+        monkeypatch.setattr(Reader, "each", reading)
+        for writer, number in ((index, 5), (other, 6)):
+            writer.update("a", metadata={"n": number})
+            del reads[:]
+            for _ in range(3):
+                index.refresh()
+                assert [hit.id for hit in index.search(rows(1)[0][0], 5, filter={"n": number}).hits] == ["a"]
+            assert len(reads) == 1
+
+
+@pytest.mark.needs("milvus-lite")
+def test_a_refresh_during_a_write_does_not_bring_back_older_settings(tmp_path, monkeypatch):
+    with mvindex.create(f"milvus-lite:{tmp_path / 'x.db'}", dim=8) as index:
+        store, commits = store_of(index), []
+        read = store._read
+
+        def commit(writer):
+            commits.append(writer)
+            writer.change_settings()
+
+        def read_while_written():
+            settings = read()
+            commit(writer)
+            return settings
+
+        with store.writing() as writer:
+            monkeypatch.setattr(store, "_read", read_while_written)
+            store.refresh()
+            commit(writer)
+        assert read()["version"] == len(commits)
+
+
 def test_damage_is_named_and_never_answered_from(place):
     with mvindex.create(place, dim=8) as index:
         fill(index, {"good": rows(1)[0], "bad": rows(2)[0]})

@@ -166,13 +166,15 @@ def fill(path, count=50, dim=16, views=2, seed=3):
 
 
 class ServedHere:
-    """Read-only servers in this process, one for each list of indexes, so that a test can move their indexes on."""
+    """Servers in this process, one for each list of indexes, so that a test can move their indexes on."""
 
-    def __init__(self, *indexes):
+    def __init__(self, *indexes, **settings):
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self._servers = [Server(ServerConfig(indexes=own, port=0, is_read_only=True, drain_s=1)) for own in indexes]
+        given = {"port": 0, "is_read_only": True, "drain_s": 1, **settings}
+        configs = [ServerConfig(indexes=own, **given) for own in indexes]
+        self._servers = [Server(config) for config in configs]
         self.addresses = [self._run(server.start()).grpc for server in self._servers]
 
     def _run(self, work):

@@ -4,11 +4,12 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from serving_tools import start, vectors
+from serving_tools import ServedHere, start, vectors, wait_for
 
 import mvindex
 from mvindex import Document
-from mvindex_connectors.remote import IndexClient
+from mvindex.errors import Unsupported
+from mvindex_connectors.remote import Access, IndexClient
 
 
 def documents(count, first=0):
@@ -57,5 +58,44 @@ def test_a_served_milvus_lite_returns_what_a_directory_returns_and_survives_a_ki
         with IndexClient(serving.url()) as remote:
             assert len(remote) == 398 and remote.get("d399").title == "title 399"
         assert serving.stop() == 0
+    finally:
+        serving.close()
+
+
+@pytest.mark.needs("milvus-lite")
+def test_a_server_that_writes_shows_what_others_write_to_milvus(tmp_path):
+    address, query, since = f"milvus-lite:{tmp_path / 'a.db'}", vectors(1)[0], {"filter": {"n": {"gte": 1}}}
+    mvindex.create(address, dim=16).close()
+    serving = ServedHere([("a", address)], is_read_only=False)
+    try:
+        with IndexClient(f"{serving.addresses[0]}/a") as remote, mvindex.open(address) as other:
+            assert remote.search(query, 9).hits == remote.search(query, 9, **since).hits == ()
+            other.add_views(documents(3), vectors(3))
+            wait_for(lambda: len(remote.search(query, 9).hits) == 3)
+            wait_for(lambda: {hit.id for hit in remote.search(query, 9, **since).hits} == {"d1", "d2"})
+            remote.add_views(documents(2, 3), vectors(2))
+            other.delete(ids=["d1"])
+            wait_for(lambda: {hit.id for hit in remote.search(query, 9, **since).hits} == {"d2", "d3", "d4"})
+    finally:
+        serving.close()
+
+
+@pytest.mark.needs("milvus-lite")
+def test_a_token_with_a_filter_needs_an_index_in_a_directory(tmp_path):
+    address, (tenant, everyone) = f"milvus-lite:{tmp_path / 'a.db'}", ("a" * 24, "b" * 24)
+    with mvindex.create(address, dim=16) as index:
+        index.add_views(documents(3), vectors(3))
+    (tmp_path / "tokens").write_text(f'read-write {tenant} ann filter={{"n": 1}}\nread-write {everyone}\n')
+    (tmp_path / "tokens").chmod(0o600)
+    serving = ServedHere([("a", address)], is_read_only=False, token_file=tmp_path / "tokens")
+    try:
+        url = f"{serving.addresses[0]}/a"
+        with IndexClient(url, access=Access(token=everyone)) as remote:
+            assert len(remote) == 3
+        with (
+            pytest.raises(Unsupported, match="a token with filter= needs an index in a directory"),
+            IndexClient(url, access=Access(token=tenant)) as remote,
+        ):
+            remote.search(vectors(1)[0], 3)
     finally:
         serving.close()

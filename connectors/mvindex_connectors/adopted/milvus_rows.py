@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -103,15 +102,17 @@ class MilvusRows:
         self._vector, self._id = collection.vector, str(fields.id)
         self.where, self.dim = collection.where, collection.dim
         self.kind, self.metric = collection.kind, collection.metric
+        self._num_rows: int | None = None
 
-    @cached_property
+    @property
     def num_rows(self) -> int:
-        """The number of rows, as of the first time that it is asked for."""
-        return self._collection.count()
+        """The number of rows as last counted."""
+        return self.count_rows() if self._num_rows is None else self._num_rows
 
     def count_rows(self) -> int:
         """Return the number of rows now, at the consistency level of the address."""
-        return self._collection.count(self._collection.level)
+        self._num_rows = count = self._collection.count(self._collection.level)
+        return count
 
     def close(self) -> None:
         """Close the connection."""
@@ -122,7 +123,7 @@ class MilvusRows:
         return float("inf")
 
     def rank(self, query: Floats, limit: int) -> RankedRows:
-        """Return the best rows of a query."""
+        """Return the best rows of a query; they are counted anew where these may be all."""
         [hits] = self._collection.call(
             "searching",
             "search",
@@ -135,6 +136,8 @@ class MilvusRows:
         documents = [str(self._collection.document_id(hit["entity"])) for hit in hits]
         sign = -1 if self.metric is Metric.SQUARED_DISTANCE else 1
         scores = np.array([sign * hit["distance"] for hit in hits], dtype=np.float32)
+        if max(limit, len(hits)) >= self.num_rows:
+            self.count_rows()
         return RankedRows(documents, scores, len(hits) >= self.num_rows)
 
     def read(self, ids: Sequence[str], *, with_text: bool) -> Mapping[str, AdoptedDocument]:

@@ -40,18 +40,18 @@ _SETTLED, _SCORES_AT_ONCE = 64, 1 << 25
 
 
 class Documents:
-    """Documents of one search, numbered as they are met, all of them allowed.
-
-    Attributes:
-        num_allowed: How many documents the search allows; more where that is not known.
-
-    """
+    """Documents of one search, numbered as they are met, all of them allowed."""
 
     def __init__(self, source: ViewSource) -> None:
-        self._where, self.num_allowed = source.where, source.num_rows
+        self._where, self._source = source.where, source
         self._numbers: dict[str, int] = {}
         self._ids: list[str] = []
         self._keys: dict[int, Any] = {}
+
+    @property
+    def num_allowed(self) -> int:
+        """How many documents the search allows; more where that is not known."""
+        return self._source.num_rows
 
     def numbers(self, ids: Sequence[str]) -> Ints:
         """Return the number of each document, (m,)."""
@@ -144,10 +144,14 @@ class _ListedDocuments(Documents):
 
     def __init__(self, parts: Parts, fail: Any) -> None:
         self._parts, self._fail = parts, fail
-        self.num_allowed = parts.num_allowed
         [part] = parts.all
         self._allowed, self._are_all = part.request.allowed, parts.num_allowed == part.snapshot.num_documents
         self._numbers: dict[str, int] = {}
+
+    @property
+    def num_allowed(self) -> int:
+        """How many documents the search allows."""
+        return self._parts.num_allowed
 
     def numbers(self, ids: Sequence[str]) -> Ints:
         """Return the row of each document, (m,)."""
@@ -267,22 +271,23 @@ class AdoptedSearch:
         return [self._in_rounds(query, plan, views) for query in vectors]
 
     def _in_rounds(self, query: Floats, plan: Plan, views: _Views) -> Ranking:
-        source, documents = self.source, views.documents
-        num_rows = source.num_rows
-        most, top_k = min(source.max_limit, max(num_rows, 1)), min(plan.depth, documents.num_allowed)
-        limit, rounds = min(_FIRST * plan.depth, most), 0
-        if plan.candidates is not None:
-            limit = most = min(plan.candidates, most)
+        source, documents, rounds = self.source, views.documents, 0
+        limit = first = _FIRST * plan.depth if plan.candidates is None else plan.candidates
+        most = min(source.max_limit, source.num_rows)
         while True:
+            limit = max(min(limit, most), 1)
             ranked = source.rank(query, limit)
             rounds += 1
+            # There may be more rows than before.
+            most = min(source.max_limit, source.num_rows, plan.candidates or source.num_rows)
+            top_k = min(plan.depth, documents.num_allowed)
             rows = documents.numbers(list(dict.fromkeys(ranked.documents)))
             best = views.best(query, rows[documents.are_allowed(rows)], plan)
             is_certain = ranked.is_all or self._is_certain(query, ranked.scores, best, top_k)
             if is_certain or limit >= most or (len(best.rows) >= top_k and not source.is_exact):
                 break
-            limit = min(limit * _GROWTH, most)
-        if len(best.rows) < top_k and not ranked.is_all and plan.candidates is None and num_rows <= _SCAN_ROWS:
+            limit = max(limit * _GROWTH, first)
+        if len(best.rows) < top_k and not ranked.is_all and plan.candidates is None and source.num_rows <= _SCAN_ROWS:
             [scanned] = self._scanned(query[None], plan, views)
             return scanned.after(best._replace(rounds=rounds))
         short_by = 0 if ranked.is_all else max(0, top_k - len(best.rows))

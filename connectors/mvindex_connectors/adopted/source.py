@@ -110,7 +110,7 @@ class ViewSource(Protocol):
 
     @property
     def num_rows(self) -> int:
-        """The number of its vectors, as of the first time that it is asked for."""
+        """The number of its vectors, as last counted."""
 
     def count_rows(self) -> int:
         """Return the number of its vectors now."""
@@ -127,7 +127,7 @@ class ViewSource(Protocol):
         """Return the most by which a score of an exact ranking is off; asked for only where is_exact."""
 
     def rank(self, query: Floats, limit: int) -> RankedRows:
-        """Return the best rows of a query, (d,), about so many."""
+        """Return the best rows of a query, (d,), about so many; num_rows is of now where `limit` reaches it."""
 
     def read(self, ids: Sequence[str], *, with_text: bool) -> Mapping[str, AdoptedDocument]:
         """Return the documents that exist, each with all its views; title and metadata come with the texts."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from itertools import islice
 from typing import Any, NoReturn, cast
 
@@ -67,6 +66,8 @@ class AdoptedStore:
             "temperature": temperature,
         }
         self._settings: tuple[Mapping[str, Any] | None, Mapping[str, Any]] = (None, self._own)
+        # Of so many rows, the number of documents.
+        self._counted: tuple[int, int] | None = None
 
     def searched(self, neighbors: int) -> AdoptedSearch:
         """Return the search of the index."""
@@ -107,10 +108,6 @@ class AdoptedStore:
         """Dimensions of the views."""
         return self._source.dim
 
-    @cached_property
-    def _num_documents(self) -> int:
-        return sum(1 for _ in self._source.ids())
-
     def close(self) -> None:
         """Close files and connections."""
         self._source.close()
@@ -126,19 +123,23 @@ class AdoptedStore:
         self.close()
 
     def count(self) -> int:
-        """Return the number of documents; without a sidecar that is up to date all ids are read, once."""
+        """Return the number of documents; without a sidecar that is up to date all ids of new rows are read, once."""
         if self._catalog is not None and self._catalog.is_current():
             return self._catalog.store.count()
-        return self._num_documents
+        rows = self._source.count_rows()
+        if self._counted is None or self._counted[0] != rows:
+            self._counted = rows, sum(1 for _ in self._source.ids())
+        return self._counted[1]
 
     def info(self) -> IndexInfo:
         """Describe the index."""
         kept = None if self._catalog is None else self._catalog.store.info()
+        views = self._source.count_rows()
         return IndexInfo(
             path=self.where,
             format_version=0,
             documents=self.count(),
-            views=self._source.num_rows,
+            views=views,
             num_deleted=0,
             dim=self.dim,
             dtype="fp32",
@@ -148,7 +149,7 @@ class AdoptedStore:
             prune_views=None,
             search=None,
             fresh_documents=0,
-            size_bytes=self._source.num_rows * self.dim * 4 + (0 if kept is None else kept.size_bytes),
+            size_bytes=views * self.dim * 4 + (0 if kept is None else kept.size_bytes),
             lexical=None if kept is None else kept.lexical,
             fusion=None if kept is None else kept.fusion,
             index_id=None if kept is None else kept.index_id,

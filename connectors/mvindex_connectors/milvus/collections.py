@@ -55,6 +55,7 @@ def create_store(connection: Connection, settings: Mapping[str, Any]) -> None:
     connection.load(name)
     lease = Lease(connection)
     with lease.hold():
+        connection = connection.guarded(lease.check_kept)
         # Under the claim: another creator may have come first.
         _check_free(connection)
         lease.check()

@@ -10,6 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from copy import copy
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Lock
@@ -66,6 +67,7 @@ class Connection:
         """
         self.address = address
         self._is_closed = False
+        self._guard: Callable[[], None] = _allow
         self._client = _connected(address, address.timeout_s if connect_s is None else connect_s)
         if address.is_lite:
             _use_lite(address.uri)
@@ -86,6 +88,15 @@ class Connection:
         if self.address.is_lite:
             _release_lite(self.address.uri)
 
+    def guarded(self, guard: Callable[[], None]) -> Connection:
+        """Return this connection with a guard of its own; close this one.
+
+        guard: called before every try of a call, and before its result is returned; it raises to refuse.
+        """
+        guarded = copy(self)
+        guarded._guard = guard  # noqa: SLF001 - its own
+        return guarded
+
     def call(self, step: str, function: Callable[..., T]) -> T:
         """Return the result of the function, called with the client and timeout=; retry while the collection comes up.
 
@@ -104,9 +115,15 @@ class Connection:
                 self._load_again(err)
             return may_pass
 
+        def attempt() -> T:
+            self._guard()
+            returned = function(self._client, timeout=max(1.0, retries.ends - time.monotonic()))
+            self._guard()
+            return returned
+
         retries = Retries(again, first_s=_FIRST_PAUSE_S, for_s=self.address.timeout_s)
         try:
-            return retries.run(lambda: function(self._client, timeout=max(1.0, retries.ends - time.monotonic())))
+            return retries.run(attempt)
         except MvindexError:
             raise
         except Exception as err:  # noqa: BLE001 - pymilvus raises its own, gRPC's and plain ones
@@ -140,6 +157,10 @@ class Connection:
     def described(self) -> dict[str, Any]:
         """Return what `mvindex info` shows of the server."""
         return {**asdict(self.features), "kinds": list(self.features.kinds)}
+
+
+def _allow() -> None:
+    """Refuse nothing."""
 
 
 def views_of(collection: str) -> str:

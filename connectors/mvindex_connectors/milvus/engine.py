@@ -295,15 +295,13 @@ class MilvusEngine:
         return self._unchanged(search_left)
 
     def answers(
-        self, queries: Floats, request: CandidateRequest, search: Mapping[str, int] | None = None
+        self, queries: Floats, request: CandidateRequest, engine: Mapping[str, Any] | None = None
     ) -> list[Ranking]:
-        """Return the best documents of each query, by number; search: search parameters instead of those as tuned."""
+        """Return the best documents of each query, by number; engine: the setting to search by, instead of its own."""
 
         def searched() -> list[Ranking]:
             settings = self._store.settings
-            if search is not None:
-                settings = {**settings, "engine": {**settings["engine"], "search": dict(search)}}
-            return self._search(request, settings).run(queries)
+            return self._search(request, settings if engine is None else {**settings, "engine": engine}).run(queries)
 
         return self._unchanged(searched)
 

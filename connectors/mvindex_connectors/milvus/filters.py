@@ -1,13 +1,13 @@
 """Evaluate metadata filters of an index in Milvus here, by the same SQL as for an index on disk.
 
 Milvus' own expressions over JSON differ by version. The first filter reads ids and metadata of all documents into a
-temporary database. Own writes keep it up to date; writes of other clients show after refresh().
+temporary database, and so does the first after a commit: own ones are seen at once, those of others after refresh().
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from threading import Lock
 from typing import Any
 
@@ -25,25 +25,32 @@ _FIELDS = ("pk", "id", "metadata")
 
 
 class FilterTable:
-    """Ids and metadata of all documents, as of the first use."""
+    """Ids and metadata of all documents, as of one commit."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._connection: sqlite3.Connection | None = None
+        self._commit: Hashable = None
 
     def forget(self) -> None:
         """Drop the table; the next filter reads everything again."""
         with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-            self._connection = None
+            self._drop()
 
-    def matching(self, condition: Filter, reader: Reader, next_document: int) -> Ints:
-        """Return the numbers of the documents that match, rising."""
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+    def matching(self, condition: Filter, reader: Reader, settings: Mapping[str, Any]) -> Ints:
+        """Return the numbers of the documents that match, rising; settings: those of the last commit that was seen."""
         sql = to_sql(parse_filter(condition))
+        commit = reader.collection, settings["index_id"], settings["version"]
         with self._lock, temporary_errors():
+            if self._commit != commit:
+                self._drop()
             if self._connection is None:
-                self._connection = _filled(reader, next_document)
+                self._connection, self._commit = _filled(reader, int(settings["next_document"])), commit
             query = (
                 "SELECT m.doc_row FROM metadata AS m JOIN documents AS d ON d.doc_row = m.doc_row "
                 f"WHERE {sql.text} ORDER BY m.doc_row"

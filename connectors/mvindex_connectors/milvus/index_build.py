@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from mvindex.engines.build import BuildReport
-from mvindex.errors import ConfigError, EngineUnavailable
+from mvindex.errors import ConfigError, EngineUnavailable, StaleReader
 from mvindex.kernels.score import Scoring
 from mvindex.records import Floats, ProgressCallback
 from mvindex.search.ranking import Ranking
@@ -160,11 +160,12 @@ def tune_index(
     points: list[TunePoint] = []
     for number, search in enumerate(tried, start=1):
         if time.monotonic() < goal.deadline and not any(point.recall >= _ENOUGH for point in points):
-            points.append(_measured(search_engine, queries, truth, search, goal.top_k))
+            points.append(_measured(search_engine, queries, truth, {**engine, "search": dict(search)}, goal.top_k))
         on_progress("measuring", number, len(tried))
     chosen = choose(points, goal.recall)
     if chosen is not None:
         with store.writing() as writer:
+            _check_same(engine, writer.settings["engine"], store.where)
             writer.change_settings(engine={**engine, "search": dict(chosen.search)})
     return TuneReport(
         kind=kind,
@@ -181,21 +182,31 @@ def tune_index(
     )
 
 
+def _check_same(measured: Mapping[str, Any], now: Mapping[str, Any] | None, where: str) -> None:
+    """Raise StaleReader unless the index that was measured is the one of now."""
+    before, after = ({name: (each or {}).get(name) for name in ("kind", "parameters")} for each in (measured, now))
+    if before != after:
+        raise StaleReader(
+            f"{where}: tune: expected the index that was measured, {before}, got {after}, which was built meanwhile. "
+            "Nothing was changed; tune again"
+        )
+
+
 def _measured(
-    search_engine: MilvusEngine, queries: Floats, truth: Sequence[Ranking], search: dict[str, int], top_k: int
+    search_engine: MilvusEngine, queries: Floats, truth: Sequence[Ranking], engine: Mapping[str, Any], top_k: int
 ) -> TunePoint:
     started = time.perf_counter()
-    found = search_engine.answers(queries, CandidateRequest(top_k, Scoring()), search)
+    found = search_engine.answers(queries, CandidateRequest(top_k, Scoring()), engine)
     batch_ms = 1000 * (time.perf_counter() - started) / len(queries)
     seconds = []
     for query in queries[:_TIMED]:
         started = time.perf_counter()
-        search_engine.answers(query[None], CandidateRequest(top_k, Scoring()), search)
+        search_engine.answers(query[None], CandidateRequest(top_k, Scoring()), engine)
         seconds.append(time.perf_counter() - started)
     shares = np.array([_recall(one, other) for one, other in zip(found, truth, strict=True)])
     spread = float(shares.std(ddof=1)) / np.sqrt(len(shares)) if len(shares) > 1 else 0.0
     return TunePoint(
-        search=dict(search),
+        search=engine["search"],
         recall=float(shares.mean()),
         low=float(shares.mean() - 1.645 * spread),
         ms=1000 * float(np.median(seconds)),

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Any
 
 from mvindex.errors import IndexLocked, MvindexError
@@ -37,14 +37,17 @@ class Lease:
         self._reader = Reader(connection, "Strong")
         self._key = FIRST_CLAIM_KEY - random.SystemRandom().getrandbits(40)
         self._seconds = connection.address.lease_s
-        self._written_at = 0.0
+        # When the request that wrote the claim was sent: by the clock that never jumps, and by that of the claim.
+        self._written_at, self._written_time = 0.0, 0.0
+        self._renewing = Lock()
+        self._rival: Mapping[str, Any] | None = None
 
     @contextmanager
     def hold(self) -> Iterator[None]:
         """Exclude other writers for the block; IndexLocked names the one that writes."""
         self._acquire()
         stop = Event()
-        renewing = Thread(target=self._renew, args=(stop,), name="mvindex-milvus-lease", daemon=True)
+        renewing = Thread(target=self._keep, args=(stop,), name="mvindex-milvus-lease", daemon=True)
         renewing.start()
         try:
             yield
@@ -56,27 +59,35 @@ class Lease:
                 self._delete([self._key])
 
     def check(self) -> None:
-        """Raise IndexLocked when the claim has expired: another writer may have come; called before every commit."""
-        age = time.monotonic() - self._written_at
-        if age < self._seconds / 2:
+        """Raise IndexLocked when the claim has expired or another writer has come; called before every commit."""
+        if self._age() >= self._seconds / 2:
+            self._renew()
+        self.check_kept()
+
+    def check_kept(self) -> None:
+        """Raise IndexLocked when the claim has expired, for good, or another writer was seen; nothing is renewed."""
+        age = self._age()
+        if age < self._seconds and self._rival is None:
             return
-        has_expired = age >= self._seconds
-        if not has_expired:
-            self._write()
-        other = self._other()
-        if has_expired or other is not None:
-            writer = "another may write" if other is None else f"{_shown(other)} writes"
-            raise IndexLocked(
-                f"{self._reader.where}: expected this writer to renew its claim within {self._seconds:.0f} s, got "
-                f"{age:.0f} s of silence; {writer} here now. Nothing more is written; run it again"
-            )
+        rival = self._rival
+        with suppress(MvindexError):
+            rival = rival or self._other()
+        writer = "another may write" if rival is None else f"{_shown(rival)} writes"
+        raise IndexLocked(
+            f"{self._reader.where}: expected this writer to renew its claim within {self._seconds:.0f} s, and no other "
+            f"writer, got {age:.0f} s of silence; {writer} here now. Nothing more is written; run it again"
+        )
+
+    def _age(self) -> float:
+        """Return the seconds since the claim was written; the second clock goes on while a machine sleeps."""
+        return max(time.monotonic() - self._written_at, time.time() - self._written_time)
 
     def _acquire(self) -> None:
         other: Mapping[str, Any] | None = None
 
         def claim() -> None:
             nonlocal other
-            self._write()
+            self._write(is_new=True)
             other = self._other()
             if other is not None:
                 self._delete([self._key])
@@ -102,25 +113,42 @@ class Lease:
             self._delete(dead)
         return other
 
-    def _write(self) -> None:
-        now = time.time()
-        claim = {**_myself(), "until": now + self._seconds, "is_new": self._written_at == 0.0}
-        row = special_record(self._key, json.dumps(claim))
-        name = self._connection.address.collection
-        self._connection.ask("claiming to be the writer", "upsert", name, [row])
-        self._written_at = time.monotonic()
+    def _write(self, *, is_new: bool) -> None:
+        """Write the claim; a renewal that is stored only after the claim has expired does not revive it."""
+        sent_at = sent_time = 0.0
+
+        def send(client: Any, **options: Any) -> None:
+            nonlocal sent_at, sent_time
+            if not is_new:
+                self.check_kept()
+            sent_at, sent_time = time.monotonic(), time.time()
+            claim = {**_myself(), "until": sent_time + self._seconds, "is_new": is_new}
+            row = special_record(self._key, json.dumps(claim))
+            client.upsert(self._connection.address.collection, [row], **options)
+
+        self._connection.call("claiming to be the writer", send)
+        if is_new or self._age() < self._seconds:
+            self._written_at, self._written_time = sent_at, sent_time
 
     def _delete(self, keys: list[int]) -> None:
         name = self._connection.address.collection
         self._connection.ask("removing a writer's claim", "delete", name, ids=keys)
 
-    def _renew(self, stop: Event) -> None:
+    def _renew(self) -> None:
+        """Write the claim again, then look for other writers: one that has just come gives way by itself."""
+        with self._renewing:
+            self._write(is_new=False)
+            other = self._other()
+            if other is not None and not other.get("is_new"):
+                self._rival = other
+
+    def _keep(self, stop: Event) -> None:
+        """Renew the claim until the writer is done, or has lost it: check() raises then."""
         while not stop.wait(self._seconds / 4):
-            # After it has expired another writer may have come: check() finds out.
-            if time.monotonic() - self._written_at >= self._seconds:
-                return
             try:
-                self._write()
+                self._renew()
+            except IndexLocked:
+                return
             except MvindexError as err:
                 logger.info("cannot renew the writer's claim: %s", err)
 

@@ -164,13 +164,18 @@ def views_match(record: Light, packed: npt.NDArray[Any]) -> bool:
 
 
 class Reader:
-    """Reads of one index; level: the consistency level, of which Strong sees what any client has written before."""
+    """Reads of one index; level: the consistency level, of which Strong sees what any client has written before.
+
+    Attributes:
+        collection: The collection of the records.
+
+    """
 
     def __init__(self, connection: Connection, level: str | None = None) -> None:
         self._connection = connection
         self._level = level or connection.address.consistency
-        self._records = connection.address.collection
-        self._views, self._terms = views_of(self._records), terms_of(self._records)
+        self.collection = connection.address.collection
+        self._views, self._terms = views_of(self.collection), terms_of(self.collection)
         self.where = connection.address.shown
 
     def strongly(self) -> Reader:
@@ -179,7 +184,7 @@ class Reader:
 
     def query(self, expression: str, fields: Sequence[str], step: str = "reading records") -> list[dict[str, Any]]:
         """Return the records that match the expression, with these fields."""
-        return self._query(self._records, expression, fields, step)
+        return self._query(self.collection, expression, fields, step)
 
     def records(self, documents: Iterable[int], fields: Sequence[str] = RECORD_FIELDS) -> dict[int, dict[str, Any]]:
         """Return the records of the documents that exist, by number."""
@@ -206,7 +211,7 @@ class Reader:
         [row] = self._connection.ask(
             "counting documents",
             "query",
-            self._records,
+            self.collection,
             filter="pk >= 0",
             output_fields=["count(*)"],
             consistency_level="Strong",

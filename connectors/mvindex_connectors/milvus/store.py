@@ -71,7 +71,7 @@ class MilvusStore:
 
     Attributes:
         snapshot: The settings, as of opening, refresh() or own writes.
-        filters: The table that filters are evaluated on, dropped with every write and refresh().
+        filters: The table that filters are evaluated on, read again after each commit.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -80,7 +80,7 @@ class MilvusStore:
         self.directory = Path(connection.address.collection)
         self.where = connection.address.shown
         self.filters = FilterTable()
-        self._turn, self._is_written, self._has_readers = Lock(), False, False
+        self._turn, self._refreshing, self._is_written, self._has_readers = Lock(), Lock(), False, False
         check_ours(connection)
         connection.load(self.root)
         self._go_home()
@@ -232,7 +232,7 @@ class MilvusStore:
 
     def matching(self, condition: Filter) -> Ints:
         """Return the numbers of the documents that match, rising, (m,) int64."""
-        return self.filters.matching(condition, self.reader, int(self.settings["next_document"]))
+        return self.filters.matching(condition, self.reader, self.settings)
 
     def batches(self, size: int) -> Iterator[Batch]:
         """Yield all documents as they are stored, by rising numbers."""
@@ -250,8 +250,12 @@ class MilvusStore:
 
     def refresh(self) -> bool:
         """Read the settings again; return whether another client had written."""
+        with self._refreshing:
+            # During a write of its own the store shows what that has committed, and nobody else writes.
+            return False if self._is_written else self._read_again()
+
+    def _read_again(self) -> bool:
         before, has_moved = self.snapshot.settings, self._go_home()
-        self.filters.forget()
         self.snapshot.settings = self._read()
         if self.has_views:
             if has_moved or not before["has_views"]:
@@ -311,20 +315,22 @@ class MilvusStore:
         try:
             lease = Lease(self.connection)
             with lease.hold():
-                self._is_written = True
                 before = self.connection.address.collection
-                self.refresh()
+                with self._refreshing:
+                    self._is_written = True
+                    self._read_again()
                 if self.connection.address.collection != before:
                     raise StaleReader(
                         f"{self.where}: the index was re-embedded since it was opened. Nothing was written; it is "
                         "refreshed now, try again"
                     )
-                writer = MilvusWriter(self.connection, self.snapshot, lease)
+                writer = MilvusWriter(self.connection.guarded(lease.check_kept), self.snapshot, lease)
                 writer.recover()
                 yield writer
                 writer.finish()
         finally:
             self._is_written = False
+            # A write that has failed may have changed metadata without a commit.
             self.filters.forget()
             self._turn.release()
 

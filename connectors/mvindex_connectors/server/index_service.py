@@ -88,6 +88,16 @@ class IndexService:
         return [part.store.directory for part in self._parts()]
 
     @property
+    def is_shared(self) -> bool:
+        """Whether other processes may write to the index meanwhile: it is open here, and has no writer lock."""
+        return self._local is not None and not self.is_in_directory
+
+    @property
+    def is_in_directory(self) -> bool:
+        """Whether the index is in a directory of this server, and no other process writes to it."""
+        return bool(self._parts())
+
+    @property
     def can_compact(self) -> bool:
         """Whether the index can be compacted here."""
         return self._local is not None

@@ -1,4 +1,4 @@
-"""Background maintenance: update gauges, refresh read-only indexes, compact indexes with many deleted rows, back up.
+"""Background maintenance: update gauges, refresh what others write to, compact what has many deleted rows, back up.
 
 A server that follows snapshots restores the newest to a local folder, serves it, and takes the next one.
 """
@@ -84,7 +84,7 @@ class Maintenance:
 
     async def _check(self, service: IndexService, is_due: bool) -> None:
         self._metrics.queue.labels(service.name).set(service.waiting)
-        if self._config.is_read_only:
+        if self._config.is_read_only or service.is_shared:
             await service.read(service.index.refresh)
         if not is_due:
             return

@@ -225,7 +225,7 @@ class TenantIndex:
     def _refuse_shard(self) -> NoReturn:
         raise Unsupported(
             f"{self.name}: a token with a filter cannot search this index as one shard of several, which shows counts "
-            "of all documents. Let a server search the shards, and give the token there"
+            "of all documents. Serve the shards together, from their directory, and give the token there"
         )
 
 
@@ -233,11 +233,24 @@ ServedIndex: TypeAlias = IndexService | TenantIndex
 
 
 def find_index(services: Mapping[str, IndexService], name: str, caller: Caller) -> ServedIndex:
-    """Return the index of that name as it exists for the caller; NoSuchIndex lists the names that do."""
+    """Return the index of that name as it exists for the caller.
+
+    Raises:
+        NoSuchIndex: There is none; lists the names that there are.
+        Unsupported: The token has a filter, and the index is not in a directory: others may write past the checks.
+
+    """
     if name not in services or not caller.may_see(name):
         names = ", ".join(visible_names(services, caller)) or "none"
         raise NoSuchIndex(f"index: expected one of {names}, got {name!r:.120}")
-    return services[name] if caller.filter is None else TenantIndex(services[name], caller.filter)
+    if caller.filter is None:
+        return services[name]
+    if not services[name].is_in_directory:
+        raise Unsupported(
+            f"{name}: a token with filter= needs an index in a directory of this server, got one in Milvus or behind "
+            "another server. Copy it by `mvindex migrate`, or bind the token to other indexes by indexes="
+        )
+    return TenantIndex(services[name], caller.filter)
 
 
 def use_index(services: Mapping[str, IndexService], call: CallContext) -> ServedIndex:
