@@ -146,7 +146,7 @@ def _print(report: SyncReport, output: Output) -> None:
         shown = {field: value for field, value in row.items() if value not in ({}, []) and value is not False}
         print_report("sync", shown | {"equal": report.equal}, output)
     if report.stale:
-        note(f"{len(report.stale)} files can no longer be read; their old passages stay")
+        note(f"{len(report.stale)} files cannot be read, or not all of their rows; their old passages stay")
     if report.stopped:
         note("stopped before the end, so that folder and index are not compared; " + _WAY_ON[report.is_dry])
 
