@@ -41,7 +41,7 @@ from mvindex.errors import ConfigError
 from mvindex.paths import expand_home
 
 if TYPE_CHECKING:
-    from mvindex.corpus import CorpusOptions, Source
+    from mvindex.corpus import Corpus, CorpusOptions, Source
     from mvindex.index import Index, IndexProtocol
     from mvindex.ingest import IngestReport
     from mvindex.ingest.files import CorpusIngestReport
@@ -182,12 +182,14 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     options = CorpusOptions(
         format=format, id_field=id_field, text_field=text_field, title_field=title_field, **reading.limits()
     )
-    corpus = open_corpus(
-        files,
-        options,
-        lambda source: note(escape_controls(f"reading {source}")),
-        FolderOptions(**reading.choice()),
-    )
+    made: list[str] = []
+
+    def show_source(source: Source) -> None:
+        note(escape_controls(f"reading {source}"))
+        if source.id_field is None and not source.makes_content_ids:
+            made.append(source.path)
+
+    corpus = open_corpus(files, options, show_source, FolderOptions(**reading.choice()))
     in_folders = sum(isinstance(file, FolderFile) for file in corpus.files)
     if in_folders:
         note(f"reading {in_folders} files of folders")
@@ -206,6 +208,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     if place is not None and lexical in (None, AUTO) and not has_shard(index_directory(path), place):
         new["lexical"] = _lexical_of_shards(files, options)
     with open_for_ingest(path, new, device, place) as target:
+        _refuse_same_names(target, corpus)
         stem = _rejects_stem(path)
         run = CorpusIngest(
             target.add_entries,
@@ -222,6 +225,11 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
         if corpus.left_out:
             note(escape_controls(f"left out: {corpus.left_out}"))
         _print_ingest(report, path, target, time.monotonic() - started, output)
+        if made and report.ingest.replaced:
+            note(
+                f"{report.ingest.replaced} documents replaced; ids of {escape_controls(made[0])} are made of its name: "
+                "if another file has that name, give --id-field, or name both with their folders"
+            )
         if lexical in (None, AUTO) and report.ingest.added and (terms := target.info().lexical) is not None:
             note(f"lexical search: {terms} terms")
         if not report.ingest.stopped:
@@ -229,6 +237,19 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     is_rejected = bool(report.rejected or report.rejected_files)
     if report.ingest.stopped or (is_rejected and skip_or_stop is OnError.STOP):
         raise typer.Exit(1)
+
+
+def _refuse_same_names(index: IndexProtocol, corpus: Corpus) -> None:
+    """Raise ConfigError where the index has documents of another folder of the same name, which would be replaced."""
+    from mvindex.corpus import FolderFile
+
+    for name, path in {(file.folder, file.folder_path) for file in corpus.files if isinstance(file, FolderFile)}:
+        for other in index.scan({"folder": name, "folder_path": {"ne": path}}, limit=1):
+            raise ConfigError(
+                f"{path}: the index has documents of another folder named {name!r}, "
+                f"{other.metadata.get('folder_path')}. If it was moved, take mvindex sync --name {name}; else "
+                "mvindex sync with another --name"
+            )
 
 
 def _chosen_device(device: str | None, devices: str | None) -> str | None:
@@ -266,15 +287,19 @@ def parse_views(value: str | None) -> int | str | None:
 
 
 def default_path(paths: Sequence[str]) -> Path:
-    """NAME.mvx in the current directory, after the first input file."""
+    """NAME.mvx in the current directory, after the first input file without the endings of its format."""
+    from mvindex.corpus.inputs import COMPRESSED_SUFFIXES
     from mvindex.corpus.paths import shown_address
+    from mvindex.corpus.registry import has_reader
 
     if paths[0] == "-":
         raise ConfigError("expected --index DIR, since stdin has no name to derive it from")
     if os.path.isdir(paths[0]):
         return Path(os.path.basename(os.path.realpath(paths[0])) + ".mvx")
-    name = Path(shown_address(paths[0])).name
-    return Path(name.split(":")[0].split(".")[0] + ".mvx")
+    path = Path(shown_address(paths[0]))
+    if path.suffix.lower() in COMPRESSED_SUFFIXES:
+        path = path.with_suffix("")
+    return Path((path.stem if has_reader(path.name) else path.name) + ".mvx")
 
 
 def _rejects_stem(place: str) -> Path:

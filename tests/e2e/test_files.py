@@ -63,6 +63,18 @@ def test_ingest_rejects_bad_rows_of_a_folder_and_goes_on(notes, tmp_path):
         assert told in done.stderr
 
 
+@pytest.mark.parametrize("first", ["ingest", "sync"])
+def test_ingest_refuses_another_folder_of_the_same_name(notes, tmp_path, first):
+    write(tmp_path / "b" / "notes", **{"oil.md": "# Other oil\n\nOf olives.\n"})
+    ok(mvindex(first, "notes", "--index", "i.mvx", cwd=tmp_path))
+    done = mvindex("ingest", "b/notes", "--index", "i.mvx", cwd=tmp_path)
+    assert done.returncode == 1 and f"another folder named 'notes', {notes}. If it was moved" in done.stderr
+    with package.open(tmp_path / "i.mvx") as index:
+        assert len(index) == 3 and index.get("notes/oil.md#oil").text.endswith("An introduction.")
+    ok(mvindex("sync", "b/notes", "--index", "i.mvx", "--name", "other", cwd=tmp_path))
+    ok(mvindex("ingest", "notes", "--index", "i.mvx", cwd=tmp_path))
+
+
 def test_ingest_of_a_broken_file_by_name_is_an_error_unless_skipped(notes, tmp_path):
     write(notes, **{"a.md": b"a\0"})
     done = mvindex("ingest", "notes/a.md", "notes/oil.md", cwd=tmp_path, input="")

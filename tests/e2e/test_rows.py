@@ -6,6 +6,7 @@ import shlex
 import pytest
 
 import mvindex as package
+from mvindex.cli.ingest import default_path
 from tests.helpers.cli import lines, mvindex, ok
 
 pytestmark = pytest.mark.needs("minilm")
@@ -53,6 +54,17 @@ def test_the_printed_command_reads_mended_rejects_as_their_source_was_read(tmp_p
     assert (report["added"], report["documents"]) == (1, 3)
     with package.open(tmp_path / "t.mvx") as index:
         assert index.get("2").metadata == {"year": 1974}
+
+
+def test_two_files_of_a_name_are_noted_and_their_indexes_are_two(tmp_path):
+    for folder, text in (("x", "It glows."), ("y", "It boils.")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "p.csv").write_text(f"name,text\nA,{text}\n")
+        report, shown = ingest("p.csv", "--index", "../w.mvx", cwd=tmp_path / folder)
+        assert ("1 documents replaced; ids of p.csv are made of its name" in shown) == (report["replaced"] == 1)
+    assert report["replaced"] == 1
+    names = {"wiki.en.tsv": "wiki.en", "wiki.de.tsv.gz": "wiki.de", "v1.0.jsonl": "v1.0", ".x.tsv": ".x", "a.b": "a.b"}
+    assert [default_path([name]).name for name in names] == [f"{name}.mvx" for name in names.values()]
 
 
 def test_json_of_several_shapes_and_a_shared_content_make_one_index(tmp_path):
