@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
@@ -55,6 +56,8 @@ def get(
         print_tsv([_FIELDS, *(list(row.values()) for row in rows)])
     else:
         for row in rows:
+            if output is Output.TABLE and row["metadata"]:
+                row["metadata"] = json.dumps(row["metadata"], ensure_ascii=False)
             print_report("", row, output)
     if missing:
         raise QueryError(f"no such document: {', '.join(map(repr, missing))}")

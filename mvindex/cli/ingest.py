@@ -182,14 +182,12 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     options = CorpusOptions(
         format=format, id_field=id_field, text_field=text_field, title_field=title_field, **reading.limits()
     )
-    made: list[str] = []
-
-    def show_source(source: Source) -> None:
-        note(escape_controls(f"reading {source}"))
-        if source.id_field is None and not source.makes_content_ids:
-            made.append(source.path)
-
-    corpus = open_corpus(files, options, show_source, FolderOptions(**reading.choice()))
+    corpus = open_corpus(
+        files,
+        options,
+        lambda source: note(escape_controls(f"reading {source}")),
+        FolderOptions(**reading.choice()),
+    )
     in_folders = sum(isinstance(file, FolderFile) for file in corpus.files)
     if in_folders:
         note(f"reading {in_folders} files of folders")
@@ -225,11 +223,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
         if corpus.left_out:
             note(escape_controls(f"left out: {corpus.left_out}"))
         _print_ingest(report, path, target, time.monotonic() - started, output)
-        if made and report.ingest.replaced:
-            note(
-                f"{report.ingest.replaced} documents replaced; ids of {escape_controls(made[0])} are made of its name: "
-                "if another file has that name, give --id-field, or name both with their folders"
-            )
+        _note_replaced(report.ingest.replaced, corpus)
         if lexical in (None, AUTO) and report.ingest.added and (terms := target.info().lexical) is not None:
             note(f"lexical search: {terms} terms")
         if not report.ingest.stopped:
@@ -250,6 +244,15 @@ def _refuse_same_names(index: IndexProtocol, corpus: Corpus) -> None:
                 f"{other.metadata.get('folder_path')}. If it was moved, take mvindex sync --name {name}; else "
                 "mvindex sync with another --name"
             )
+
+
+def _note_replaced(count: int, corpus: Corpus) -> None:
+    """Note that so many documents were replaced, where those may be of another file of the same name."""
+    if count and corpus.named_in_ids:
+        note(
+            f"{count} documents replaced; ids of {escape_controls(corpus.named_in_ids[0])} are made of its name: "
+            "if another file has that name, give --id-field, or name both with their folders"
+        )
 
 
 def _chosen_device(device: str | None, devices: str | None) -> str | None:
@@ -440,7 +443,7 @@ def _print_ingest(report: CorpusIngestReport, path: str, index: IndexProtocol, s
     if report.rejected:
         note(f"{report.rejected} rows rejected, reasons in {report.reasons_file}; correct them and ingest again:")
         for file, source in report.rejects_files.items():
-            note(f"  mvindex ingest {file} {_flags_of(source)} --index {path}")
+            note(f"  mvindex ingest {shlex.quote(str(file))} {_flags_of(source)} --index {shlex.quote(path)}")
         note("(a row rejected for a duplicate id would then replace the document that has it)")
     if done.stopped:
         note("stopped before the end; the same command continues from here")

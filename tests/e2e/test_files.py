@@ -109,7 +109,7 @@ def test_sync_with_a_broken_file_exits_with_1_and_keeps_its_passages(notes, tmp_
     sync(tmp_path)
     write(notes, **{"oil.md": b"\0"})
     report, told = sync(tmp_path, code=1)
-    assert report["stale"] == ["oil.md"] and "1 files cannot be read, or not all of their rows; their old passages" in told
+    assert report["stale"] == ["oil.md"] and "1 files cannot be read, or not all of their rows" in told
     assert ok(mvindex("get", "notes/oil.md#oil", "--index", "i.mvx", cwd=tmp_path))
 
 

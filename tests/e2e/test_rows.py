@@ -34,11 +34,16 @@ def test_a_table_is_ingested_and_filtered_by_its_numbers(tmp_path):
         mvindex("query", "something that makes light", "--filter", '{"year": {"gte": 1973}}', "--json", cwd=tmp_path)
     )
     assert [hit["title"] for hit in result["hits"]] == ["Lamp", "Lamp", "Kettle"]
+    shown = ok(mvindex("get", "products.csv#row-4", cwd=tmp_path)).stdout
+    assert '"year": 1965}' in " ".join(shown.split())
+    assert mvindex("query", "--like", "nope", "--output", "tsv", cwd=tmp_path).stdout == ""
     again, _ = ingest("products.csv", cwd=tmp_path)
     assert (again["added"], again["unchanged"]) == (0, 4)
 
 
 def test_the_printed_command_reads_mended_rejects_as_their_source_was_read(tmp_path):
+    tmp_path = tmp_path / "two words"
+    tmp_path.mkdir()
     (tmp_path / "t.csv").write_text("pid;body, all;year\n1;One text.;1973\n2;Two\n3;Three texts.;1975\n")
     done = mvindex("ingest", "t.csv", cwd=tmp_path)
     assert done.returncode == 1 and "t.csv:3: expected 3 columns (pid, body, all, year), got 2" in done.stderr
