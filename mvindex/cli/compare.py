@@ -20,6 +20,7 @@ from mvindex.cli.options import (
     note,
     option,
     parse_question_format,
+    parsing_flags,
     print_rows,
     switch,
 )
@@ -28,11 +29,23 @@ from mvindex.cli.terminal import print_json, print_tsv
 if TYPE_CHECKING:
     from mvindex.measure.compare import RunReport
 
+
+def _check_measures(names: list[str] | None) -> list[str] | None:
+    """Return the measures; wrong usage for an unknown one."""
+    from mvindex.measure.metrics import parse_measure
+
+    with parsing_flags():
+        for name in names or ():
+            parse_measure(name)
+    return names
+
+
 MeasureOption = Annotated[
     list[str] | None,
     option(
         "Compare by this measure, such as nDCG@10 (default), MRR@10, R@100, AP, P(rel=2)@5; may be repeated.",
         names=("--measure",),
+        callback=_check_measures,
     ),
 ]
 
@@ -66,8 +79,8 @@ def compare(  # noqa: PLR0913 - each option is a flag of the command
 
     if (qrels is None) == (not questions):
         raise typer.BadParameter("expected judgements: either --qrels FILE or --questions FILE")
-    if len(set(runs)) < len(runs):
-        raise typer.BadParameter("expected each run once")
+    if len(set(runs)) < max(len(runs), 2):
+        raise typer.BadParameter("expected two runs or more, and each run once")
     questions, qrels = find_judged_files(questions or [], qrels, split)
     judged = read_qrels(qrels) if qrels else _gold(questions, format)
     read = {path: read_run(path) for path in runs}

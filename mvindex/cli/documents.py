@@ -20,6 +20,7 @@ from mvindex.cli.options import (
     open_chosen,
     option,
     parse_filter,
+    parsing_flags,
     print_report,
     print_rows,
     switch,
@@ -90,8 +91,9 @@ def delete(  # noqa: PLR0913 - each option is a flag of the command
 
     if [bool(ids), filter_json is not None, everything].count(True) != 1:
         raise typer.BadParameter("expected one of ids, --filter and --all")
-    condition = None if filter_json is None else parse_filter(filter_json)
-    check_deletion(ids or None, condition, everything)
+    with parsing_flags():
+        condition = parse_filter(filter_json)
+        check_deletion(ids or None, condition, everything)
     with open_chosen(index, None) as target:
         if not yes and sys.stdin.isatty():
             _confirm(target, ids, condition)

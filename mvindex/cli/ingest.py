@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from mvindex.records import IndexInfo
     from mvindex.store.shard_layout import ShardPlace
 
+_ONE_VIEW = "1 view per document stands for its text."
+
 
 def ingest(  # noqa: PLR0913 - each option is a flag of the command
     files: Annotated[
@@ -178,6 +180,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
         parse_choice("--lexical", lexical, Lexical)
     skip_or_stop = parse_choice("--on-error", on_error, OnError)
     files = names_of(files)
+    reading.check(has_folder=any(map(is_folder, files)))
     check_value("--format", format, find_format)
     options = CorpusOptions(
         format=format, id_field=id_field, text_field=text_field, title_field=title_field, **reading.limits()
@@ -250,7 +253,7 @@ def _note_replaced(count: int, corpus: Corpus) -> None:
     """Note that so many documents were replaced, where those may be of another file of the same name."""
     if count and corpus.named_in_ids:
         note(
-            f"{count} documents replaced; ids of {escape_controls(corpus.named_in_ids[0])} are made of its name: "
+            f"documents replaced: {count}; ids of {escape_controls(corpus.named_in_ids[0])} are made of its name: "
             "if another file has that name, give --id-field, or name both with their folders"
         )
 
@@ -457,11 +460,13 @@ def _summary(row: Mapping[str, Any]) -> list[str]:
     done = [f"{row[kind]:,} {kind}" for kind in kinds if row[kind]]
     rate = f", {row['added'] / row['seconds']:,.0f} documents per second" if row["added"] and row["seconds"] > 1 else ""
     took = f"in {format_seconds(row['seconds'])}{rate}"
+    count = f"{row['documents']:,} document" + ("" if row["documents"] == 1 else "s")
     said = [
-        f"{row['index']} has {row['documents']:,} documents: {', '.join(done) or 'no change'}, {took}.",
+        f"{row['index']} has {count}: {', '.join(done) or 'no change'}, {took}.",
     ]
     if row["added"] or row["replaced"]:
-        said.append(f"{row['views_per_document']:g} views per document stand for parts of its text.")
+        views = row["views_per_document"]
+        said.append(f"{views:g} views per document stand for parts of its text." if views != 1 else _ONE_VIEW)
     if row["documents"] and not row["stopped"]:
         said.append(f'Search it: mvindex query "your question" --index {shlex.quote(row["index"])}')
     return said
@@ -482,17 +487,18 @@ def _flags_of(source: Source) -> str:
     return " ".join([f"--format {options.format}", *given])
 
 
-def _view_counts(done: IngestReport, info: IndexInfo) -> dict[str, int | float]:
+def _view_counts(done: IngestReport, info: IndexInfo) -> dict[str, int | float | None]:
     """Return the views of documents added and replaced, before and after pruning, and their bytes in the store."""
     from mvindex.store.views import ViewType
 
+    stored = done.added + done.replaced
     view_bytes = (info.dim or 0) * ViewType(info.dtype).dtype.itemsize
     return {
         "views_given": done.views_given,
         "views_stored": done.views_stored,
         "views_encoded": done.views_encoded,
         "views_reused": done.views_reused,
-        "views_per_document": round(done.views_stored / max(done.added + done.replaced, 1), 2),
+        "views_per_document": round(done.views_stored / stored, 2) if stored else None,
         "view_bytes_given": done.views_given * view_bytes,
         "view_bytes_stored": done.views_stored * view_bytes,
     }

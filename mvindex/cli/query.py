@@ -27,12 +27,14 @@ from mvindex.cli.options import (
     note,
     open_chosen,
     option,
+    parse_choice,
     parse_question_format,
     prepare_queries,
     split_batches,
     switch,
 )
 from mvindex.cli.terminal import print_json, print_tsv
+from mvindex.records import Combine
 
 if TYPE_CHECKING:
     from mvindex.cli.results import Explained
@@ -210,6 +212,8 @@ def _check_group_options(
         if combine is not None:
             raise typer.BadParameter(f"--combine {combine}: belongs to --also TEXT")
         return
+    if combine is not None:
+        parse_choice("--combine", combine, Combine)
     if text is None:
         raise typer.BadParameter("--also: belongs to a query, not to --queries FILE")
     if explain or rerank is not None:

@@ -43,7 +43,7 @@ def test_a_beir_folder_is_corpus_questions_and_judgements(folder):
     # All 40 documents are seen, the one that is relevant among them, and it is one of the first five at most.
     assert deep["qrels"]["R@40"] == 1 and deep["qrels"]["R@2"] <= 5 * deep["qrels"]["P@5"] + 1e-3 <= 1.001
     refused = mvindex("eval", "--questions", "beir", "--measure", "nDCG@0", cwd=folder)
-    assert refused.returncode == 1 and "k from 1 to 1,000,000" in refused.stderr
+    assert refused.returncode == 2 and "k from 1 to 1,000,000" in refused.stderr
     refused = mvindex("eval", "--questions", "beir/queries.jsonl", "--measure", "P@5", cwd=folder)
     assert refused.returncode == 2 and "--measure: needs judgements" in refused.stderr
     refused = mvindex("eval", "--questions", "beir", "--split", "train", cwd=folder)

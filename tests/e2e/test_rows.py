@@ -66,8 +66,11 @@ def test_two_files_of_a_name_are_noted_and_their_indexes_are_two(tmp_path):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "p.csv").write_text(f"name,text\nA,{text}\n")
         report, shown = ingest("p.csv", "--index", "../w.mvx", cwd=tmp_path / folder)
-        assert ("1 documents replaced; ids of p.csv are made of its name" in shown) == (report["replaced"] == 1)
+        assert ("documents replaced: 1; ids of p.csv are made of its name" in shown) == (report["replaced"] == 1)
     assert report["replaced"] == 1
+    again = ok(mvindex("ingest", "p.csv", "--index", "../w.mvx", cwd=tmp_path / "x"))
+    assert "w.mvx has 1 document: 1 replaced" in again.stdout and "1 view per document" in again.stdout
+    assert ingest("p.csv", "--index", "../w.mvx", cwd=tmp_path / "x")[0]["views_per_document"] is None
     names = {"wiki.en.tsv": "wiki.en", "wiki.de.tsv.gz": "wiki.de", "v1.0.jsonl": "v1.0", ".x.tsv": ".x", "a.b": "a.b"}
     assert [default_path([name]).name for name in names] == [f"{name}.mvx" for name in names.values()]
 
