@@ -123,7 +123,7 @@ def test_sync_after_ingest_takes_its_documents_over(notes, tmp_path):
     ("options", "told"),
     [
         (("--watch", "--check"), "--watch: expected without --dry-run and --check"),
-        (("--check", "--force"), "check changes nothing; expected it without dry_run and force"),
+        (("--check", "--force"), "--check: changes nothing; expected it without --dry-run and --force"),
         (("--include", "!"), "include: expected patterns as in .gitignore"),
         (("--name", "a/b"), "expected a folder name without / and #, got 'a/b'"),
     ],
