@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +20,7 @@ from mvindex.cli.options import (
     open_chosen,
     option,
     parse_filter,
+    parsing_flags,
     print_report,
     print_rows,
     switch,
@@ -56,6 +58,8 @@ def get(
         print_tsv([_FIELDS, *(list(row.values()) for row in rows)])
     else:
         for row in rows:
+            if output is Output.TABLE and row["metadata"]:
+                row["metadata"] = json.dumps(row["metadata"], ensure_ascii=False)
             print_report("", row, output)
     if missing:
         raise QueryError(f"no such document: {', '.join(map(repr, missing))}")
@@ -88,8 +92,9 @@ def delete(  # noqa: PLR0913 - each option is a flag of the command
 
     if [bool(ids), filter_json is not None, everything].count(True) != 1:
         raise typer.BadParameter("expected one of ids, --filter and --all")
-    condition = None if filter_json is None else parse_filter(filter_json)
-    check_deletion(ids or None, condition, everything)
+    with parsing_flags():
+        condition = parse_filter(filter_json)
+        check_deletion(ids or None, condition, everything)
     with open_chosen(index, None) as target:
         if not yes and sys.stdin.isatty():
             _confirm(target, ids, condition)

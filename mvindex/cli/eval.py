@@ -213,14 +213,14 @@ def is_worse(pair: Comparison) -> bool:
     return pair.difference < 0 and pair.p_corrected < _LEVEL
 
 
-def append_summary(path: str, report: Mapping[str, Any], verdict: Verdict) -> None:
-    """Append the measures, thresholds and comparisons to a file of Markdown, which need not exist."""
-    lines = "\n".join(_summary(report, verdict))
+def append_text(path: str, text: str) -> None:
+    """Append a text to a file, which need not exist; "" checks that it can be written."""
     with Path(user_path(path)).open("a", encoding="utf-8") as file:
-        file.write(lines + "\n")
+        file.write(text)
 
 
 def _summary(report: Mapping[str, Any], verdict: Verdict) -> Iterator[str]:
+    """Yield the lines of the measures, thresholds and comparisons as Markdown."""
     least: dict[str, list[Check]] = {}
     for each in verdict.checks:
         least.setdefault(each.measure, []).append(each)
@@ -239,7 +239,7 @@ def _summary(report: Mapping[str, Any], verdict: Verdict) -> Iterator[str]:
         for pair in verdict.pairs:
             yield (
                 f"| {pair.measure} | {means[pair.first, pair.measure]:.4f} | {means[pair.second, pair.measure]:.4f} | "
-                f"{pair.difference:+.4f} ± {pair.error:.4f} | {pair.p_corrected:.4f} | {_shown(not is_worse(pair))} |"
+                f"{pair.shown_difference} | {pair.p_corrected:.4f} | {_shown(not is_worse(pair))} |"
             )
     yield ""
 
@@ -364,6 +364,7 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
     _check_judged({"--compare": compare, "--measure": measure}, judged is not None)
     others = {path: read_run(path) for path in compare or ()}
     gate = Gate(thresholds=thresholds, baseline=baseline, run=None if baseline is None else read_run(baseline))
+    _check_places(trec, summary)
     from mvindex.cli.search import Searcher
 
     with (
@@ -404,9 +405,9 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
         _print_all(report, compared, None, output)  # what was measured is right
         raise
     _print_all(report, compared, verdict.as_json() if gate.is_set else None, output)
-    if summary is not None:
-        append_summary(summary, report, verdict)
     verdict.show()
+    if summary is not None:
+        append_text(summary, "\n".join(_summary(report, verdict)) + "\n")
     if not verdict.passed:
         raise typer.Exit(REFUSED)
 
@@ -422,6 +423,14 @@ def _check_measured(report: Mapping[str, Any], qrels: str | None) -> None:
         note(f"{report['unasked']:,} judged questions were not asked; no measure counts them")
     if not any(report["counts"].values()):
         note("nothing was measured: no question has a passage, answers or judgements; give --qrels FILE")
+
+
+def _check_places(trec: str | None, summary: str | None) -> None:
+    """Check before the search that the run has a file of its own, and that the summary can be written."""
+    if trec == "-":
+        raise typer.BadParameter("--trec -: expected a file, since stdout has the report")
+    if summary is not None:
+        append_text(summary, "")
 
 
 def _check_judged(options: Mapping[str, object], is_judged: bool) -> None:

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from mvindex.cli.options import CORPUS, FOLDERS, HYBRID, option, parse_choice, parse_filter, search_option, switch
+from mvindex.cli.options import (
+    CORPUS,
+    FOLDERS,
+    HYBRID,
+    option,
+    parse_choice,
+    parse_filter,
+    parsing_flags,
+    search_option,
+    switch,
+)
 from mvindex.records import MAX_DOCUMENT_CHARS
 
 if TYPE_CHECKING:
@@ -65,8 +75,7 @@ class SearchFlags:
         """Return the request without queries, checked before an index is opened; options: others of a search.
 
         Raises:
-            typer.BadParameter: For unknown names, and options that do not go together.
-            QueryError: For numbers out of range, and a filter that is not JSON.
+            typer.BadParameter: For unknown names, numbers out of range, and options that do not go together.
 
         """
         from mvindex.kernels.score import Aggregate
@@ -90,19 +99,20 @@ class SearchFlags:
         for name, text in (("--fusion", self.fusion), ("--weights", self.weights)):
             if text is not None and mode not in (Mode.AUTO, Mode.HYBRID):
                 raise typer.BadParameter(f"{name} {text}: belongs to --hybrid, got --mode {mode.value}")
-        return parse_options(
-            top_k,
-            parse_filter(self.filter_json),
-            scoring=self.scoring,
-            exact=self.exact,
-            temperature=self.temperature,
-            candidates=self.candidates,
-            mode=mode.value,
-            fusion=self.fusion,
-            weights=None if self.weights is None else _parse_weights(self.weights),
-            operators=self.operators,
-            **options,
-        )
+        with parsing_flags():
+            return parse_options(
+                top_k,
+                parse_filter(self.filter_json),
+                scoring=self.scoring,
+                exact=self.exact,
+                temperature=self.temperature,
+                candidates=self.candidates,
+                mode=mode.value,
+                fusion=self.fusion,
+                weights=None if self.weights is None else _parse_weights(self.weights),
+                operators=self.operators,
+                **options,
+            )
 
     def _mode(self) -> Mode:
         from mvindex.search.fusion import Mode
@@ -152,10 +162,11 @@ class LikeFlags:
     negatives: Annotated[list[str] | None, search_option("negatives", "--negatives", metavar="ID")] = None
 
     def documents(self) -> Like | None:
-        """Return the documents; None where there are none. QueryError for ids that do not go together."""
+        """Return the documents; None where there are none. Wrong usage for ids that do not go together."""
         from mvindex.search.like import parse_like
 
-        return parse_like(self.like, self.positives or (), self.negatives or ())
+        with parsing_flags():
+            return parse_like(self.like, self.positives or (), self.negatives or ())
 
 
 class RerankText(Enum):
@@ -213,6 +224,18 @@ class FileFlags:
     max_document_chars: Annotated[
         int, option("Reject rows whose title and text have more characters than this.", CORPUS, min=1)
     ] = MAX_DOCUMENT_CHARS
+
+    def check(self, *, has_folder: bool) -> None:
+        """Raise wrong usage for options of folders where there is none."""
+        given = {
+            "--include": self.include,
+            "--exclude": self.exclude,
+            "--no-gitignore": not self.gitignore,
+            "--follow-links": self.follow_links,
+        }
+        for name, value in given.items():
+            if value and not has_folder:
+                raise typer.BadParameter(f"{name}: belongs to a folder, got none")
 
     def choice(self) -> dict[str, Any]:
         """Return which files of a folder are read, as keywords of FolderOptions and SyncOptions."""

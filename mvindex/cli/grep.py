@@ -41,7 +41,7 @@ def grep(  # noqa: PLR0913 - each option is a flag of the command
     words: Annotated[
         str | None, typer.Argument(metavar="WORDS", help="The words to search for, or a question.", show_default=False)
     ] = None,
-    folder: Annotated[str, typer.Argument(metavar="[FOLDER]", help="The folder.", show_default=False)] = ".",
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The folder.", show_default=False)] = ".",
     top_k: Annotated[int, option("Print so many hits.", names=("--top-k", "-n", "-k"), min=1)] = 10,
     glob: Annotated[
         list[str] | None,

@@ -41,12 +41,14 @@ from mvindex.errors import ConfigError
 from mvindex.paths import expand_home
 
 if TYPE_CHECKING:
-    from mvindex.corpus import CorpusOptions, Source
+    from mvindex.corpus import Corpus, CorpusOptions, Source
     from mvindex.index import Index, IndexProtocol
     from mvindex.ingest import IngestReport
     from mvindex.ingest.files import CorpusIngestReport
     from mvindex.records import IndexInfo
     from mvindex.store.shard_layout import ShardPlace
+
+_ONE_VIEW = "1 view per document stands for its text."
 
 
 def ingest(  # noqa: PLR0913 - each option is a flag of the command
@@ -178,6 +180,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
         parse_choice("--lexical", lexical, Lexical)
     skip_or_stop = parse_choice("--on-error", on_error, OnError)
     files = names_of(files)
+    reading.check(has_folder=any(map(is_folder, files)))
     check_value("--format", format, find_format)
     options = CorpusOptions(
         format=format, id_field=id_field, text_field=text_field, title_field=title_field, **reading.limits()
@@ -206,6 +209,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     if place is not None and lexical in (None, AUTO) and not has_shard(index_directory(path), place):
         new["lexical"] = _lexical_of_shards(files, options)
     with open_for_ingest(path, new, device, place) as target:
+        _refuse_same_names(target, corpus)
         stem = _rejects_stem(path)
         run = CorpusIngest(
             target.add_entries,
@@ -222,6 +226,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
         if corpus.left_out:
             note(escape_controls(f"left out: {corpus.left_out}"))
         _print_ingest(report, path, target, time.monotonic() - started, output)
+        _note_replaced(report.ingest.replaced, corpus)
         if lexical in (None, AUTO) and report.ingest.added and (terms := target.info().lexical) is not None:
             note(f"lexical search: {terms} terms")
         if not report.ingest.stopped:
@@ -229,6 +234,28 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     is_rejected = bool(report.rejected or report.rejected_files)
     if report.ingest.stopped or (is_rejected and skip_or_stop is OnError.STOP):
         raise typer.Exit(1)
+
+
+def _refuse_same_names(index: IndexProtocol, corpus: Corpus) -> None:
+    """Raise ConfigError where the index has documents of another folder of the same name, which would be replaced."""
+    from mvindex.corpus import FolderFile
+
+    for name, path in {(file.folder, file.folder_path) for file in corpus.files if isinstance(file, FolderFile)}:
+        for other in index.scan({"folder": name, "folder_path": {"ne": path}}, limit=1):
+            raise ConfigError(
+                f"{path}: the index has documents of another folder named {name!r}, "
+                f"{other.metadata.get('folder_path')}. If it was moved, take mvindex sync --name {name}; else "
+                "mvindex sync with another --name"
+            )
+
+
+def _note_replaced(count: int, corpus: Corpus) -> None:
+    """Note that so many documents were replaced, where those may be of another file of the same name."""
+    if count and corpus.named_in_ids:
+        note(
+            f"documents replaced: {count}; ids of {escape_controls(corpus.named_in_ids[0])} are made of its name: "
+            "if another file has that name, give --id-field, or name both with their folders"
+        )
 
 
 def _chosen_device(device: str | None, devices: str | None) -> str | None:
@@ -266,15 +293,19 @@ def parse_views(value: str | None) -> int | str | None:
 
 
 def default_path(paths: Sequence[str]) -> Path:
-    """NAME.mvx in the current directory, after the first input file."""
+    """NAME.mvx in the current directory, after the first input file without the endings of its format."""
+    from mvindex.corpus.inputs import COMPRESSED_SUFFIXES
     from mvindex.corpus.paths import shown_address
+    from mvindex.corpus.registry import has_reader
 
     if paths[0] == "-":
         raise ConfigError("expected --index DIR, since stdin has no name to derive it from")
     if os.path.isdir(paths[0]):
         return Path(os.path.basename(os.path.realpath(paths[0])) + ".mvx")
-    name = Path(shown_address(paths[0])).name
-    return Path(name.split(":")[0].split(".")[0] + ".mvx")
+    path = Path(shown_address(paths[0]))
+    if path.suffix.lower() in COMPRESSED_SUFFIXES:
+        path = path.with_suffix("")
+    return Path((path.stem if has_reader(path.name) else path.name) + ".mvx")
 
 
 def _rejects_stem(place: str) -> Path:
@@ -415,7 +446,7 @@ def _print_ingest(report: CorpusIngestReport, path: str, index: IndexProtocol, s
     if report.rejected:
         note(f"{report.rejected} rows rejected, reasons in {report.reasons_file}; correct them and ingest again:")
         for file, source in report.rejects_files.items():
-            note(f"  mvindex ingest {file} {_flags_of(source)} --index {path}")
+            note(f"  mvindex ingest {shlex.quote(str(file))} {_flags_of(source)} --index {shlex.quote(path)}")
         note("(a row rejected for a duplicate id would then replace the document that has it)")
     if done.stopped:
         note("stopped before the end; the same command continues from here")
@@ -429,11 +460,13 @@ def _summary(row: Mapping[str, Any]) -> list[str]:
     done = [f"{row[kind]:,} {kind}" for kind in kinds if row[kind]]
     rate = f", {row['added'] / row['seconds']:,.0f} documents per second" if row["added"] and row["seconds"] > 1 else ""
     took = f"in {format_seconds(row['seconds'])}{rate}"
+    count = f"{row['documents']:,} document" + ("" if row["documents"] == 1 else "s")
     said = [
-        f"{row['index']} has {row['documents']:,} documents: {', '.join(done) or 'no change'}, {took}.",
+        f"{row['index']} has {count}: {', '.join(done) or 'no change'}, {took}.",
     ]
     if row["added"] or row["replaced"]:
-        said.append(f"{row['views_per_document']:g} views per document stand for parts of its text.")
+        views = row["views_per_document"]
+        said.append(f"{views:g} views per document stand for parts of its text." if views != 1 else _ONE_VIEW)
     if row["documents"] and not row["stopped"]:
         said.append(f'Search it: mvindex query "your question" --index {shlex.quote(row["index"])}')
     return said
@@ -454,17 +487,18 @@ def _flags_of(source: Source) -> str:
     return " ".join([f"--format {options.format}", *given])
 
 
-def _view_counts(done: IngestReport, info: IndexInfo) -> dict[str, int | float]:
+def _view_counts(done: IngestReport, info: IndexInfo) -> dict[str, int | float | None]:
     """Return the views of documents added and replaced, before and after pruning, and their bytes in the store."""
     from mvindex.store.views import ViewType
 
+    stored = done.added + done.replaced
     view_bytes = (info.dim or 0) * ViewType(info.dtype).dtype.itemsize
     return {
         "views_given": done.views_given,
         "views_stored": done.views_stored,
         "views_encoded": done.views_encoded,
         "views_reused": done.views_reused,
-        "views_per_document": round(done.views_stored / max(done.added + done.replaced, 1), 2),
+        "views_per_document": round(done.views_stored / stored, 2) if stored else None,
         "view_bytes_given": done.views_given * view_bytes,
         "view_bytes_stored": done.views_stored * view_bytes,
     }

@@ -216,11 +216,13 @@ def snapshot(
         refuse_options({"--keep": keep})
         print_report("snapshot", dict(run_job(index, lambda admin: admin.snapshot(place))), output)
         return
-    with open_chosen_local(index) as target, show_count_progress("bytes", target.info().size_bytes) as advance:
-        if keep is None:
-            row = asdict(target.admin.snapshot(place, advance))
-        else:
-            row = asdict(take_backup(target.admin.snapshot, place, keep, advance))
+    with open_chosen_local(index) as target:
+        info = target.info()
+        with show_count_progress("bytes", info.size_bytes) as advance:
+            if keep is None:
+                row = asdict(target.admin.snapshot(place, advance))
+            else:
+                row = asdict(take_backup(target.admin.snapshot, place, keep, advance, index_id=info.index_id))
     print_report("snapshot", row, output)
 
 

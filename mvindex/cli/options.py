@@ -362,6 +362,15 @@ def check_value(option: str, value: str | None, parse: Callable[[str], object]) 
         raise typer.BadParameter(f"{option}: {reason}") from err
 
 
+@contextmanager
+def parsing_flags() -> Iterator[None]:
+    """Turn what the library finds wrong in the values of flags into wrong usage."""
+    try:
+        yield
+    except (ConfigError, QueryError) as err:
+        raise typer.BadParameter(in_flags(str(err))) from err
+
+
 def in_flags(message: str) -> str:
     """Return a message about a search with its options as flags: --top-k for `top_k=`, and for `top_k:` in front."""
     names = "|".join(name for name in SEARCH_FLAGS if name not in _WITHOUT_FLAG)
@@ -408,10 +417,10 @@ def parse_field_types(texts: Iterable[str]) -> dict[str, str]:
 
 def parse_cutoffs(text: str) -> tuple[int, ...]:
     """Return the cut-offs of --at."""
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError as err:
-        raise typer.BadParameter(f"--at: expected whole numbers such as 1,5,20,100, got {text!r}") from err
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() and int(part) for part in parts):
+        raise typer.BadParameter(f"--at: expected whole numbers from 1, such as 1,5,20,100, got {text!r}")
+    return tuple(map(int, parts))
 
 
 def split_batches(items: Iterable[T], size: int) -> Iterator[list[T]]:

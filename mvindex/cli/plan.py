@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mvindex.cli.options import SEARCH, JsonOption, Output, OutputOption, option, parse_choice, print_rows
+from mvindex.cli.options import (
+    SEARCH,
+    JsonOption,
+    Output,
+    OutputOption,
+    option,
+    parse_choice,
+    parsing_flags,
+    print_rows,
+)
 from mvindex.cli.terminal import print_json
 
 if TYPE_CHECKING:
@@ -58,24 +67,25 @@ def plan(  # noqa: PLR0913 - each option is a flag of the command
     from mvindex.measure.planning.units import parse_bytes, parse_count
     from mvindex.store.views import ViewType
 
-    collection = Collection(
-        documents=parse_count("--documents", documents),
-        views=views,
-        dim=dim,
-        view_type=parse_choice("--dtype", dtype, ViewType),
-        text_bytes=text_bytes,
-    )
-    machine = Machine(
-        ram_bytes=parse_bytes("--ram", ram),
-        disk_bytes=None if disk is None else parse_bytes("--disk", disk),
-        cores=cores,
-        gpus=gpu,
-        gpu_bytes=parse_bytes("--gpu-ram", gpu_ram),
-    )
-    request = PlanRequest(
-        collection=collection, machine=machine, scan=scan_name(), top_k=top_k, target_recall=target_recall
-    )
-    made = make_plan(request)
+    with parsing_flags():
+        collection = Collection(
+            documents=parse_count("--documents", documents),
+            views=views,
+            dim=dim,
+            view_type=parse_choice("--dtype", dtype, ViewType),
+            text_bytes=text_bytes,
+        )
+        machine = Machine(
+            ram_bytes=parse_bytes("--ram", ram),
+            disk_bytes=None if disk is None else parse_bytes("--disk", disk),
+            cores=cores,
+            gpus=gpu,
+            gpu_bytes=parse_bytes("--gpu-ram", gpu_ram),
+        )
+        request = PlanRequest(
+            collection=collection, machine=machine, scan=scan_name(), top_k=top_k, target_recall=target_recall
+        )
+        made = make_plan(request)
     if output is Output.JSON:
         print_json(plan_json(made))
     else:

@@ -27,12 +27,14 @@ from mvindex.cli.options import (
     note,
     open_chosen,
     option,
+    parse_choice,
     parse_question_format,
     prepare_queries,
     split_batches,
     switch,
 )
 from mvindex.cli.terminal import print_json, print_tsv
+from mvindex.records import Combine
 
 if TYPE_CHECKING:
     from mvindex.cli.results import Explained
@@ -101,10 +103,7 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
 
     Example: mvindex query --like doc-7 --negatives doc-9
     """
-    if output is ResultOutput.TREC:
-        if trec is not None:
-            raise typer.BadParameter(f"--output trec prints the run file; give it without --trec {trec}")
-        trec = "-"
+    trec = _run_file(trec, output)
     documents = like.documents()
     _check_source(text, queries, format, documents, explain=explain)
     _check_group_options(also, combine, text=text, rerank=rerank.rerank, explain=explain)
@@ -160,18 +159,28 @@ def _printer(
     """Return what prints one result in this form; a TREC run is written elsewhere."""
     from mvindex.cli.results import TSV_HEADER, print_result, result_as_json, result_as_rows
 
+    header = [TSV_HEADER]
+
     def show(query: _Query, result: SearchResult, views: Explained | None) -> None:
         if output is ResultOutput.JSON:
             identity = {} if query.id is None else {"query_id": query.id}
             print_json(identity | result_as_json(query.text, result, options, views))
         elif output is ResultOutput.TSV:
-            print_tsv(result_as_rows(query.id or _ONLY, result, num_before))
+            print_tsv([*header, *result_as_rows(query.id or _ONLY, result, num_before)])
+            header.clear()
         elif output is ResultOutput.TABLE:
             print_result(query.text, result, options, views, num_before=num_before)
 
-    if output is ResultOutput.TSV:
-        print_tsv([TSV_HEADER])
     return show
+
+
+def _run_file(trec: str | None, output: ResultOutput) -> str | None:
+    """Return where the run is written, - for stdout; None for nowhere."""
+    if output is ResultOutput.TREC and trec is not None:
+        raise typer.BadParameter(f"--output trec prints the run file; give it without --trec {trec}")
+    if trec == "-" and output is not ResultOutput.TABLE:
+        raise typer.BadParameter(f"--trec -: expected a file, since stdout has the results as {output.value}")
+    return "-" if output is ResultOutput.TREC else trec
 
 
 def _check_source(
@@ -203,6 +212,8 @@ def _check_group_options(
         if combine is not None:
             raise typer.BadParameter(f"--combine {combine}: belongs to --also TEXT")
         return
+    if combine is not None:
+        parse_choice("--combine", combine, Combine)
     if text is None:
         raise typer.BadParameter("--also: belongs to a query, not to --queries FILE")
     if explain or rerank is not None:

@@ -20,6 +20,7 @@ from mvindex.cli.options import (
     note,
     open_chosen,
     option,
+    parsing_flags,
     prepare_queries,
     print_report,
     switch,
@@ -70,14 +71,17 @@ def sync(  # noqa: PLR0913 - each option is a flag of the command
 
     if watch and (dry_run or check):
         raise typer.BadParameter("--watch: expected without --dry-run and --check, which change nothing")
-    options = SyncOptions(
-        name=name,
-        **files.choice(),
-        **files.limits(),
-        dry_run=dry_run,
-        check=check,
-        force=force,
-    )
+    if check and (dry_run or force):
+        raise typer.BadParameter("--check: changes nothing; expected it without --dry-run and --force")
+    with parsing_flags():
+        options = SyncOptions(
+            name=name,
+            **files.choice(),
+            **files.limits(),
+            dry_run=dry_run,
+            check=check,
+            force=force,
+        )
     path = expand_home(index or default_path([expand_home(folder)]))
     if check:
         with open_chosen(path, device) as target, stop_on_interrupt(is_writing=False) as should_stop:
@@ -146,7 +150,7 @@ def _print(report: SyncReport, output: Output) -> None:
         shown = {field: value for field, value in row.items() if value not in ({}, []) and value is not False}
         print_report("sync", shown | {"equal": report.equal}, output)
     if report.stale:
-        note(f"{len(report.stale)} files can no longer be read; their old passages stay")
+        note(f"{len(report.stale)} files cannot be read, or not all of their rows; their old passages stay")
     if report.stopped:
         note("stopped before the end, so that folder and index are not compared; " + _WAY_ON[report.is_dry])
 

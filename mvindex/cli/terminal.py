@@ -32,7 +32,7 @@ def escape_controls(text: str) -> str:
 def print_json(value: Any) -> None:
     """Print one line of JSON to stdout, with control characters escaped."""
     is_unicode = (sys.stdout.encoding or "utf-8").lower().startswith("utf")
-    line = json.dumps(value, ensure_ascii=not is_unicode)
+    line = json.dumps(value, ensure_ascii=not is_unicode, allow_nan=False)
     sys.stdout.write(_RAW_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", line) + "\n")
 
 

@@ -17,6 +17,7 @@ from mvindex.cli.options import (
     OutputOption,
     QuestionFormatOption,
     ThreadsOption,
+    is_on_command_line,
     note,
     open_chosen_local,
     option,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 
 def tune(  # noqa: PLR0913 - each option is a flag of the command
+    ctx: typer.Context,
     target_recall: Annotated[float, option("Find this share of the exact top-k.")] = 0.98,
     queries: Annotated[
         str | None,
@@ -94,11 +96,23 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
     from mvindex.cli.progress import show_step_progress
     from mvindex.store.protocol import Operation
 
+    # Of an approximate engine's parameters only.
+    engine: dict[str, object] = {
+        "--plot": plot,
+        "--target-recall": is_on_command_line(ctx, "target_recall"),
+        "--time-limit": is_on_command_line(ctx, "time_limit_s"),
+    }
     is_job = index is not None and is_served(index)
     if is_job:
         refuse_options({"--fusion": fusion, "--set": set_, "--qrels": qrels, "--confidence": confidence})
     if confidence is not None:
-        _check_confidence_options(confidence, {"--fusion": fusion, "--queries": queries, "--plot": plot, "--set": set_})
+        others: dict[str, object] = {
+            "--fusion": fusion,
+            "--queries": queries,
+            "--set": set_,
+            "--top-k": is_on_command_line(ctx, "top_k"),
+        }
+        _check_confidence_options(confidence, others | engine)
         _tune_confidence(index, confidence, format, qrels, output)
         return
     if set_:
@@ -107,7 +121,7 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
         _set_fusion(index, set_, output)
         return
     if fusion or qrels is not None:
-        _check_fusion_options(fusion, queries, {"--plot": plot})
+        _check_fusion_options(fusion, queries, engine)
     if format is not None and queries is None:
         raise typer.BadParameter(f"--format {format}: belongs to --queries FILE")
     if plot is not None:
@@ -169,7 +183,7 @@ def _check_fusion_options(fusion: bool, queries: str | None, others: Mapping[str
     if not fusion:
         raise typer.BadParameter("--qrels: belongs to --fusion")
     for name, value in others.items():
-        if value is not None:
+        if value:
             raise typer.BadParameter(f"{name}: does not belong to --fusion")
     if queries is None or queries.endswith(".npy"):
         raise typer.BadParameter("--fusion: expected --queries FILE with texts, as lexical search needs them")

@@ -198,6 +198,15 @@ class Corpus:
         return self._options.max_document_chars
 
     @property
+    def named_in_ids(self) -> list[str]:
+        """Return the files read so far, of no folder, whose name makes the ids of their rows."""
+        return [
+            path
+            for path, source in self._sources.items()
+            if source.id_field is None and not source.makes_content_ids and path not in self._folder_paths
+        ]
+
+    @property
     def bytes_read(self) -> int:
         """Return the stored bytes read so far, of all files."""
         return self._done_bytes + (self._file.bytes_read if self._file else 0)

@@ -75,7 +75,12 @@ def write_snapshot(write: Write, target: str | Path, on_progress: CountCallback 
 
 
 def take_backup(
-    write: Write, place: str | Path, keep: int | None = None, on_progress: CountCallback = no_progress
+    write: Write,
+    place: str | Path,
+    keep: int | None = None,
+    on_progress: CountCallback = no_progress,
+    *,
+    index_id: str | None = None,
 ) -> BackupReport:
     """Add a snapshot to a place, named by the time in UTC, and then remove the oldest beyond `keep`, and cut uploads.
 
@@ -86,9 +91,10 @@ def take_backup(
         place: A folder of snapshots of one index, or an address; made when missing.
         keep: How many snapshots to keep, the new one included; None keeps all.
         on_progress: Called with numbers of bytes copied.
+        index_id: The id of the index, as in its IndexInfo; the newest snapshot must have the same. None for any.
 
     Raises:
-        ConfigError: keep is less than 1.
+        ConfigError: keep is less than 1, or the snapshots are of another index.
         StoreError: It cannot be written; what was there stays.
 
     """
@@ -97,6 +103,11 @@ def take_backup(
     place = _place(place)
     entries = _entries(place)
     names = sorted(name for name, is_complete in entries.items() if is_complete)
+    if names and index_id not in (None, found := _index_id(place, names[-1])):
+        raise ConfigError(
+            f"{shown_address(str(place))}: expected snapshots of this index, {index_id}; {names[-1]} is of another, "
+            f"{found}. Take one place for each index"
+        )
     now = datetime.now(timezone.utc)
     if entries:
         now = max(now, backup_time(max(entries)) + timedelta(seconds=1))
@@ -183,6 +194,21 @@ def restore(source: str | Path, target: str | Path, on_progress: CountCallback =
 
 def _is_index(folder: Path) -> bool:
     return (folder / CURRENT).is_file() or (folder / SHARDS).is_file()
+
+
+def _index_id(place: str | Path, name: str) -> str:
+    """Return the id of the index that a snapshot is of; of shards, that of the first, as IndexInfo has it."""
+    if isinstance(place, Path):
+        text = (place / name / (SHARDS if is_sharded(place / name) else CURRENT)).read_bytes()
+    else:
+        with _fsspec(place, "read") as (system, path):
+            is_one = system.exists(f"{path}/{name}/{CURRENT}")
+            text = system.cat_file(f"{path}/{name}/{CURRENT if is_one else SHARDS}")
+    try:
+        record = json.loads(text)
+        return str(record.get("shards", [record])[0]["index_id"])
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as err:
+        raise DamagedIndex(f"{shown_address(str(place))}/{name}: expected the id of its index: {err}") from err
 
 
 def backup_time(name: str) -> datetime:

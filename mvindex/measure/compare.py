@@ -155,22 +155,27 @@ class RunFigures:
 class Comparison:
     """Two runs by one measure, question by question.
 
-    difference: mean of second - first, and its standard error. p: of a two-sided paired randomisation test (Smucker,
-    Allan and Carterette 2007): the share of assignments of signs to the differences whose mean is as far from 0; exact
-    for up to 16 questions that differ, else of 100,000 drawn assignments. p_corrected: by Holm (1979), for all
-    comparisons of the report. better, equal, worse: questions where second is that.
+    difference: mean of second - first, and its standard error, None for one question. p: of a two-sided paired
+    randomisation test (Smucker, Allan and Carterette 2007): the share of assignments of signs to the differences whose
+    mean is as far from 0; exact for up to 16 questions that differ, else of 100,000 drawn assignments. p_corrected: by
+    Holm (1979), for all comparisons of the report. better, equal, worse: questions where second is that.
     """
 
     first: str
     second: str
     measure: str
     difference: float
-    error: float
+    error: float | None
     p: float
     p_corrected: float
     better: int
     equal: int
     worse: int
+
+    @property
+    def shown_difference(self) -> str:
+        """Return the difference and its error for people."""
+        return f"{self.difference:+.4f}" + ("" if self.error is None else f" ± {self.error:.4f}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,7 +263,7 @@ def compare_runs(
             second=second,
             measure=measure,
             difference=float(each.mean()),
-            error=float(each.std(ddof=1) / math.sqrt(len(each))) if len(each) > 1 else math.nan,
+            error=float(each.std(ddof=1) / math.sqrt(len(each))) if len(each) > 1 else None,
             p=p,
             p_corrected=corrected,
             better=int((each > _ROUNDED).sum()),

@@ -125,7 +125,7 @@ def test_a_filter_of_conditions_compares_dates(tmp_path):
         done = ok(mvindex("query", "passage", "--filter", filter, "--json", cwd=tmp_path))
         assert sorted(hit["id"] for hit in json.loads(done.stdout)["hits"]) == expected
     wrong = mvindex("query", "passage", "--filter", "date after 2024", cwd=tmp_path)
-    assert wrong.returncode == 1 and "got 'date after 2024'" in wrong.stderr
+    assert wrong.returncode == 2 and "got 'date after 2024'" in wrong.stderr
     ok(mvindex("delete", "--filter", "date < 2024-05-01", cwd=tmp_path))
     assert json.loads(ok(mvindex("info", "--json", cwd=tmp_path)).stdout)["documents"] == 3
 
@@ -153,12 +153,17 @@ def test_wrong_usage_is_2_and_our_errors_are_1_line_and_1(folder, tmp_path):
                   ["query", "x", "--colour", "red"], ["delete"], ["build", "--kind", "ivf"],
                   ["ingest", "corpus.tsv", "--format", "xml"], ["query", "x", "--hybrid", "--fusion", "sum"],
                   ["eval", "--questions", "q", "--at", "one"], ["query", "x", "--output", "xml"],
+                  ["eval", "--questions", "q", "--at", "0"], ["query", "x", "-k", "0"], ["query", "x", "--filter", "{"],
+                  ["query", "x", "--diversity", "2"], ["query", "x", "--also", "y", "--combine", "median"],
+                  ["compare", "a.run", "--qrels", "q"], ["sync", ".", "--check", "--dry-run"],
+                  ["ingest", "corpus.tsv", "--include", "*.md"], ["ingest", "corpus.tsv", "--no-gitignore"],
+                  ["tune", "--fusion", "--queries", "q", "--target-recall", ".98"],
+                  ["tune", "--confidence", "q", "-k", "9"],
                   ["query", "x", "--json", "--output", "trec"], ["query", "x", "--output", "trec", "--trec", "a.run"],
                   ["info", "--output", "trec"], ["analyze", "corpus.mvx", "--index", "corpus.mvx"],
                   ["assemble", "corpus.mvx", "--index", "corpus.mvx"]):  # fmt: skip
         assert mvindex(*wrong, cwd=folder).returncode == 2, wrong
-    for wrong in (["query", "x", "--index", "no.mvx"], ["ingest", "no.tsv"], ["query", " "], ["query", "x", "-k", "0"],
-                  ["query", "x", "--filter", "{"],
+    for wrong in (["query", "x", "--index", "no.mvx"], ["ingest", "no.tsv"], ["query", " "],
                   ["ingest", "corpus.tsv", "--views", "3"]):  # fmt: skip
         done = mvindex(*wrong, cwd=folder)
         assert done.returncode == 1, wrong

@@ -43,7 +43,7 @@ def test_a_beir_folder_is_corpus_questions_and_judgements(folder):
     # All 40 documents are seen, the one that is relevant among them, and it is one of the first five at most.
     assert deep["qrels"]["R@40"] == 1 and deep["qrels"]["R@2"] <= 5 * deep["qrels"]["P@5"] + 1e-3 <= 1.001
     refused = mvindex("eval", "--questions", "beir", "--measure", "nDCG@0", cwd=folder)
-    assert refused.returncode == 1 and "k from 1 to 1,000,000" in refused.stderr
+    assert refused.returncode == 2 and "k from 1 to 1,000,000" in refused.stderr
     refused = mvindex("eval", "--questions", "beir/queries.jsonl", "--measure", "P@5", cwd=folder)
     assert refused.returncode == 2 and "--measure: needs judgements" in refused.stderr
     refused = mvindex("eval", "--questions", "beir", "--split", "train", cwd=folder)
@@ -119,6 +119,26 @@ def test_runs_are_compared_and_so_is_an_evaluation(folder):
     assert [each["second"] for each in hybrid["compared"]["comparisons"]] == ["lexical.run", "this"]
     shown = ok(mvindex("compare", "dense.run", "lexical.run", "--qrels", "beir/qrels/test.tsv", cwd=folder)).stdout
     assert "lexical.run" in shown and f"{pair['p']:.4f}" in shown
+    command = ("compare", "dense.run", "lexical.run", "--qrels", "beir/qrels/test.tsv", "--output", "tsv")
+    names, values = (line.split("\t") for line in ok(mvindex(*command, cwd=folder)).stdout.splitlines())
+    assert dict(zip(names, values, strict=True)) == {
+        **{name: str(value) for name, value in pair.items()},
+        "first_mean": str(means["dense.run"]),
+        "second_mean": str(means["lexical.run"]),
+    }
+
+
+def test_of_one_judged_question_no_error_is_known(folder):
+    (folder / "one.tsv").write_text("".join((folder / "beir/qrels/test.tsv").read_text().splitlines(keepends=True)[:2]))
+    command = ("compare", "dense.run", "lexical.run", "--qrels", "one.tsv")
+    assert '"error": null' in ok(mvindex(*command, "--json", cwd=folder)).stdout
+    assert "\u00b1" not in ok(mvindex(*command, cwd=folder)).stdout
+
+
+def test_an_unwritable_summary_is_an_error_before_anything_is_measured(folder):
+    command = ("eval", "--questions", "beir", "--mode", "dense", "--fail-below", "R@1=1", "--summary")
+    refused = mvindex(*command, "nowhere/s.md", cwd=folder)
+    assert refused.returncode == 1 and "nowhere/s.md: No such file" in refused.stderr and not refused.stdout
 
 
 def test_a_gate_ends_an_evaluation_below_its_values(folder):
@@ -191,6 +211,8 @@ def test_wrong_usage_is_named(folder):
         (("compare", "dense.run", "dense.run", "--qrels", "beir/qrels/test.tsv"), "each run once"),
         (("eval", "--questions", "beir/queries.jsonl", "--compare", "dense.run"), "needs judgements"),
         (("eval", "--questions", "beir", "--fail-below", "R@1"), "MEASURE=VALUE"),
+        (("eval", "--questions", "beir", "--trec", "-"), "--trec -: expected a file"),
+        (("query", "x", "--trec", "-", "--json"), "--trec -: expected a file"),
         (("eval", "--questions", "beir", "--fail-below", "R@1=85"), "a value from 0 to 1"),
         (("eval", "--questions", "beir", "--fail-below", "R@1=nan"), "a value from 0 to 1"),
         (("eval", "--questions", "beir", "--fail-below", "Recal@1=.5"), "expected nDCG, AP, RR"),

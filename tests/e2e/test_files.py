@@ -63,6 +63,18 @@ def test_ingest_rejects_bad_rows_of_a_folder_and_goes_on(notes, tmp_path):
         assert told in done.stderr
 
 
+@pytest.mark.parametrize("first", ["ingest", "sync"])
+def test_ingest_refuses_another_folder_of_the_same_name(notes, tmp_path, first):
+    write(tmp_path / "b" / "notes", **{"oil.md": "# Other oil\n\nOf olives.\n"})
+    ok(mvindex(first, "notes", "--index", "i.mvx", cwd=tmp_path))
+    done = mvindex("ingest", "b/notes", "--index", "i.mvx", cwd=tmp_path)
+    assert done.returncode == 1 and f"another folder named 'notes', {notes}. If it was moved" in done.stderr
+    with package.open(tmp_path / "i.mvx") as index:
+        assert len(index) == 3 and index.get("notes/oil.md#oil").text.endswith("An introduction.")
+    ok(mvindex("sync", "b/notes", "--index", "i.mvx", "--name", "other", cwd=tmp_path))
+    ok(mvindex("ingest", "notes", "--index", "i.mvx", cwd=tmp_path))
+
+
 def test_ingest_of_a_broken_file_by_name_is_an_error_unless_skipped(notes, tmp_path):
     write(notes, **{"a.md": b"a\0"})
     done = mvindex("ingest", "notes/a.md", "notes/oil.md", cwd=tmp_path, input="")
@@ -97,7 +109,7 @@ def test_sync_with_a_broken_file_exits_with_1_and_keeps_its_passages(notes, tmp_
     sync(tmp_path)
     write(notes, **{"oil.md": b"\0"})
     report, told = sync(tmp_path, code=1)
-    assert report["stale"] == ["oil.md"] and "1 files can no longer be read; their old passages stay" in told
+    assert report["stale"] == ["oil.md"] and "1 files cannot be read, or not all of their rows" in told
     assert ok(mvindex("get", "notes/oil.md#oil", "--index", "i.mvx", cwd=tmp_path))
 
 
@@ -111,7 +123,7 @@ def test_sync_after_ingest_takes_its_documents_over(notes, tmp_path):
     ("options", "told"),
     [
         (("--watch", "--check"), "--watch: expected without --dry-run and --check"),
-        (("--check", "--force"), "check changes nothing; expected it without dry_run and force"),
+        (("--check", "--force"), "--check: changes nothing; expected it without --dry-run and --force"),
         (("--include", "!"), "include: expected patterns as in .gitignore"),
         (("--name", "a/b"), "expected a folder name without / and #, got 'a/b'"),
     ],

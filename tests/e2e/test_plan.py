@@ -50,7 +50,7 @@ def test_the_commands_of_a_plan_are_commands_with_these_options(tmp_path):
 )
 def test_nonsense_is_refused_by_name(tmp_path, args, message):
     done = mvindex("plan", *args, cwd=tmp_path)
-    assert done.returncode == 1 and message in done.stderr and not done.stdout
+    assert done.returncode == 2 and message in done.stderr and not done.stdout
 
 
 def test_times_are_of_a_reference_machine_and_builds_fall_with_its_cores(tmp_path):

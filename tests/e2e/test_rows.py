@@ -6,6 +6,7 @@ import shlex
 import pytest
 
 import mvindex as package
+from mvindex.cli.ingest import default_path
 from tests.helpers.cli import lines, mvindex, ok
 
 pytestmark = pytest.mark.needs("minilm")
@@ -33,11 +34,16 @@ def test_a_table_is_ingested_and_filtered_by_its_numbers(tmp_path):
         mvindex("query", "something that makes light", "--filter", '{"year": {"gte": 1973}}', "--json", cwd=tmp_path)
     )
     assert [hit["title"] for hit in result["hits"]] == ["Lamp", "Lamp", "Kettle"]
+    shown = ok(mvindex("get", "products.csv#row-4", cwd=tmp_path)).stdout
+    assert '"year": 1965}' in " ".join(shown.split())
+    assert mvindex("query", "--like", "nope", "--output", "tsv", cwd=tmp_path).stdout == ""
     again, _ = ingest("products.csv", cwd=tmp_path)
     assert (again["added"], again["unchanged"]) == (0, 4)
 
 
 def test_the_printed_command_reads_mended_rejects_as_their_source_was_read(tmp_path):
+    tmp_path = tmp_path / "two words"
+    tmp_path.mkdir()
     (tmp_path / "t.csv").write_text("pid;body, all;year\n1;One text.;1973\n2;Two\n3;Three texts.;1975\n")
     done = mvindex("ingest", "t.csv", cwd=tmp_path)
     assert done.returncode == 1 and "t.csv:3: expected 3 columns (pid, body, all, year), got 2" in done.stderr
@@ -53,6 +59,20 @@ def test_the_printed_command_reads_mended_rejects_as_their_source_was_read(tmp_p
     assert (report["added"], report["documents"]) == (1, 3)
     with package.open(tmp_path / "t.mvx") as index:
         assert index.get("2").metadata == {"year": 1974}
+
+
+def test_two_files_of_a_name_are_noted_and_their_indexes_are_two(tmp_path):
+    for folder, text in (("x", "It glows."), ("y", "It boils.")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "p.csv").write_text(f"name,text\nA,{text}\n")
+        report, shown = ingest("p.csv", "--index", "../w.mvx", cwd=tmp_path / folder)
+        assert ("documents replaced: 1; ids of p.csv are made of its name" in shown) == (report["replaced"] == 1)
+    assert report["replaced"] == 1
+    again = ok(mvindex("ingest", "p.csv", "--index", "../w.mvx", cwd=tmp_path / "x"))
+    assert "w.mvx has 1 document: 1 replaced" in again.stdout and "1 view per document" in again.stdout
+    assert ingest("p.csv", "--index", "../w.mvx", cwd=tmp_path / "x")[0]["views_per_document"] is None
+    names = {"wiki.en.tsv": "wiki.en", "wiki.de.tsv.gz": "wiki.de", "v1.0.jsonl": "v1.0", ".x.tsv": ".x", "a.b": "a.b"}
+    assert [default_path([name]).name for name in names] == [f"{name}.mvx" for name in names.values()]
 
 
 def test_json_of_several_shapes_and_a_shared_content_make_one_index(tmp_path):

@@ -148,7 +148,7 @@ def test_the_command_line_gives_pages(index, place):
     shown = ok(command("query", QUERY, "-k", 2, "--cursor", "", "--index", place, cwd=place.parent)).stdout
     assert "next page: --cursor " in shown
     wrong = command("query", QUERY, "--cursor", "nonsense", "--index", place, cwd=place.parent)
-    assert wrong.returncode == 1 and "cursor: expected" in wrong.stderr
+    assert wrong.returncode == 2 and "cursor: expected" in wrong.stderr
 
 
 def test_an_agent_gets_pages_without_gaps_where_there_is_little_room(index):

@@ -425,7 +425,7 @@ class IndexService:
         index = self.local_index()
 
         def taken() -> BackupReport:
-            return take_backup(index.admin.snapshot, place, keep, self.check_open)
+            return take_backup(index.admin.snapshot, place, keep, self.check_open, index_id=index.info().index_id)
 
         return await self.in_background(taken)
 

@@ -180,7 +180,7 @@ class SyncReport:
         updated: Number of documents of which only metadata changed.
         removed: Number of documents deleted.
         rejected: The files that cannot be read, with the reason. Their old passages stay.
-        stale: Those of them that have old passages in the index.
+        stale: The files with old passages in the index: those rejected, and those with bad rows.
         rejected_rows: Number of rows of otherwise good files that are no documents, or whose id another row has.
         warnings: Number of things that are wrong in files that were read all the same.
         left_out: The files that are not read, counted by reason.

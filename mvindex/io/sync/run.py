@@ -78,7 +78,8 @@ def sync_folder(
     """Add and replace the documents of the folder's files in an index, and delete those whose file is gone.
 
     Only documents of this folder are deleted: their metadata have its name as "folder". Files that did not change are
-    not encoded. A file that can no longer be read keeps its old passages, which the report names as stale.
+    not encoded. A file that can no longer be read, or has bad rows, keeps its old passages; the report names it
+    as stale.
 
     Args:
         index: The index; None for an empty one, with dry_run.
@@ -119,6 +120,7 @@ class _Reading:
     documents: list[Document] = field(default_factory=list)
     num_rejected: int = 0
     is_broken: bool = False
+    has_bad_rows: bool = False
 
 
 class _Sync:
@@ -136,6 +138,8 @@ class _Sync:
         self._expected: dict[str, Digest] = {}
         # Files whose rows were all refused have text, though no document is expected of them.
         self._refused: set[str] = set()
+        # Files that cannot be read, or not all of their rows: none of their old passages is deleted.
+        self._stale: set[str] = set()
         self._batch = _Batch()
         self._has_written = False
 
@@ -158,6 +162,8 @@ class _Sync:
         self._report.left_out = self._folder.left_out
         self._report.in_folder = self._expected
         self._report.in_index = self._read_index() if self._has_written else self._before
+        in_index = self._report.in_index
+        self._report.stale = sorted(one for one in self._stale if self._expected.get(one) != in_index.get(one))
         self._report.seconds = time.monotonic() - started
         return self._report
 
@@ -209,6 +215,8 @@ class _Sync:
         if reading.is_broken:
             return
         self._report.rejected_rows += reading.num_rejected
+        if reading.has_bad_rows and known not in (None, digest):
+            self._stale.add(file.file)
         if not digest.passages:
             return
         self._expected[file.file] = digest
@@ -248,6 +256,7 @@ class _Sync:
                 reading.is_broken = True
             else:
                 reading.num_rejected += 1
+                reading.has_bad_rows = True
                 self._hooks.on_warning(f"{row.location}: {row.reason}; row rejected")
         return reading
 
@@ -274,7 +283,7 @@ class _Sync:
         below = [file] if not file.endswith("/") else [one for one in self._before if one.startswith(file)]
         kept = [one for one in below if one in self._before]
         self._present.update(kept)
-        self._report.stale += kept
+        self._stale.update(kept)
 
     def _add(self, file: FolderFile, documents: Iterable[Document]) -> None:
         rest = iter(documents)
@@ -285,7 +294,7 @@ class _Sync:
                 self._put(file, document)
             if self._batch.is_full:
                 self._flush()
-        is_whole = not self._report.stopped and file.file not in self._report.rejected
+        is_whole = not self._report.stopped and file.file not in self._stale
         if file.file in self._before and is_whole:
             self._batch.completed[file.file] = ids
 
@@ -363,7 +372,7 @@ class _Sync:
 
     def _delete_gone(self) -> None:
         """Delete the documents of files that are not there, or have no text any more."""
-        empty = self._present - self._expected.keys() - self._refused - set(self._report.stale)
+        empty = self._present - self._expected.keys() - self._refused - self._stale
         gone = sorted(file for file in self._before if file not in self._present or file in empty)
         self._report.deleted = len(gone)
         self._note_renames(gone)

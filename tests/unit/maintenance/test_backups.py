@@ -84,6 +84,16 @@ def test_the_newest_are_kept_and_the_newest_is_restored(index, place, tmp_path):
     assert_equal(tmp_path / "again.mvx", index)
 
 
+def test_the_snapshots_of_another_index_are_refused_and_stay(index, place, tmp_path):
+    name = take_backup(index.admin.snapshot, place, keep=1, index_id=index.info().index_id).path[-16:]
+    with mvindex.create(tmp_path / "other.mvx", dim=DIM) as other:
+        with pytest.raises(ConfigError, match=f"{name} is of another, {index.info().index_id}"):
+            take_backup(other.admin.snapshot, place, keep=1, index_id=other.info().index_id)
+    assert backup_names(place) == [name]
+    report = take_backup(index.admin.snapshot, place, keep=1, index_id=index.info().index_id)
+    assert report.removed == (name,)
+
+
 def test_names_rise_even_if_the_clock_goes_back(index, tmp_path, monkeypatch):
     place = tmp_path / "backups"
     take_backup(index.admin.snapshot, place)

@@ -358,6 +358,21 @@ class TestRows:
             assert report.equal and report.rejected_rows == 1 and not report.is_complete
             assert "a.jsonl:2: invalid JSON" in warnings[0]
 
+    @pytest.mark.parametrize("num_good", [0, 1])
+    def test_the_documents_of_a_file_with_bad_rows_stay_until_it_is_mended(self, index, notes, num_good):
+        rows = [f'{{"id": "{number}", "text": "row {number}"}}\n' for number in range(3)]
+        write(notes, **{"a.jsonl": "".join(rows)})
+        sync(index, notes)
+        before = held(index)
+        write(notes, **{"a.jsonl": "".join(rows)[: num_good * len(rows[0]) + 8]})
+        for options in ({"dry_run": True}, {}, {}, {"check": True}):
+            report, _ = sync(index, notes, **options)
+            assert (report.deleted, report.removed, report.stale, report.equal) == (0, 0, ["a.jsonl"], False)
+            assert held(index) == before
+        write(notes, **{"a.jsonl": rows[1]})
+        report, _ = sync(index, notes)
+        assert report.is_complete and (report.removed, report.stale) == (2, [])
+
 
 def test_of_a_changed_file_only_the_sections_that_changed_are_encoded(index, notes, function):
     """Sections that moved down only get another line; those of equal headings another number in their ids."""
