@@ -367,7 +367,7 @@ def split_in_languages(text: str) -> list[Span]:
 def _start(text: str, begin: int, goes_on: Callable[[str], bool]) -> int | None:
     """Return where the sentence that was found here begins; None where the one before goes on.
 
-    It goes on behind an abbreviation, with such a character, and with a dash. An opening quote belongs to what it opens.
+    It goes on behind an abbreviation, with such a character, and with a dash. An opening quote belongs to what follows.
     """
     end = begin
     while text[end - 1].isspace():
