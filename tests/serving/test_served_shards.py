@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 
 import numpy as np
@@ -16,6 +16,7 @@ from serving_tools import ServedHere, served, start, vectors
 import mvindex
 from mvindex import Document, QueryGroup
 from mvindex.errors import ConfigError, QueryError, ServerUnavailable, StaleReader, StoreError, TimedOut, Unsupported
+from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.shard_layout import shard_of
 from mvindex_connectors.remote import CallSettings, ShardedClient
 from mvindex_connectors.remote.shard_search import _DocumentChanged, _same
@@ -287,6 +288,26 @@ def test_addresses_that_are_no_shards_of_one_index_are_refused(folder, urls, tmp
             mvindex.open([urls[0], serving.url("plain")])
         with pytest.raises(ConfigError, match="a whole index"):
             mvindex.open([urls[0], serving.url("one")])
+
+
+def test_shards_of_two_indexes_are_no_index(tmp_path, served_here):
+    for name in "ab":
+        with mvindex.create(tmp_path / f"{name}.mvx", dim=DIM, shards=2) as index:
+            index.add_views([Document(f"{name}{n}", "text") for n in range(9)], vectors(9, DIM))
+            index.admin.snapshot(tmp_path / f"{name}-copy.mvx")
+    a0, a1, copy1, b1 = (
+        directory(tmp_path / f"{name}.mvx", n, 2) for name, n in zip(("a", "a", "a-copy", "b"), (0, 1, 1, 1))
+    )
+    with pytest.raises(ConfigError, match="expected a shard of the index .*, got one of"):
+        served_here(a0, b1)
+    with pytest.raises(ConfigError, match="expected shard 1 with the index_id .*: replicas are"):
+        served_here(a0, a1, b1)
+    assert len(served_here(a0, a1, copy1)[1]) == 9
+    # Made before shards knew their index.
+    for path in (a0, b1):
+        with closing(EmbeddedStore(path)) as store, store.writing() as writer:
+            writer.change_settings(whole_id=None)
+    assert served_here(a0, b1)[1].missing_shards == ()
 
 
 def test_indexes_of_their_own_are_searched_together(tmp_path):

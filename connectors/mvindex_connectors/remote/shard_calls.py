@@ -323,6 +323,7 @@ class ShardCalls:
             raise ConfigError(
                 f"{self._channels[0].address}: expected shards of one index, got shards of {sorted(counts)}"
             )
+        _check_one_index(by_number)
         count = counts.pop()
         reasons = [err for _, _, err in failed] or [StoreError("none of the addresses serves it")]
         if len(by_number) == count:
@@ -387,6 +388,33 @@ def _with_address(replicas: Replicas, err: MvindexError) -> str:
     """Return the error's message, with the addresses if it names none."""
     is_named = any(str(channel.address) in str(err) for channel in replicas.channels)
     return str(err) if is_named else f"{replicas.where}: {err}"
+
+
+def _check_one_index(by_number: Mapping[int, Sequence[tuple[RetryingChannel, IndexInfo]]]) -> None:
+    """Raise ConfigError when servers of one shard have different ones, or the shards are of different indexes.
+
+    Shards that were made before their index had an id, or never were assembled, are not compared.
+    """
+    wholes: dict[str, RetryingChannel] = {}
+    for number, own in sorted(by_number.items()):
+        ids: dict[str, RetryingChannel] = {}
+        for channel, info in own:
+            if info.index_id is not None:
+                ids.setdefault(info.index_id, channel)
+            if info.whole_id is not None:
+                wholes.setdefault(info.whole_id, channel)
+        if len(ids) > 1:
+            (known, first), (other, second) = list(ids.items())[:2]
+            raise ConfigError(
+                f"{second.address}: expected shard {number} with the index_id {known}, as {first.address} has, got "
+                f"{other}: replicas are servers of one shard, or of its snapshots"
+            )
+    if len(wholes) > 1:
+        (known, first), (other, second) = list(wholes.items())[:2]
+        raise ConfigError(
+            f"{second.address}: expected a shard of the index {known} (whole_id), as {first.address} has, got one of "
+            f"{other}"
+        )
 
 
 def _check_alike(infos: Iterable[tuple[str, IndexInfo]]) -> None:
