@@ -553,6 +553,20 @@ def test_a_document_that_is_replaced_during_searches_is_never_mixed(tmp_path, se
         assert shown == {0, 1}
 
 
+def test_a_replica_that_lags_is_not_mixed_with_the_other(tmp_path, served_here):
+    mvindex.create(tmp_path / "x.mvx", dim=DIM, lexical="english", shards=2).close()
+    with mvindex.open(tmp_path / "x.mvx") as index:
+        index.add_views([Document(f"d{n}", "oil", "old") for n in range(6)], vectors(6, DIM))
+        index.admin.snapshot(tmp_path / "old.mvx")
+        index.add_views([Document(f"d{n}", "oil", "new") for n in range(6)], vectors(6, DIM, seed=2))
+    places = [directory(tmp_path / name, n, 2) for name in ("x.mvx", "old.mvx") for n in range(2)]
+    _, shards = served_here(*places)
+    shown = [shards.search(VECTORS[0], text="oil", mode="hybrid") for _ in range(20)]
+    assert all(len(result) == 6 for result in shown)
+    # Chance takes the same one for both shards in all searches once in 5e11 runs.
+    assert {hit.title for result in shown for hit in result} == {"old", "new"}
+
+
 def test_a_document_that_changes_during_a_search_is_never_shown_with_an_old_score(both):
     result = both[0].search(VECTORS[0], text=TEXTS[0])
     hit, other = result.hits[:2]

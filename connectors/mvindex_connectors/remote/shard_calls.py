@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import count, cycle, islice
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 import grpc
@@ -52,20 +52,23 @@ _FAILED = (ServerUnavailable, ServerFailed, TimedOut, StoreError)
 class Replicas:
     """Servers that have the same index. Safe to use from several threads."""
 
-    def __init__(self, channels: Sequence[RetryingChannel]) -> None:
-        """Take the channels of the servers, at least one; calls begin at each in turn."""
-        self.channels = tuple(channels)
-        self._turn = count()
+    def __init__(self, channels: Sequence[RetryingChannel], first: int = 0) -> None:
+        """Take the channels of the servers, at least one; calls go to the first until it cannot be reached."""
+        self.channels, self._first = tuple(channels), first
 
     @property
     def where(self) -> str:
         """The addresses."""
         return " or ".join(str(channel.address) for channel in self.channels)
 
-    def in_turn(self) -> Iterator[RetryingChannel]:
-        """Yield the channels without end, from the next one on."""
-        begin = next(self._turn) % len(self.channels)
-        return islice(cycle(self.channels), begin, None)
+    def one_by_chance(self) -> Replicas:
+        """Return the servers for one operation, whose calls all go to one of them, since replicas may lag."""
+        return Replicas(self.channels, random.randrange(len(self.channels)))  # noqa: NPY002 - replicas are alike
+
+    @property
+    def in_order(self) -> Sequence[RetryingChannel]:
+        """The channels, from the one on that calls go to."""
+        return self.channels[self._first :] + self.channels[: self._first]
 
     def call(self, method: str, make: Callable[[str], Any], deadline: float, *, retry_s: float | None = None) -> Any:
         """Return the response of the first server that can be reached.
@@ -80,17 +83,20 @@ class Replicas:
             MvindexError: Of the class that the server raised; ServerUnavailable when all servers are unreachable.
 
         """
-        order, last = self.in_turn(), self.channels[0]
+        last = self.channels[0]
 
         def ask_each() -> Any:
             nonlocal last
-            for left in reversed(range(len(self.channels))):
-                last = next(order)
+            order = self.in_order
+            for last in order:
                 try:
-                    return _send(last, method, make(last.address.name), deadline)
+                    response = _send(last, method, make(last.address.name), deadline)
                 except grpc.RpcError as err:
-                    if not left or not is_retryable(err):
+                    if last is order[-1] or not is_retryable(err):
                         raise
+                else:
+                    self._first = self.channels.index(last)
+                    return response
 
         try:
             return RetryBudget(last.settings, retry_s, deadline).run(ask_each)
@@ -205,6 +211,7 @@ class ShardCalls:
             shards = [shard for number, shard in sorted(self.placement.shards.items()) if number not in left_out]
             if not shards:
                 raise next(iter(left_out.values()))
+            shards = [replace(shard, replicas=shard.replicas.one_by_chance()) for shard in shards]
             return read(Attempt(self, shards, tuple(sorted({*self.placement.missing, *left_out})), deadline))
 
         try:
@@ -355,7 +362,10 @@ class ShardCalls:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt of an operation: the shards that it reads, those that it leaves out, and when it ends."""
+    """One attempt of an operation: the shards that it reads, those that it leaves out, and when it ends.
+
+    All its calls to a shard go to one replica, so that they see one state, or later ones of it.
+    """
 
     calls: ShardCalls
     shards: Sequence[ServedShard]
@@ -372,7 +382,7 @@ class Attempt:
 
     def ask_any(self, method: str, make: Callable[[str], Any]) -> Any:
         """Return the response of any shard, for a question to which all have the same response."""
-        channels = [channel for shard in self.shards for channel in shard.replicas.channels]
+        channels = [channel for shard in self.shards for channel in shard.replicas.in_order]
         return Replicas(channels).call(method, make, self.deadline)
 
 

@@ -57,7 +57,7 @@ class ShardedClient(Reconnecting, RemoteIndex):
     """An index whose shards are behind several servers, searched as one. Safe to use from several threads.
 
     Results are those of one index of all documents, ties included. Servers that have the same shard are its replicas:
-    a call goes to each in turn, and to another where one is unreachable.
+    an operation goes to one of them by chance, and to another where that is unreachable.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class ShardedClient(Reconnecting, RemoteIndex):
 
     def _listed(self, shard: ServedShard, request: documents.ListRequest) -> Generator[tuple[int, int, Document]]:
         """Yield the ordinals and documents of one shard."""
-        channel = next(shard.replicas.in_turn())
+        channel = shard.replicas.in_order[0]
         stub = MvindexServiceStub(channel.grpc_channel)
         with self._calls.errors(shard):
             for response in channel.stream(stub.List, renamed(request)(channel.address.name)):
