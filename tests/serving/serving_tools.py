@@ -166,13 +166,14 @@ def fill(path, count=50, dim=16, views=2, seed=3):
 
 
 class ServedHere:
-    """Read-only servers in this process, one for each list of indexes, so that a test can move their indexes on."""
+    """Servers in this process, one for each list of indexes, so that a test can move their indexes on."""
 
-    def __init__(self, *indexes):
+    def __init__(self, *indexes, port=0, is_read_only=True):
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self._servers = [Server(ServerConfig(indexes=own, port=0, is_read_only=True, drain_s=1)) for own in indexes]
+        configs = [ServerConfig(indexes=own, port=port, is_read_only=is_read_only, drain_s=1) for own in indexes]
+        self._servers = [Server(config) for config in configs]
         self.addresses = [self._run(server.start()).grpc for server in self._servers]
 
     def _run(self, work):
@@ -183,6 +184,16 @@ class ServedHere:
         for server in self._servers:
             for service in server._services.values():
                 service.index.refresh()
+
+    @contextlib.contextmanager
+    def hanging(self):
+        """Let the servers take connections and respond to nothing."""
+        goes_on = threading.Event()
+        self._loop.call_soon_threadsafe(goes_on.wait)
+        try:
+            yield
+        finally:
+            goes_on.set()
 
     def close(self):
         for server in self._servers:

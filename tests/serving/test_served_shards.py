@@ -296,7 +296,7 @@ def test_shards_of_two_indexes_are_no_index(tmp_path, served_here):
             index.add_views([Document(f"{name}{n}", "text") for n in range(9)], vectors(9, DIM))
             index.admin.snapshot(tmp_path / f"{name}-copy.mvx")
     a0, a1, copy1, b1 = (
-        directory(tmp_path / f"{name}.mvx", n, 2) for name, n in zip(("a", "a", "a-copy", "b"), (0, 1, 1, 1))
+        directory(tmp_path / f"{name}.mvx", n, 2) for name, n in zip(("a", "a", "a-copy", "b"), (0, 1, 1, 1), strict=True)
     )
     with pytest.raises(ConfigError, match="expected a shard of the index .*, got one of"):
         served_here(a0, b1)

@@ -66,8 +66,10 @@ def message_bytes(entry: Entry) -> int:
     document = entry.document
     views = 0 if entry.views is None else entry.views.nbytes + (0 if entry.spans is None else entry.spans.nbytes)
     metadata = len(dump_metadata(document.metadata, document.id)) if document.metadata else 0
-    # A character takes at most four bytes.
-    return views + 4 * (len(document.text) + len(document.title) + len(document.id) + metadata) + 64
+    texts = [each.text for each in document.own_view_texts]
+    # A character takes at most four bytes; a view text has a span beside it.
+    chars = len(document.text) + len(document.title) + len(document.id) + metadata + sum(map(len, texts))
+    return views + 4 * chars + 64 * (1 + len(texts))
 
 
 def chunk_message(number: int, entries: Sequence[Entry]) -> documents.AddRequest:
