@@ -18,7 +18,9 @@ from mvindex import Document, QueryGroup
 from mvindex.errors import ConfigError, QueryError, ServerUnavailable, StaleReader, StoreError, TimedOut, Unsupported
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.shard_layout import shard_of
+from mvindex.v1.service_pb2 import InfoRequest
 from mvindex_connectors.remote import CallSettings, ShardedClient
+from mvindex_connectors.remote.requests import renamed
 from mvindex_connectors.remote.shard_search import _DocumentChanged, _same
 from tests.helpers.cli import lines
 from tests.helpers.cli import mvindex as mvindex_command
@@ -296,7 +298,8 @@ def test_shards_of_two_indexes_are_no_index(tmp_path, served_here):
             index.add_views([Document(f"{name}{n}", "text") for n in range(9)], vectors(9, DIM))
             index.admin.snapshot(tmp_path / f"{name}-copy.mvx")
     a0, a1, copy1, b1 = (
-        directory(tmp_path / f"{name}.mvx", n, 2) for name, n in zip(("a", "a", "a-copy", "b"), (0, 1, 1, 1), strict=True)
+        directory(tmp_path / f"{name}.mvx", n, 2)
+        for name, n in zip(("a", "a", "a-copy", "b"), (0, 1, 1, 1), strict=True)
     )
     with pytest.raises(ConfigError, match="expected a shard of the index .*, got one of"):
         served_here(a0, b1)
@@ -436,6 +439,37 @@ def test_a_search_ends_at_its_deadline(folder):
     finally:
         for server in servers:
             server.close()
+
+
+@pytest.fixture
+def two_places(tmp_path):
+    """A small index in three shards, behind two servers in this process: shard 0 behind the first."""
+    with mvindex.create(tmp_path / "x.mvx", dim=DIM, shards=3) as index:
+        index.add_views([Document(f"d{n}", "text") for n in range(30)], vectors(30, DIM))
+    places = [("s", str(directory(tmp_path / "x.mvx", n, 3))) for n in range(3)]
+    with closing(ServedHere([places[0]])) as first, closing(ServedHere([places[1]], [places[2]])) as others:
+        yield first, others
+
+
+def test_a_shard_that_hangs_is_left_out_in_time(two_places):
+    first, others = two_places
+    urls = [f"{address}/s" for address in first.addresses + others.addresses]
+    with ShardedClient(urls, settings=CallSettings(timeout_s=8), allow_partial=True) as shards:
+        with first.hanging():
+            begun = time.monotonic()
+            result = shards.search(VECTORS[0], 30)
+            assert time.monotonic() - begun < 8
+        assert result.missing_shards == (0,) == shards.missing_shards
+        assert {hit.id for hit in result} == {f"d{n}" for n in range(30) if shard_of(f"d{n}", 3)}
+
+
+def test_a_shard_that_is_asked_too_late_has_not_failed(two_places):
+    first, others = two_places
+    urls = [f"{address}/s" for address in first.addresses + others.addresses]
+    with ShardedClient(urls, allow_partial=True) as shards:
+        with pytest.raises(TimedOut):
+            shards._calls.attempt(lambda attempt: attempt.ask_all("Info", renamed(InfoRequest())), time.monotonic())
+        assert shards.missing_shards == ()
 
 
 def test_the_command_line_takes_addresses_with_commas_between(urls, folder):

@@ -44,6 +44,10 @@ T = TypeVar("T")
 
 # A shard that failed is left out for so long where partial answers are allowed, so that no search waits for it.
 _LEFT_OUT_S = 5.0
+# The share of the time that is left, that a shard may take where the others can answer without it.
+_SHARE = 0.5
+# A shard whose call began with less of the timeout than this has not failed when the time is over.
+_LATE = 0.05
 _MAX_THREADS = 64
 # Errors that leave a shard out where partial answers are allowed; others are the caller's.
 _FAILED = (ServerUnavailable, ServerFailed, TimedOut, StoreError)
@@ -205,28 +209,31 @@ class ShardCalls:
     def attempt(self, read: Callable[[Attempt], T], deadline: float | None = None) -> T:
         """Return what `read` returns; where partial answers are allowed, without the shards that fail."""
         deadline = self.deadline() if deadline is None else deadline
+        failed: dict[int, MvindexError] = {}
+        shards: list[ServedShard] = []
 
         def once() -> T:
-            left_out = self._left_out()
+            nonlocal shards
+            left_out = {**self._left_out(), **failed}
             shards = [shard for number, shard in sorted(self.placement.shards.items()) if number not in left_out]
             if not shards:
                 raise next(iter(left_out.values()))
             shards = [replace(shard, replicas=shard.replicas.one_by_chance()) for shard in shards]
             return read(Attempt(self, shards, tuple(sorted({*self.placement.missing, *left_out})), deadline))
 
-        try:
-            return Retries(self._leave_out).run(once)
-        except _ShardFailed as failed:
-            raise failed.error from failed
+        def leave_out(err: Exception) -> bool:
+            """Leave a shard that failed out for a while where partial answers are allowed; return whether it is."""
+            if not isinstance(err, _ShardFailed) or not self.allow_partial or len(shards) == 1:
+                return False
+            logger.warning("%s; it is left out", err.error)
+            self._failed_at[err.number] = time.monotonic(), err.error
+            failed[err.number] = err.error
+            return True
 
-    def _leave_out(self, failed: Exception) -> bool:
-        """Leave a shard that failed out for a while where partial answers are allowed; return whether it is."""
-        is_only = len(self.placement.shards.keys() - self._left_out().keys()) <= 1
-        if not isinstance(failed, _ShardFailed) or not self.allow_partial or is_only:
-            return False
-        logger.warning("%s; it is left out", failed.error)
-        self._failed_at[failed.number] = time.monotonic(), failed.error
-        return True
+        try:
+            return Retries(leave_out).run(once)
+        except _ShardFailed as err:
+            raise err.error from err
 
     def owner(self, attempt: Attempt, number: int, doc_id: str) -> ServedShard:
         """Return the shard of a document; its error, which names the id, when it is missing."""
@@ -236,13 +243,15 @@ class ShardCalls:
         reason = self.placement.missing.get(number) or self._failed_at[number][1]
         raise StoreError(f"document {doc_id!r} belongs to a shard that is missing: {reason}")
 
-    def run(self, calls: Sequence[ShardCall], method: str, deadline: float) -> list[Any]:
-        """Return the response to each call; all are sent at once."""
+    def run(self, calls: Sequence[ShardCall], method: str, deadline: float, *, share: float = 1.0) -> list[Any]:
+        """Return the response to each call; all are sent at once. share: of the time that is left, for these calls."""
+        until = deadline - (1 - share) * max(deadline - time.monotonic(), 0.0)
 
         def one(call: ShardCall) -> Any:
-            with self.errors(call.shard):
+            is_late = until - time.monotonic() < _LATE * self._settings.timeout_s
+            with self.errors(call.shard, is_late=is_late):
                 retry_s = 0.0 if self.allow_partial else None
-                return call.shard.replicas.call(method, call.make, deadline, retry_s=retry_s)
+                return call.shard.replicas.call(method, call.make, until, retry_s=retry_s)
 
         if len(calls) == 1:
             return [one(calls[0])]
@@ -254,16 +263,20 @@ class ShardCalls:
                 future.cancel()
 
     @contextmanager
-    def errors(self, shard: ServedShard) -> Iterator[None]:
-        """Make errors inside name the shard, and let attempt() leave it out."""
+    def errors(self, shard: ServedShard, *, is_late: bool) -> Iterator[None]:
+        """Make errors inside name the shard, and let attempt() leave it out unless it was asked too late."""
         try:
             yield
         except (*_FAILED, LimitExceeded) as err:
-            place = "" if self.placement.is_one_index else f"shard {shard.number} of {self.placement.count}: "
-            named = type(err)(f"{place}{_with_address(shard.replicas, err)}")
-            if isinstance(err, _FAILED):
+            named = self.named(shard, err)
+            if isinstance(err, _FAILED) and not (is_late and isinstance(err, TimedOut)):
                 raise _ShardFailed(shard.number, named) from err
             raise named from err
+
+    def named(self, shard: ServedShard, err: MvindexError) -> MvindexError:
+        """Return an error that names the shard."""
+        place = "" if self.placement.is_one_index else f"shard {shard.number} of {self.placement.count}: "
+        return type(err)(f"{place}{_with_address(shard.replicas, err)}")
 
     def _left_out(self) -> dict[int, MvindexError]:
         """Return the shards that failed a moment ago."""
@@ -373,8 +386,12 @@ class Attempt:
     deadline: float
 
     def ask(self, method: str, calls: Sequence[ShardCall]) -> list[Any]:
-        """Return the response to each call; all are sent at once."""
-        return self.calls.run(calls, method, self.deadline)
+        """Return the response to each call; all are sent at once.
+
+        A shard that may be left out does not get all of the time, so that the others can answer after it.
+        """
+        share = _SHARE if self.calls.allow_partial and len(self.shards) > 1 else 1.0
+        return self.calls.run(calls, method, self.deadline, share=share)
 
     def ask_all(self, method: str, make: Callable[[str], Any]) -> list[Any]:
         """Return the response of each shard to the same request."""
@@ -382,6 +399,8 @@ class Attempt:
 
     def ask_any(self, method: str, make: Callable[[str], Any]) -> Any:
         """Return the response of any shard, for a question to which all have the same response."""
+        if self.calls.allow_partial:
+            return self.ask(method, [ShardCall(self.shards[0], make)])[0]
         channels = [channel for shard in self.shards for channel in shard.replicas.in_order]
         return Replicas(channels).call(method, make, self.deadline)
 

@@ -217,7 +217,7 @@ class ShardedClient(Reconnecting, RemoteIndex):
         """Yield the ordinals and documents of one shard."""
         channel = shard.replicas.in_order[0]
         stub = MvindexServiceStub(channel.grpc_channel)
-        with self._calls.errors(shard):
+        with self._calls.errors(shard, is_late=False):
             for response in channel.stream(stub.List, renamed(request)(channel.address.name)):
                 for ordinal, message in zip(response.ordinals, response.documents, strict=True):
                     yield ordinal, shard.number, document_from(message)
