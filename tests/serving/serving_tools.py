@@ -196,6 +196,8 @@ class ServedHere:
             goes_on.set()
 
     def close(self):
+        if self._loop.is_closed():
+            return
         for server in self._servers:
             self._run(server.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)

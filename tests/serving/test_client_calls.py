@@ -1,14 +1,12 @@
-"""What a client sends: as many documents and queries at a time as a server takes, and hooks as a local index takes them."""
+"""What a client sends: as much at a time as a server takes, and by the hooks of an ingest."""
 
 import contextlib
 
 import pytest
-from serving_tools import ServedHere, fill, vectors
+from serving_tools import ServedHere, fill
 
-import mvindex
 from mvindex import Document, ViewText
 from mvindex.ingest import Entry
-from mvindex_connectors.remote import AsyncIndexClient, ShardedClient
 from mvindex_connectors.remote.upload import CHUNK_BYTES, chunk_message, split_chunks
 
 
