@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from serving_tools import ServedHere, served, start, vectors
+from serving_tools import ServedHere, served, start, vectors, wait_for
 
 import mvindex
 from mvindex import Document, QueryGroup
@@ -19,7 +19,7 @@ from mvindex.errors import ConfigError, QueryError, ServerUnavailable, StaleRead
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.shard_layout import shard_of
 from mvindex.v1.service_pb2 import InfoRequest
-from mvindex_connectors.remote import CallSettings, ShardedClient
+from mvindex_connectors.remote import CallSettings, ShardedClient, shard_calls
 from mvindex_connectors.remote.requests import renamed
 from mvindex_connectors.remote.shard_search import _DocumentChanged, _same
 from tests.helpers.cli import lines
@@ -470,6 +470,21 @@ def test_a_shard_that_is_asked_too_late_has_not_failed(two_places):
         with pytest.raises(TimedOut):
             shards._calls.attempt(lambda attempt: attempt.ask_all("Info", renamed(InfoRequest())), time.monotonic())
         assert shards.missing_shards == ()
+
+
+def test_a_shard_that_was_down_when_the_client_was_opened_is_found_later(two_places, tmp_path, monkeypatch):
+    monkeypatch.setattr(shard_calls, "_LEFT_OUT_S", 0.1)
+    first, others = two_places
+    urls = [f"{address}/s" for address in first.addresses + others.addresses]
+    first.close()
+    with ShardedClient(urls, settings=IMPATIENT, allow_partial=True) as shards:
+        assert shards.search(VECTORS[0]).missing_shards == (0,)
+        with pytest.raises(StoreError, match=r"scan: expected all 3 shards, got none of \[0\]"):
+            shards.scan()
+        port = int(first.addresses[0].rpartition(":")[2])
+        with closing(ServedHere([("s", str(directory(tmp_path / "x.mvx", 0, 3)))], port=port)):
+            wait_for(lambda: not shards.search(VECTORS[0]).missing_shards, seconds=60)
+            assert len(list(shards.scan())) == 30 and shards.missing_shards == ()
 
 
 def test_the_command_line_takes_addresses_with_commas_between(urls, folder):

@@ -7,8 +7,8 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -170,7 +170,8 @@ class ShardCalls:
         self._channels, self._settings, self.allow_partial = channels, settings, allow_partial
         self._pool = ThreadPoolExecutor(min(_MAX_THREADS, 4 * len(channels)), thread_name_prefix="shards")
         self._failed_at: dict[int, tuple[float, MvindexError]] = {}
-        self.placement = self._found()
+        self._search_for_missing: Future[None] | None = None
+        self._refreshed()
 
     def close(self) -> None:
         """End calls in progress."""
@@ -180,7 +181,12 @@ class ShardCalls:
 
     def refresh(self) -> None:
         """Ask the servers again which shards they have."""
-        self.placement, self._failed_at = self._found(), {}
+        self._refreshed()
+
+    def _refreshed(self) -> None:
+        self.placement, self._failed_at, self._found_at = self._found(), {}, time.monotonic()
+        for number, error in self.placement.missing.items():
+            logger.warning("shard %d of %d: %s; it is left out", number, self.placement.count, error)
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -214,6 +220,7 @@ class ShardCalls:
 
         def once() -> T:
             nonlocal shards
+            self._look_for_missing()
             left_out = {**self._left_out(), **failed}
             shards = [shard for number, shard in sorted(self.placement.shards.items()) if number not in left_out]
             if not shards:
@@ -235,12 +242,30 @@ class ShardCalls:
         except _ShardFailed as err:
             raise err.error from err
 
+    def _look_for_missing(self) -> None:
+        """Begin to ask for the shards that were missing a while ago; the operations after that know of them."""
+        is_due = time.monotonic() - self._found_at >= _LEFT_OUT_S
+        is_asking = self._search_for_missing is not None and not self._search_for_missing.done()
+        if self.placement.missing and is_due and not is_asking:
+            with suppress(RuntimeError):  # the client is closed
+                self._search_for_missing = self._pool.submit(self._find_missing)
+
+    def _find_missing(self) -> None:
+        try:
+            found = self._found()
+            if len(found.missing) < len(self.placement.missing):
+                self.placement = found
+        except MvindexError as err:
+            logger.warning("%s: shards %s are still left out: %s", self.where, list(self.placement.missing), err)
+        finally:
+            self._found_at = time.monotonic()
+
     def owner(self, attempt: Attempt, number: int, doc_id: str) -> ServedShard:
         """Return the shard of a document; its error, which names the id, when it is missing."""
         for shard in attempt.shards:
             if shard.number == number:
                 return shard
-        reason = self.placement.missing.get(number) or self._failed_at[number][1]
+        reason = self.placement.missing.get(number) or self._failed_at.get(number, (0.0, "it was a moment ago"))[1]
         raise StoreError(f"document {doc_id!r} belongs to a shard that is missing: {reason}")
 
     def run(self, calls: Sequence[ShardCall], method: str, deadline: float, *, share: float = 1.0) -> list[Any]:
@@ -298,7 +323,6 @@ class ShardCalls:
         for number, error in placement.missing.items():
             if not self.allow_partial:
                 raise type(error)(f"shard {number} of {placement.count} is missing: {error}") from error
-            logger.warning("shard %d of %d: %s; it is left out", number, placement.count, error)
         return placement
 
     def _asked(
