@@ -3,20 +3,28 @@
 import contextlib
 
 import pytest
-from serving_tools import ServedHere, fill
+from serving_tools import ServedHere, fill, vectors
 
+import mvindex
 from mvindex import Document, ViewText
 from mvindex.ingest import Entry
 from mvindex_connectors.remote.upload import CHUNK_BYTES, chunk_message, split_chunks
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    """The address of a server of an index of 16 dimensions, a, and of one of 1,024, wide."""
+def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("calls")
     fill(folder / "a.mvx")
-    fill(folder / "wide.mvx", count=2, dim=1024)
-    indexes = [(name, str(folder / f"{name}.mvx")) for name in ("a", "wide")]
+    with mvindex.create(folder / "wide.mvx", dim=1024, shards=2) as index:
+        index.add_views([Document(f"d{n}", "text") for n in range(8)], vectors(8, 1024))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(folder):
+    """The address of a server of an index of 16 dimensions, a, and of two shards of one of 1,024, w0 and w1."""
+    indexes = [("a", str(folder / "a.mvx"))]
+    indexes += [(f"w{n}", str(folder / "wide.mvx" / f"shard-0000{n}-of-00002")) for n in range(2)]
     with contextlib.closing(ServedHere(indexes, is_read_only=False)) as servers:
         yield servers.addresses[0]
 
@@ -27,3 +35,10 @@ def test_view_texts_count_in_the_size_of_a_chunk():
     chunks = [chunk_message(0, chunk) for chunk in split_chunks(entries)]
     assert sum(len(chunk.documents) for chunk in chunks) == 60
     assert max(chunk.ByteSize() for chunk in chunks) <= CHUNK_BYTES
+
+
+def test_the_administration_of_a_client_leaves_its_connection_open(address):
+    with mvindex.open(f"{address}/a") as client:
+        with client.admin as admin:
+            assert admin is not None
+        assert client.info().documents >= 50
