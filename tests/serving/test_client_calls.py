@@ -7,7 +7,8 @@ from serving_tools import ServedHere, fill, vectors
 
 import mvindex
 from mvindex import Document, ViewText
-from mvindex.ingest import Entry
+from mvindex.errors import DocumentError, Unsupported
+from mvindex.ingest import Entry, IngestHooks
 from mvindex_connectors.remote.upload import CHUNK_BYTES, chunk_message, split_chunks
 
 
@@ -35,6 +36,20 @@ def test_view_texts_count_in_the_size_of_a_chunk():
     chunks = [chunk_message(0, chunk) for chunk in split_chunks(entries)]
     assert sum(len(chunk.documents) for chunk in chunks) == 60
     assert max(chunk.ByteSize() for chunk in chunks) <= CHUNK_BYTES
+
+
+def test_the_hooks_of_an_ingest_mean_what_they_mean_for_a_local_index(address):
+    long, views = Document("long", "x" * 900), vectors(1)
+    with mvindex.open(f"{address}/a") as client:
+        with pytest.raises(DocumentError, match="'long': expected at most 800 characters, got 900"):
+            client.add_views([long], views, hooks=IngestHooks(max_document_chars=800))
+        with pytest.raises(Unsupported, match="note: expected an index in this process"):
+            client.add_views([long], views, hooks=IngestHooks(note=lambda: {"kept": 1}))
+        assert "long" not in client
+        for title in ("first", "second"):
+            report = client.add_views([Document("marked", "text", title)], views, hooks=IngestHooks(mark="once"))
+            assert (report.added, report.replaced) == (1, 0)
+        assert client.get("marked").title == "first"
 
 
 def test_the_administration_of_a_client_leaves_its_connection_open(address):
