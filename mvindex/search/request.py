@@ -103,7 +103,10 @@ class Queries:
 
     def __getitem__(self, part: slice) -> Queries:
         """Return some of the queries, which are not a group."""
-        return replace(self, rows=self.rows[part], texts=None if self.texts is None else self.texts[part])
+        rows = self.rows[part]
+        if self.texts is self.rows:
+            return replace(self, rows=rows, texts=rows)
+        return replace(self, rows=rows, texts=None if self.texts is None else self.texts[part])
 
     @property
     def are_encoded(self) -> bool:

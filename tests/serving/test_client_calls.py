@@ -1,5 +1,6 @@
 """What a client sends: as much at a time as a server takes, and by the hooks of an ingest."""
 
+import asyncio
 import contextlib
 
 import pytest
@@ -9,6 +10,9 @@ import mvindex
 from mvindex import Document, ViewText
 from mvindex.errors import DocumentError, Unsupported
 from mvindex.ingest import Entry, IngestHooks
+from mvindex.search.request import parse_request
+from mvindex_connectors.remote import AsyncIndexClient
+from mvindex_connectors.remote.requests import split_queries
 from mvindex_connectors.remote.upload import CHUNK_BYTES, chunk_message, split_chunks
 
 
@@ -36,6 +40,31 @@ def test_view_texts_count_in_the_size_of_a_chunk():
     chunks = [chunk_message(0, chunk) for chunk in split_chunks(entries)]
     assert sum(len(chunk.documents) for chunk in chunks) == 60
     assert max(chunk.ByteSize() for chunk in chunks) <= CHUNK_BYTES
+
+
+def test_a_large_batch_of_queries_is_searched_in_parts(folder, address):
+    rows = vectors(4200, 1024, seed=7)
+    asked = {"top_k": 3, "fields": ()}
+
+    async def search():
+        async with AsyncIndexClient(f"{address}/w0") as client:
+            return await client.search(rows, **asked)
+
+    with mvindex.open(f"{address}/w0") as one, mvindex.open([f"{address}/w0", f"{address}/w1"]) as shards:
+        found, whole = one.search(rows, **asked), shards.search(rows, **asked)
+    assert found == asyncio.run(search()) and len(found) == len(whole) == len(rows)
+    with mvindex.open(folder / "wide.mvx") as index:
+        assert whole == index.search(rows, **asked)
+
+
+@pytest.mark.parametrize(("count", "length"), [(5000, 1), (100, 30_000), (3, 2_000_000)])
+def test_queries_of_many_characters_are_sent_in_parts(count, length):
+    texts = [f"{number} " + "x" * length for number in range(count)]
+    [queries] = parse_request(texts, 10, None).queries
+    parts = list(split_queries(queries))
+    assert [text for part in parts for text in part.unencoded] == texts
+    assert all(part.own_texts is None and len(part) <= 4096 for part in parts)
+    assert all(len(part) == 1 or sum(map(len, part.unencoded)) <= 1 << 20 for part in parts)
 
 
 def test_the_hooks_of_an_ingest_mean_what_they_mean_for_a_local_index(address):
