@@ -467,7 +467,7 @@ def test_a_shard_that_is_asked_too_late_has_not_failed(two_places):
     first, others = two_places
     urls = [f"{address}/s" for address in first.addresses + others.addresses]
     with ShardedClient(urls, allow_partial=True) as shards:
-        with pytest.raises(TimedOut):
+        with first.hanging(), pytest.raises(TimedOut, match="shard 0 of 3"):
             shards._calls.attempt(lambda attempt: attempt.ask_all("Info", renamed(InfoRequest())), time.monotonic())
         assert shards.missing_shards == ()
 
