@@ -1,4 +1,4 @@
-"""What a client sends: as much at a time as a server takes, and by the hooks of an ingest."""
+"""Calls of clients: as much at a time as a server takes, and by the hooks of an ingest."""
 
 import asyncio
 import contextlib
