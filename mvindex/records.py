@@ -688,6 +688,8 @@ class IndexInfo:
         confidence: Calibration of confidences, as tuned; None for the one that is kept with the encoder, if any.
         index_id: The index's own id, which its snapshots share; of the first shard for an index in shards, None for
             one that was adopted.
+        whole_id: The id of the index that it is a shard of, which all its shards share; None for an index that is no
+            shard, and for a shard that was filled apart and not assembled.
 
     """
 
@@ -719,6 +721,7 @@ class IndexInfo:
     term_bytes: int | None = None
     index_id: str | None = None
     confidence: Mapping[str, Any] | None = None
+    whole_id: str | None = None
 
 
 def check_count(name: str, value: object) -> None:

@@ -373,7 +373,12 @@ def assemble(path: str | Path, on_progress: CountCallback = no_progress) -> Asse
             _check_routing(place, store, on_progress)
         _check_ordinals(places, stores)
         shard_ids = tuple(str(store.snapshot.settings["index_id"]) for store in stores)
-        write_shards(index, Shards(index_id=_index_id(index), shard_ids=shard_ids))
+        whole_id = _index_id(index)
+        write_shards(index, Shards(index_id=whole_id, shard_ids=shard_ids))
+        for store in stores:
+            if store.snapshot.settings.get("whole_id") != whole_id:
+                with store.writing() as writer:
+                    writer.change_settings(whole_id=whole_id)
         return AssembleReport(
             path=str(index),
             shards=len(stores),

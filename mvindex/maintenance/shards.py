@@ -90,8 +90,9 @@ def salvage_shards(index: Path, target: Path, on_progress: CountCallback) -> Sal
                 lost.append(Problem(str(directory), None, f"shard {place}: nothing of it could be saved: {err}"))
         if not saved:
             raise StoreError(f"{index}: nothing of its {len(places)} shards could be saved; {lost[0].what}")
-        _complete(building, places)
-        write_shards(building, Shards(index_id=new_index_id(), shard_ids=_shard_ids(building)))
+        whole_id = new_index_id()
+        _complete(building, places, whole_id)
+        write_shards(building, Shards(index_id=whole_id, shard_ids=_shard_ids(building)))
     return SalvageReport(
         path=str(index),
         target=str(target),
@@ -167,15 +168,16 @@ def _shard_ids(index: Path) -> tuple[str, ...]:
     return tuple(ids)
 
 
-def _complete(building: Path, places: Sequence[ShardPlace]) -> None:
-    """Make missing shards, like the others, and write into each which shard it is."""
+def _complete(building: Path, places: Sequence[ShardPlace], whole_id: str) -> None:
+    """Make missing shards, like the others, and write into each which shard of which index it is."""
     kept: dict[str, object] = {}
     for place in places:
         if (building / place.directory).exists():
             with closing(EmbeddedStore(building / place.directory)) as store:
                 kept = kept or {name: store.snapshot.settings.get(name) for name in KEPT_SETTINGS}
                 with store.writing() as writer:
-                    writer.change_settings(shard=place.as_setting())
+                    writer.change_settings(shard=place.as_setting(), whole_id=whole_id)
     for place in places:
         if not (building / place.directory).exists():
-            create_store(building / place.directory, {**kept, "shard": place.as_setting()})
+            own = {**kept, "shard": place.as_setting(), "whole_id": whole_id}
+            create_store(building / place.directory, own)

@@ -103,7 +103,9 @@ class Queries:
 
     def __getitem__(self, part: slice) -> Queries:
         """Return some of the queries, which are not a group."""
-        return replace(self, rows=self.rows[part], texts=None if self.texts is None else self.texts[part])
+        texts = None if self.texts is None else self.texts[part]
+        rows = texts if texts is not None and self.texts is self.rows else self.rows[part]
+        return replace(self, rows=rows, texts=texts)
 
     @property
     def are_encoded(self) -> bool:

@@ -215,6 +215,7 @@ class EmbeddedStore(LocalStore):
             shard=_shard_of(settings),
             term_bytes=snapshot.source.postings.size_bytes,
             index_id=settings["index_id"],
+            whole_id=settings.get("whole_id"),
         )
 
     def get(self, ids: Sequence[str]) -> dict[str, StoredDocument]:

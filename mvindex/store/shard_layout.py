@@ -149,13 +149,15 @@ def create_shards(directory: Path, count: int, settings: Mapping[str, Any]) -> N
     """
     if os.path.lexists(directory):
         raise ConfigError(f"{directory} exists already; open it, or remove it first")
+    whole_id = new_index_id()
     with atomic_directory(directory) as building:
         ids = []
         for number in range(count):
             place = ShardPlace(number, count)
-            create_store(building / place.directory, {**settings, "shard": place.as_setting()})
+            own = {**settings, "shard": place.as_setting(), "whole_id": whole_id}
+            create_store(building / place.directory, own)
             ids.append(_current_id(building / place.directory))
-        write_shards(building, Shards(index_id=new_index_id(), shard_ids=tuple(ids)))
+        write_shards(building, Shards(index_id=whole_id, shard_ids=tuple(ids)))
 
 
 def create_shard(directory: Path, place: ShardPlace, settings: Mapping[str, Any]) -> None:

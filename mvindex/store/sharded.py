@@ -521,6 +521,7 @@ def join_infos(infos: Sequence[IndexInfo], *, shards: int, missing_shards: tuple
         missing_shards=missing_shards,
         shard=None,
         index_id=infos[0].index_id,
+        whole_id=None,
     )
 
 

@@ -35,6 +35,7 @@ MAX_DIM = 65_536
 _OPTIONAL = frozenset(
     {
         "temperature",
+        "whole_id",
         schema.LEXICAL_KEY,
         catalog.FUSION_KEY,
         catalog.CONFIDENCE_KEY,
@@ -233,6 +234,7 @@ def read_checked(source: Generation, connection: sqlite3.Connection) -> dict[str
         "format_version": (str(FORMAT_VERSION), lambda value: value == FORMAT_VERSION),
         "generation": (str(source.number), lambda value: value == source.number),
         "index_id": (source.index_id or "32 hex digits", lambda value: _is_index_id(value, source.index_id)),
+        "whole_id": ("32 hex digits, or null", lambda value: value is None or _is_index_id(value, None)),
         "version": ("a whole number from 0 on", _is_count),
         "next_ordinal": ("a whole number from 0 on", _is_count),
         "temperature": ("a number above 0, or none", lambda value: _is_temperature(value)),

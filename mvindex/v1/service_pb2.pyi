@@ -16,7 +16,7 @@ class InfoRequest(_message.Message):
     def __init__(self, index: _Optional[str] = ...) -> None: ...
 
 class InfoResponse(_message.Message):
-    __slots__ = ("index", "format_version", "documents", "views", "num_deleted", "dim", "dtype", "encoder_json", "kind", "temperature", "prune_views", "search_json", "fresh_documents", "size_bytes", "shards", "missing_shards", "is_read_only", "lexical", "fusion_json", "copy_bytes", "mapped_bytes", "copies_file_bytes", "text_bytes", "filter_fields", "shard", "term_bytes", "index_id", "confidence_json")
+    __slots__ = ("index", "format_version", "documents", "views", "num_deleted", "dim", "dtype", "encoder_json", "kind", "temperature", "prune_views", "search_json", "fresh_documents", "size_bytes", "shards", "missing_shards", "is_read_only", "lexical", "fusion_json", "copy_bytes", "mapped_bytes", "copies_file_bytes", "text_bytes", "filter_fields", "shard", "term_bytes", "index_id", "confidence_json", "whole_id")
     class FilterFieldsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +52,7 @@ class InfoResponse(_message.Message):
     TERM_BYTES_FIELD_NUMBER: _ClassVar[int]
     INDEX_ID_FIELD_NUMBER: _ClassVar[int]
     CONFIDENCE_JSON_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_ID_FIELD_NUMBER: _ClassVar[int]
     index: str
     format_version: int
     documents: int
@@ -80,7 +81,8 @@ class InfoResponse(_message.Message):
     term_bytes: int
     index_id: str
     confidence_json: str
-    def __init__(self, index: _Optional[str] = ..., format_version: _Optional[int] = ..., documents: _Optional[int] = ..., views: _Optional[int] = ..., num_deleted: _Optional[int] = ..., dim: _Optional[int] = ..., dtype: _Optional[str] = ..., encoder_json: _Optional[str] = ..., kind: _Optional[str] = ..., temperature: _Optional[float] = ..., prune_views: _Optional[float] = ..., search_json: _Optional[str] = ..., fresh_documents: _Optional[int] = ..., size_bytes: _Optional[int] = ..., shards: _Optional[int] = ..., missing_shards: _Optional[_Iterable[int]] = ..., is_read_only: _Optional[bool] = ..., lexical: _Optional[str] = ..., fusion_json: _Optional[str] = ..., copy_bytes: _Optional[int] = ..., mapped_bytes: _Optional[int] = ..., copies_file_bytes: _Optional[int] = ..., text_bytes: _Optional[int] = ..., filter_fields: _Optional[_Mapping[str, str]] = ..., shard: _Optional[str] = ..., term_bytes: _Optional[int] = ..., index_id: _Optional[str] = ..., confidence_json: _Optional[str] = ...) -> None: ...
+    whole_id: str
+    def __init__(self, index: _Optional[str] = ..., format_version: _Optional[int] = ..., documents: _Optional[int] = ..., views: _Optional[int] = ..., num_deleted: _Optional[int] = ..., dim: _Optional[int] = ..., dtype: _Optional[str] = ..., encoder_json: _Optional[str] = ..., kind: _Optional[str] = ..., temperature: _Optional[float] = ..., prune_views: _Optional[float] = ..., search_json: _Optional[str] = ..., fresh_documents: _Optional[int] = ..., size_bytes: _Optional[int] = ..., shards: _Optional[int] = ..., missing_shards: _Optional[_Iterable[int]] = ..., is_read_only: _Optional[bool] = ..., lexical: _Optional[str] = ..., fusion_json: _Optional[str] = ..., copy_bytes: _Optional[int] = ..., mapped_bytes: _Optional[int] = ..., copies_file_bytes: _Optional[int] = ..., text_bytes: _Optional[int] = ..., filter_fields: _Optional[_Mapping[str, str]] = ..., shard: _Optional[str] = ..., term_bytes: _Optional[int] = ..., index_id: _Optional[str] = ..., confidence_json: _Optional[str] = ..., whole_id: _Optional[str] = ...) -> None: ...
 
 class IndexesRequest(_message.Message):
     __slots__ = ()

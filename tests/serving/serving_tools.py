@@ -186,7 +186,19 @@ class ServedHere:
             for service in server._services.values():
                 service.index.refresh()
 
+    @contextlib.contextmanager
+    def hanging(self):
+        """Let the servers take connections and respond to nothing."""
+        goes_on = threading.Event()
+        self._loop.call_soon_threadsafe(goes_on.wait)
+        try:
+            yield
+        finally:
+            goes_on.set()
+
     def close(self):
+        if self._loop.is_closed():
+            return
         for server in self._servers:
             self._run(server.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)

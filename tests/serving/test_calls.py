@@ -10,7 +10,7 @@ import pytest
 from serving_tools import fill, served, start, vectors
 
 import mvindex
-from mvindex import Document
+from mvindex import Document, QueryGroup
 from mvindex.errors import (
     ConfigError,
     IndexLocked,
@@ -60,7 +60,7 @@ def test_exceeded_limits_raise_one_class_with_a_hint(client, serving):
         client.search(vectors(3001))
     rows = vectors(20_000, dim=64)
     with pytest.raises(LimitExceeded, match="larger than max"):
-        client.search(rows)
+        client.search(QueryGroup(rows))
     documents = [Document(f"x{n}", "t") for n in range(1025)]
     with grpc.insecure_channel(serving.target) as channel, pytest.raises(grpc.RpcError) as refused:
         message = documents_pb2.AddRequest(

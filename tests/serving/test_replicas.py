@@ -1,13 +1,16 @@
 """Several servers of one index, read through one client that knows them all, also while they are restarted."""
 
+import contextlib
 import subprocess
 import sys
 import threading
 import time
 
-from serving_tools import Serving, fill, served, start, vectors, wait_for
+import pytest
+from serving_tools import ServedHere, Serving, fill, served, start, vectors, wait_for
 
 import mvindex
+from mvindex.errors import ServerUnavailable
 from mvindex_connectors.remote import CallSettings, ShardedClient
 
 DIM, SERVERS = 16, 3
@@ -101,6 +104,28 @@ def test_servers_of_one_index_are_its_replicas_and_of_two_are_two(tmp_path):
         # The ids of one are in the other, too: two indexes, not one.
         with mvindex.open([one.url("a"), one.url("b")]) as both:
             assert len(both) == 55
+
+
+def test_a_scan_goes_to_the_server_that_can_be_reached(tmp_path):
+    fill(tmp_path / "a.mvx", dim=DIM)
+    index = [("a", str(tmp_path / "a.mvx"))]
+    with contextlib.closing(ServedHere(index)) as one:
+        two = ServedHere(index)
+        urls = [f"{address}/a" for address in one.addresses + two.addresses]
+        # Servers of several addresses in their turn, which know of no ordinals.
+        through = ServedHere(*[[("a", ",".join(urls))]] * 2)
+        try:
+            with mvindex.open([f"{address}/a" for address in through.addresses]) as both:
+                assert [document.id for document in both.scan(limit=3, after="d4")] == ["d5", "d6", "d7"]
+        finally:
+            through.close()
+        with ShardedClient(urls, settings=CallSettings(retry_s=0.1)) as both:
+            two.close()
+            # The first to be asked is taken by chance.
+            assert all(len(list(both.scan())) == 50 for _ in range(20))
+            one.close()
+            with pytest.raises(ServerUnavailable, match="cannot be reached"):
+                list(both.scan())
 
 
 def test_a_client_that_is_opened_during_a_restart_waits_for_the_server(tmp_path):

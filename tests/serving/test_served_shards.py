@@ -6,18 +6,21 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 
 import numpy as np
 import pytest
-from serving_tools import ServedHere, served, start, vectors
+from serving_tools import ServedHere, served, start, vectors, wait_for
 
 import mvindex
 from mvindex import Document, QueryGroup
 from mvindex.errors import ConfigError, QueryError, ServerUnavailable, StaleReader, StoreError, TimedOut, Unsupported
+from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.shard_layout import shard_of
-from mvindex_connectors.remote import CallSettings, ShardedClient
+from mvindex.v1.service_pb2 import InfoRequest
+from mvindex_connectors.remote import CallSettings, ShardedClient, shard_calls
+from mvindex_connectors.remote.requests import renamed
 from mvindex_connectors.remote.shard_search import _DocumentChanged, _same
 from tests.helpers.cli import lines
 from tests.helpers.cli import mvindex as mvindex_command
@@ -299,6 +302,27 @@ def test_addresses_that_are_no_shards_of_one_index_are_refused(folder, urls, tmp
             mvindex.open([urls[0], serving.url("one")])
 
 
+def test_shards_of_two_indexes_are_no_index(tmp_path, served_here):
+    for name in "ab":
+        with mvindex.create(tmp_path / f"{name}.mvx", dim=DIM, shards=2) as index:
+            index.add_views([Document(f"{name}{n}", "text") for n in range(9)], vectors(9, DIM))
+            index.admin.snapshot(tmp_path / f"{name}-copy.mvx")
+    a0, a1, copy1, b1 = (
+        directory(tmp_path / f"{name}.mvx", n, 2)
+        for name, n in zip(("a", "a", "a-copy", "b"), (0, 1, 1, 1), strict=True)
+    )
+    with pytest.raises(ConfigError, match="expected a shard of the index .*, got one of"):
+        served_here(a0, b1)
+    with pytest.raises(ConfigError, match="expected shard 1 with the index_id .*: replicas are"):
+        served_here(a0, a1, b1)
+    assert len(served_here(a0, a1, copy1)[1]) == 9
+    # Made before shards knew their index.
+    for path in (a0, b1):
+        with closing(EmbeddedStore(path)) as store, store.writing() as writer:
+            writer.change_settings(whole_id=None)
+    assert served_here(a0, b1)[1].missing_shards == ()
+
+
 def test_indexes_of_their_own_are_searched_together(tmp_path):
     """Ties are in the order of ordinals; an id in two of them is an error, never two hits."""
     rows = vectors(30, DIM, seed=9)
@@ -422,6 +446,52 @@ def test_a_search_ends_at_its_deadline(servers, urls):
         assert shards.search(VECTORS[0]).exact
 
 
+@pytest.fixture
+def two_places(tmp_path):
+    """A small index in three shards, behind two servers in this process: shard 0 behind the first."""
+    with mvindex.create(tmp_path / "x.mvx", dim=DIM, shards=3) as index:
+        index.add_views([Document(f"d{n}", "text") for n in range(30)], vectors(30, DIM))
+    places = [("s", str(directory(tmp_path / "x.mvx", n, 3))) for n in range(3)]
+    with closing(ServedHere([places[0]])) as first, closing(ServedHere([places[1]], [places[2]])) as others:
+        yield first, others
+
+
+def test_a_shard_that_hangs_is_left_out_in_time(two_places):
+    first, others = two_places
+    urls = [f"{address}/s" for address in first.addresses + others.addresses]
+    with ShardedClient(urls, settings=CallSettings(timeout_s=8), allow_partial=True) as shards:
+        with first.hanging():
+            begun = time.monotonic()
+            result = shards.search(VECTORS[0], 30)
+            assert time.monotonic() - begun < 8
+        assert result.missing_shards == (0,) == shards.missing_shards
+        assert {hit.id for hit in result} == {f"d{n}" for n in range(30) if shard_of(f"d{n}", 3)}
+
+
+def test_a_shard_that_is_asked_too_late_has_not_failed(two_places):
+    first, others = two_places
+    urls = [f"{address}/s" for address in first.addresses + others.addresses]
+    with ShardedClient(urls, allow_partial=True) as shards:
+        with first.hanging(), pytest.raises(TimedOut, match="shard 0 of 3"):
+            shards._calls.attempt(lambda attempt: attempt.ask_all("Info", renamed(InfoRequest())), time.monotonic())
+        assert shards.missing_shards == ()
+
+
+def test_a_shard_that_was_down_when_the_client_was_opened_is_found_later(two_places, tmp_path, monkeypatch):
+    monkeypatch.setattr(shard_calls, "_LEFT_OUT_S", 0.1)
+    first, others = two_places
+    urls = [f"{address}/s" for address in first.addresses + others.addresses]
+    first.close()
+    with ShardedClient(urls, settings=IMPATIENT, allow_partial=True) as shards:
+        assert shards.search(VECTORS[0]).missing_shards == (0,)
+        with pytest.raises(StoreError, match=r"scan: expected all 3 shards, got none of \[0\]"):
+            shards.scan()
+        port = int(first.addresses[0].rpartition(":")[2])
+        with closing(ServedHere([("s", str(directory(tmp_path / "x.mvx", 0, 3)))], port=port)):
+            wait_for(lambda: not shards.search(VECTORS[0]).missing_shards, seconds=60)
+            assert len(list(shards.scan())) == 30 and shards.missing_shards == ()
+
+
 def test_the_command_line_takes_addresses_with_commas_between(urls, folder):
     command = partial(mvindex_command, cwd=folder)
     query = ["--filter", "n < 50", "--json", "--mode", "lexical"]
@@ -535,6 +605,20 @@ def test_a_document_that_is_replaced_during_searches_is_never_mixed(tmp_path, se
             stop.set()
             writing.join()
         assert shown == {0, 1}
+
+
+def test_a_replica_that_lags_is_not_mixed_with_the_other(tmp_path, served_here):
+    mvindex.create(tmp_path / "x.mvx", dim=DIM, lexical="english", shards=2).close()
+    with mvindex.open(tmp_path / "x.mvx") as index:
+        index.add_views([Document(f"d{n}", "oil", "old") for n in range(6)], vectors(6, DIM))
+        index.admin.snapshot(tmp_path / "old.mvx")
+        index.add_views([Document(f"d{n}", "oil", "new") for n in range(6)], vectors(6, DIM, seed=2))
+    places = [directory(tmp_path / name, n, 2) for name in ("x.mvx", "old.mvx") for n in range(2)]
+    _, shards = served_here(*places)
+    shown = [shards.search(VECTORS[0], text="oil", mode="hybrid") for _ in range(20)]
+    assert all(len(result) == 6 for result in shown)
+    # Chance takes the same one for both shards in all searches once in 5e11 runs.
+    assert {hit.title for result in shown for hit in result} == {"old", "new"}
 
 
 def test_a_document_that_changes_during_a_search_is_never_shown_with_an_old_score(both):

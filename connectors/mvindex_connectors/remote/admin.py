@@ -139,16 +139,17 @@ class ServerAdmin:
 
         """
         channel = RetryingChannel(parse_address(url), access or access_from_environment(), settings or CallSettings())
-        self._use(channel)
+        self._use(channel, is_own=True)
 
     @classmethod
     def over(cls, channel: RetryingChannel) -> ServerAdmin:
-        """Return the administration of a client's index, over its channel."""
+        """Return the administration of a client's index, over its channel, which stays open."""
         admin = cls.__new__(cls)
-        admin._use(channel)
+        admin._use(channel, is_own=False)
         return admin
 
-    def _use(self, channel: RetryingChannel) -> None:
+    def _use(self, channel: RetryingChannel, *, is_own: bool) -> None:
+        self._is_own = is_own
         self._channel, self._stub = channel, MvindexServiceStub(channel.grpc_channel)
 
     def __enter__(self) -> Self:
@@ -158,8 +159,9 @@ class ServerAdmin:
         self.close()
 
     def close(self) -> None:
-        """Close the connection; jobs go on."""
-        self._channel.close()
+        """Close the connection, unless it is a client's; jobs go on."""
+        if self._is_own:
+            self._channel.close()
 
     def create(  # noqa: PLR0913 - each argument is a setting of the index
         self,

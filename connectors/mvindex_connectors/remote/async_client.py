@@ -205,7 +205,10 @@ class AsyncIndexClient(Reconnecting):
         return await asyncio.to_thread(request.answer, await self.run(request))
 
     async def run(self, request: SearchRequest) -> list[SearchResult]:
-        """Return the server's result for each query of the request; reranking is done here."""
+        """Return the server's result for each query of the request; reranking is done here.
+
+        Queries are sent up to 4,096 at a time, each time to one state of the index.
+        """
         messages = search_messages(self._address.name, request)
         responses = [await self._channel.call(self._stub.Search, message) for message in messages]
         return [result_from(each) for response in responses for each in response.results]

@@ -261,7 +261,10 @@ class IndexClient(Reconnecting, RemoteIndex):
         return int(self._channel.call(self._stub.Delete, request).deleted)
 
     def run(self, request: SearchRequest) -> list[SearchResult]:
-        """Return the server's result for each query of the request; reranking is done here."""
+        """Return the server's result for each query of the request; reranking is done here.
+
+        Queries are sent up to 4,096 at a time, each time to one state of the index.
+        """
         responses = (
             self._channel.call(self._stub.Search, message) for message in search_messages(self._address.name, request)
         )

@@ -6,10 +6,12 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from mvindex.errors import QueryError
 from mvindex.kernels.score import parse_scoring
 from mvindex.records import check_count, check_id, check_ids, dump_metadata
-from mvindex.search.request import SearchRequest, check_query_text
+from mvindex.search.request import Queries, SearchRequest, check_query_text
 from mvindex.store.filters import Filter, check_deletion
 from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1 import search_pb2 as search
@@ -24,6 +26,8 @@ from mvindex_connectors.remote.convert import (
 
 # Documents per Explain call; a server explains up to MAX_EXPLAINED.
 _EXPLAIN_BATCH = 256
+# Queries per Search call, and the bytes of their vectors and texts, below the limits of a server.
+_SEARCH_QUERIES, _SEARCH_BYTES = 4096, 4 << 20
 
 
 def texts_message(texts: Sequence[str]) -> search.Texts:
@@ -37,7 +41,28 @@ def search_messages(index: str, request: SearchRequest) -> Iterator[search.Searc
     """Yield the messages of a request, one for each of its queries that are searched together; none without a query."""
     if request.like is not None:
         return iter([search_message(index, request, None)])
-    return (search_message(index, request, queries) for queries in request.queries if len(queries))
+    parts = (part for queries in request.queries if len(queries) for part in split_queries(queries))
+    return (search_message(index, request, part) for part in parts)
+
+
+def split_queries(queries: Queries) -> Iterator[Queries]:
+    """Yield the queries in parts that are small enough for a message; a group is one."""
+    if queries.combine is not None or not len(queries):
+        yield queries
+        return
+    sizes = np.full(len(queries), 4 * queries.vectors.shape[1] if queries.are_encoded else 0)
+    for texts in (queries.unencoded, queries.own_texts):
+        if texts:
+            # A character takes at most four bytes.
+            sizes += 4 * np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
+    ends = np.cumsum(sizes)
+    begin = 0
+    while begin < len(queries):
+        sent = ends[begin] - sizes[begin]
+        fitting = int(np.searchsorted(ends, sent + _SEARCH_BYTES, side="right"))
+        end = min(max(begin + 1, fitting), begin + _SEARCH_QUERIES)
+        yield queries[begin:end] if end - begin < len(queries) else queries
+        begin = end
 
 
 def renamed(request: Any) -> Callable[[str], Any]:

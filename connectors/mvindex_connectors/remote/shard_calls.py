@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import count, cycle, islice
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 import grpc
@@ -44,6 +44,10 @@ T = TypeVar("T")
 
 # A shard that failed is left out for so long where partial answers are allowed, so that no search waits for it.
 _LEFT_OUT_S = 5.0
+# The share of the time that is left, that a shard may take where the others can answer without it.
+_SHARE = 0.5
+# A shard whose call began with less of the timeout than this has not failed when the time is over.
+_LATE = 0.05
 _MAX_THREADS = 64
 # Errors that leave a shard out where partial answers are allowed; others are the caller's.
 _FAILED = (ServerUnavailable, ServerFailed, TimedOut, StoreError)
@@ -52,20 +56,23 @@ _FAILED = (ServerUnavailable, ServerFailed, TimedOut, StoreError)
 class Replicas:
     """Servers that have the same index. Safe to use from several threads."""
 
-    def __init__(self, channels: Sequence[RetryingChannel]) -> None:
-        """Take the channels of the servers, at least one; calls begin at each in turn."""
-        self.channels = tuple(channels)
-        self._turn = count()
+    def __init__(self, channels: Sequence[RetryingChannel], first: int = 0) -> None:
+        """Take the channels of the servers, at least one; calls go to the first until it cannot be reached."""
+        self.channels, self._first = tuple(channels), first
 
     @property
     def where(self) -> str:
         """The addresses."""
         return " or ".join(str(channel.address) for channel in self.channels)
 
-    def in_turn(self) -> Iterator[RetryingChannel]:
-        """Yield the channels without end, from the next one on."""
-        begin = next(self._turn) % len(self.channels)
-        return islice(cycle(self.channels), begin, None)
+    def one_by_chance(self) -> Replicas:
+        """Return the servers for one operation, whose calls all go to one of them, since replicas may lag."""
+        return Replicas(self.channels, random.randrange(len(self.channels)))  # noqa: NPY002 - replicas are alike
+
+    @property
+    def in_order(self) -> Sequence[RetryingChannel]:
+        """The channels, from the one on that calls go to."""
+        return self.channels[self._first :] + self.channels[: self._first]
 
     def call(self, method: str, make: Callable[[str], Any], deadline: float, *, retry_s: float | None = None) -> Any:
         """Return the response of the first server that can be reached.
@@ -80,17 +87,20 @@ class Replicas:
             MvindexError: Of the class that the server raised; ServerUnavailable when all servers are unreachable.
 
         """
-        order, last = self.in_turn(), self.channels[0]
+        last = self.channels[0]
 
         def ask_each() -> Any:
             nonlocal last
-            for left in reversed(range(len(self.channels))):
-                last = next(order)
+            order = self.in_order
+            for last in order:
                 try:
-                    return _send(last, method, make(last.address.name), deadline)
+                    response = _send(last, method, make(last.address.name), deadline)
                 except grpc.RpcError as err:
-                    if not left or not is_retryable(err):
+                    if last is order[-1] or not is_retryable(err):
                         raise
+                else:
+                    self._first = self.channels.index(last)
+                    return response
 
         try:
             return RetryBudget(last.settings, retry_s, deadline).run(ask_each)
@@ -160,7 +170,8 @@ class ShardCalls:
         self._channels, self._settings, self.allow_partial = channels, settings, allow_partial
         self._pool = ThreadPoolExecutor(min(_MAX_THREADS, 4 * len(channels)), thread_name_prefix="shards")
         self._failed_at: dict[int, tuple[float, MvindexError]] = {}
-        self.placement = self._found()
+        self._search_for_missing: Future[None] | None = None
+        self._refreshed()
 
     def close(self) -> None:
         """End calls in progress."""
@@ -170,7 +181,12 @@ class ShardCalls:
 
     def refresh(self) -> None:
         """Ask the servers again which shards they have."""
-        self.placement, self._failed_at = self._found(), {}
+        self._refreshed()
+
+    def _refreshed(self) -> None:
+        self.placement, self._failed_at, self._found_at = self._found(), {}, time.monotonic()
+        for number, error in self.placement.missing.items():
+            logger.warning("shard %d of %d: %s; it is left out", number, self.placement.count, error)
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -199,43 +215,68 @@ class ShardCalls:
     def attempt(self, read: Callable[[Attempt], T], deadline: float | None = None) -> T:
         """Return what `read` returns; where partial answers are allowed, without the shards that fail."""
         deadline = self.deadline() if deadline is None else deadline
+        failed: dict[int, MvindexError] = {}
+        shards: list[ServedShard] = []
 
         def once() -> T:
-            left_out = self._left_out()
+            nonlocal shards
+            self._look_for_missing()
+            left_out = {**self._left_out(), **failed}
             shards = [shard for number, shard in sorted(self.placement.shards.items()) if number not in left_out]
             if not shards:
                 raise next(iter(left_out.values()))
+            shards = [replace(shard, replicas=shard.replicas.one_by_chance()) for shard in shards]
             return read(Attempt(self, shards, tuple(sorted({*self.placement.missing, *left_out})), deadline))
 
-        try:
-            return Retries(self._leave_out).run(once)
-        except _ShardFailed as failed:
-            raise failed.error from failed
+        def leave_out(err: Exception) -> bool:
+            """Leave a shard that failed out for a while where partial answers are allowed; return whether it is."""
+            if not isinstance(err, _ShardFailed) or not self.allow_partial or len(shards) == 1:
+                return False
+            logger.warning("%s; it is left out", err.error)
+            self._failed_at[err.number] = time.monotonic(), err.error
+            failed[err.number] = err.error
+            return True
 
-    def _leave_out(self, failed: Exception) -> bool:
-        """Leave a shard that failed out for a while where partial answers are allowed; return whether it is."""
-        is_only = len(self.placement.shards.keys() - self._left_out().keys()) <= 1
-        if not isinstance(failed, _ShardFailed) or not self.allow_partial or is_only:
-            return False
-        logger.warning("%s; it is left out", failed.error)
-        self._failed_at[failed.number] = time.monotonic(), failed.error
-        return True
+        try:
+            return Retries(leave_out).run(once)
+        except _ShardFailed as err:
+            raise err.error from err
+
+    def _look_for_missing(self) -> None:
+        """Begin to ask for the shards that were missing a while ago; the operations after that know of them."""
+        is_due = time.monotonic() - self._found_at >= _LEFT_OUT_S
+        is_asking = self._search_for_missing is not None and not self._search_for_missing.done()
+        if self.placement.missing and is_due and not is_asking:
+            with suppress(RuntimeError):  # the client is closed
+                self._search_for_missing = self._pool.submit(self._find_missing)
+
+    def _find_missing(self) -> None:
+        try:
+            found = self._found()
+            if len(found.missing) < len(self.placement.missing):
+                self.placement = found
+        except MvindexError as err:
+            logger.warning("%s: shards %s are still left out: %s", self.where, list(self.placement.missing), err)
+        finally:
+            self._found_at = time.monotonic()
 
     def owner(self, attempt: Attempt, number: int, doc_id: str) -> ServedShard:
         """Return the shard of a document; its error, which names the id, when it is missing."""
         for shard in attempt.shards:
             if shard.number == number:
                 return shard
-        reason = self.placement.missing.get(number) or self._failed_at[number][1]
+        reason = self.placement.missing.get(number) or self._failed_at.get(number, (0.0, "it was a moment ago"))[1]
         raise StoreError(f"document {doc_id!r} belongs to a shard that is missing: {reason}")
 
-    def run(self, calls: Sequence[ShardCall], method: str, deadline: float) -> list[Any]:
-        """Return the response to each call; all are sent at once."""
+    def run(self, calls: Sequence[ShardCall], method: str, deadline: float, *, share: float = 1.0) -> list[Any]:
+        """Return the response to each call; all are sent at once. share: of the time that is left, for these calls."""
+        until = deadline - (1 - share) * max(deadline - time.monotonic(), 0.0)
 
         def one(call: ShardCall) -> Any:
-            with self.errors(call.shard):
+            is_late = until - time.monotonic() < _LATE * self._settings.timeout_s
+            with self.errors(call.shard, is_late=is_late):
                 retry_s = 0.0 if self.allow_partial else None
-                return call.shard.replicas.call(method, call.make, deadline, retry_s=retry_s)
+                return call.shard.replicas.call(method, call.make, until, retry_s=retry_s)
 
         if len(calls) == 1:
             return [one(calls[0])]
@@ -247,16 +288,20 @@ class ShardCalls:
                 future.cancel()
 
     @contextmanager
-    def errors(self, shard: ServedShard) -> Iterator[None]:
-        """Make errors inside name the shard, and let attempt() leave it out."""
+    def errors(self, shard: ServedShard, *, is_late: bool) -> Iterator[None]:
+        """Make errors inside name the shard, and let attempt() leave it out unless it was asked too late."""
         try:
             yield
         except (*_FAILED, LimitExceeded) as err:
-            place = "" if self.placement.is_one_index else f"shard {shard.number} of {self.placement.count}: "
-            named = type(err)(f"{place}{_with_address(shard.replicas, err)}")
-            if isinstance(err, _FAILED):
+            named = self.named(shard, err)
+            if isinstance(err, _FAILED) and not (is_late and isinstance(err, TimedOut)):
                 raise _ShardFailed(shard.number, named) from err
             raise named from err
+
+    def named(self, shard: ServedShard, err: MvindexError) -> MvindexError:
+        """Return an error that names the shard."""
+        place = "" if self.placement.is_one_index else f"shard {shard.number} of {self.placement.count}: "
+        return type(err)(f"{place}{_with_address(shard.replicas, err)}")
 
     def _left_out(self) -> dict[int, MvindexError]:
         """Return the shards that failed a moment ago."""
@@ -278,7 +323,6 @@ class ShardCalls:
         for number, error in placement.missing.items():
             if not self.allow_partial:
                 raise type(error)(f"shard {number} of {placement.count} is missing: {error}") from error
-            logger.warning("shard %d of %d: %s; it is left out", number, placement.count, error)
         return placement
 
     def _asked(
@@ -323,6 +367,7 @@ class ShardCalls:
             raise ConfigError(
                 f"{self._channels[0].address}: expected shards of one index, got shards of {sorted(counts)}"
             )
+        _check_one_index(by_number)
         count = counts.pop()
         reasons = [err for _, _, err in failed] or [StoreError("none of the addresses serves it")]
         if len(by_number) == count:
@@ -354,7 +399,10 @@ class ShardCalls:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt of an operation: the shards that it reads, those that it leaves out, and when it ends."""
+    """One attempt of an operation: the shards that it reads, those that it leaves out, and when it ends.
+
+    All its calls to a shard go to one replica, so that they see one state, or later ones of it.
+    """
 
     calls: ShardCalls
     shards: Sequence[ServedShard]
@@ -362,8 +410,12 @@ class Attempt:
     deadline: float
 
     def ask(self, method: str, calls: Sequence[ShardCall]) -> list[Any]:
-        """Return the response to each call; all are sent at once."""
-        return self.calls.run(calls, method, self.deadline)
+        """Return the response to each call; all are sent at once.
+
+        A shard that may be left out does not get all of the time, so that the others can answer after it.
+        """
+        share = _SHARE if self.calls.allow_partial and len(self.shards) > 1 else 1.0
+        return self.calls.run(calls, method, self.deadline, share=share)
 
     def ask_all(self, method: str, make: Callable[[str], Any]) -> list[Any]:
         """Return the response of each shard to the same request."""
@@ -371,7 +423,9 @@ class Attempt:
 
     def ask_any(self, method: str, make: Callable[[str], Any]) -> Any:
         """Return the response of any shard, for a question to which all have the same response."""
-        channels = [channel for shard in self.shards for channel in shard.replicas.channels]
+        if self.calls.allow_partial:
+            return self.ask(method, [ShardCall(self.shards[0], make)])[0]
+        channels = [channel for shard in self.shards for channel in shard.replicas.in_order]
         return Replicas(channels).call(method, make, self.deadline)
 
 
@@ -387,6 +441,33 @@ def _with_address(replicas: Replicas, err: MvindexError) -> str:
     """Return the error's message, with the addresses if it names none."""
     is_named = any(str(channel.address) in str(err) for channel in replicas.channels)
     return str(err) if is_named else f"{replicas.where}: {err}"
+
+
+def _check_one_index(by_number: Mapping[int, Sequence[tuple[RetryingChannel, IndexInfo]]]) -> None:
+    """Raise ConfigError when servers of one shard have different ones, or the shards are of different indexes.
+
+    Shards that were made before their index had an id, or never were assembled, are not compared.
+    """
+    wholes: dict[str, RetryingChannel] = {}
+    for number, own in sorted(by_number.items()):
+        ids: dict[str, RetryingChannel] = {}
+        for channel, info in own:
+            if info.index_id is not None:
+                ids.setdefault(info.index_id, channel)
+            if info.whole_id is not None:
+                wholes.setdefault(info.whole_id, channel)
+        if len(ids) > 1:
+            (known, first), (other, second) = list(ids.items())[:2]
+            raise ConfigError(
+                f"{second.address}: expected shard {number} with the index_id {known}, as {first.address} has, got "
+                f"{other}: replicas are servers of one shard, or of its snapshots"
+            )
+    if len(wholes) > 1:
+        (known, first), (other, second) = list(wholes.items())[:2]
+        raise ConfigError(
+            f"{second.address}: expected a shard of the index {known} (whole_id), as {first.address} has, got one of "
+            f"{other}"
+        )
 
 
 def _check_alike(infos: Iterable[tuple[str, IndexInfo]]) -> None:

@@ -37,7 +37,7 @@ from mvindex.store.lexical.tokenizer import Lexical, parse_lexical
 from mvindex.v1 import search_pb2 as messages
 from mvindex_connectors.remote.client import capabilities_of
 from mvindex_connectors.remote.convert import counts_from, search_message, shard_result_from
-from mvindex_connectors.remote.requests import renamed, texts_message
+from mvindex_connectors.remote.requests import renamed, split_queries, texts_message
 from mvindex_connectors.remote.shard_calls import Attempt, ShardCall, ShardCalls
 
 # How often a search begins again because documents change while it goes on.
@@ -128,7 +128,7 @@ class ShardedSearch:
             fusion=Fusion(),
             calibration=calibration_of(info.confidence, info.encoder, self._calls.where),
         )
-        for queries in request.queries:
+        for queries in (part for several in request.queries for part in split_queries(several)):
             is_group, deadline = queries.combine is not None, self._calls.deadline()
             plan = make_plan(request, state, has_text=queries.texts is not None, is_group=is_group)
             if len(queries):

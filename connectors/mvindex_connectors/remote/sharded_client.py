@@ -5,12 +5,21 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from itertools import islice
+from itertools import chain, islice, repeat
 from typing import Any, NoReturn
 
 import numpy as np
 
-from mvindex.errors import ConfigError, QueryError, StoreError, Unsupported
+from mvindex.errors import (
+    ConfigError,
+    LimitExceeded,
+    QueryError,
+    ServerFailed,
+    ServerUnavailable,
+    StoreError,
+    TimedOut,
+    Unsupported,
+)
 from mvindex.records import (
     Document,
     Floats,
@@ -49,7 +58,7 @@ from mvindex_connectors.remote.requests import (
     search_messages,
 )
 from mvindex_connectors.remote.retry import CallSettings, RetryingChannel
-from mvindex_connectors.remote.shard_calls import Attempt, ServedShard, ShardCall, ShardCalls
+from mvindex_connectors.remote.shard_calls import Attempt, Replicas, ServedShard, ShardCall, ShardCalls
 from mvindex_connectors.remote.shard_search import ShardedSearch
 
 
@@ -57,7 +66,7 @@ class ShardedClient(Reconnecting, RemoteIndex):
     """An index whose shards are behind several servers, searched as one. Safe to use from several threads.
 
     Results are those of one index of all documents, ties included. Servers that have the same shard are its replicas:
-    a call goes to each in turn, and to another where one is unreachable.
+    an operation goes to one of them by chance, and to another where that is unreachable.
     """
 
     def __init__(
@@ -179,13 +188,24 @@ class ShardedClient(Reconnecting, RemoteIndex):
     def scan(
         self, filter: Filter | None = None, limit: int | None = None, after: str | None = None
     ) -> Iterator[Document]:
-        """Yield documents in the order in which they were first added; see IndexProtocol.scan()."""
+        """Yield documents in the order in which they were first added; see IndexProtocol.scan().
+
+        StoreError when a shard is missing, also where partial answers are allowed: what is scanned is taken for all.
+        """
+        attempt = self._calls.attempt(lambda attempt: attempt)
+        if attempt.missing:
+            raise StoreError(
+                f"{self.where}: scan: expected all {self._calls.placement.count} shards, got none of "
+                f"{list(attempt.missing)}"
+            )
+        if self._calls.placement.is_one_index:
+            [index] = attempt.shards
+            return (document for _, _, document in self._listed(index, list_request("", filter, limit, after)))
         request = list_request("", filter, limit)
         request.with_ordinals = True
         if after is not None:
             request.after_ordinal = self._ordinal_of(check_id(after))
-        shards = self._calls.attempt(lambda attempt: attempt.shards)
-        return self._merged(shards, request, limit)
+        return self._merged(attempt.shards, request, limit)
 
     def _merged(
         self, shards: Sequence[ServedShard], request: documents.ListRequest, limit: int | None
@@ -197,13 +217,29 @@ class ShardedClient(Reconnecting, RemoteIndex):
                 yield document
 
     def _listed(self, shard: ServedShard, request: documents.ListRequest) -> Generator[tuple[int, int, Document]]:
-        """Yield the ordinals and documents of one shard."""
-        channel = next(shard.replicas.in_turn())
-        stub = MvindexServiceStub(channel.grpc_channel)
-        with self._calls.errors(shard):
-            for response in channel.stream(stub.List, renamed(request)(channel.address.name)):
-                for ordinal, message in zip(response.ordinals, response.documents, strict=True):
+        """Yield the ordinals, 0 where none are asked for, and documents of one shard."""
+        try:
+            for response in self._responses(shard.replicas, request):
+                ordinals = response.ordinals if request.with_ordinals else repeat(0, len(response.documents))
+                for ordinal, message in zip(ordinals, response.documents, strict=True):
                     yield ordinal, shard.number, document_from(message)
+        except (ServerUnavailable, ServerFailed, TimedOut, StoreError, LimitExceeded) as err:
+            raise self._calls.named(shard, err) from err
+
+    def _responses(self, replicas: Replicas, request: documents.ListRequest) -> Iterator[Any]:
+        """Yield the responses of the first server that can be reached."""
+        *others, last = replicas.in_order
+        for channel in others:
+            responses = self._stream(channel, request)
+            try:
+                first = next(responses, None)
+            except ServerUnavailable:
+                continue
+            return iter(()) if first is None else chain([first], responses)
+        return self._stream(last, request)
+
+    def _stream(self, channel: RetryingChannel, request: documents.ListRequest) -> Iterator[Any]:
+        return channel.stream(MvindexServiceStub(channel.grpc_channel).List, renamed(request)(channel.address.name))
 
     def _ordinal_of(self, doc_id: str) -> int:
         request = list_request("", {"id": doc_id}, 1)

@@ -14,7 +14,7 @@ import grpc
 
 from mvindex.errors import MvindexError, ServerUnavailable, TimedOut, Unsupported
 from mvindex.ingest import Entry, IngestHooks, IngestReport, SeenIds
-from mvindex.ingest.pipeline import Chunk
+from mvindex.ingest.pipeline import Chunk, within_length
 from mvindex.records import dump_metadata
 from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
@@ -42,6 +42,8 @@ def checked_hooks(hooks: IngestHooks) -> IngestHooks:
         raise Unsupported(
             "encode_again: expected an index in this process, got one of a server; delete documents first"
         )
+    if hooks.note != IngestHooks().note:
+        raise Unsupported("note: expected an index in this process, got one of a server, which keeps its settings")
     return hooks
 
 
@@ -66,8 +68,10 @@ def message_bytes(entry: Entry) -> int:
     document = entry.document
     views = 0 if entry.views is None else entry.views.nbytes + (0 if entry.spans is None else entry.spans.nbytes)
     metadata = len(dump_metadata(document.metadata, document.id)) if document.metadata else 0
-    # A character takes at most four bytes.
-    return views + 4 * (len(document.text) + len(document.title) + len(document.id) + metadata) + 64
+    texts = [each.text for each in document.own_view_texts]
+    # A character takes at most four bytes; a view text has a span beside it.
+    chars = len(document.text) + len(document.title) + len(document.id) + metadata + sum(map(len, texts))
+    return views + 4 * chars + 64 * (1 + len(texts))
 
 
 def chunk_message(number: int, entries: Sequence[Entry]) -> documents.AddRequest:
@@ -97,7 +101,7 @@ class Upload:
 
     def __init__(self, channel: RetryingChannel | AsyncRetryingChannel, hooks: IngestHooks) -> None:
         self._channel, self._hooks = channel, checked_hooks(hooks)
-        self._key = new_key()
+        self._key = hooks.mark or new_key()
         self._waiting: deque[documents.AddRequest] = deque()
         self._stream: _Stream | _AwaitedStream | None = None
         self._has_failed = False
@@ -115,6 +119,7 @@ class Upload:
 
     async def _send_all(self, entries: Iterable[Entry], seen: SeenIds) -> None:
         try:
+            entries = within_length(entries, self._hooks.max_document_chars)
             for number, chunk in enumerate(split_chunks(entries), start=1):
                 if self._hooks.should_stop():
                     self.report.stopped = True

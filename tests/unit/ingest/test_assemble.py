@@ -128,6 +128,9 @@ def test_a_renamed_shard_is_not_taken_for_another(path):
 def test_assembling_again_after_another_corpus_keeps_the_index_id(path):
     assemble(path)
     before = json.loads((path / "shards.json").read_text())
+    for number in range(COUNT):
+        with mvindex.open(path / ShardPlace(number, COUNT).directory) as shard:
+            assert shard.info().whole_id == before["index_id"]
     fill_shards(path, COUNT, corpus(12, prefix="e"))
     assert assemble(path).documents == 42
     assert json.loads((path / "shards.json").read_text()) == before
