@@ -163,13 +163,21 @@ def remove_leftovers(store: EmbeddedStore) -> None:
         remove_others(store.snapshot.directory, record["directory"] if record else None)
 
 
-def save_search_params(store: EmbeddedStore, search: Search) -> None:
+def save_search_params(store: EmbeddedStore, search: Search, kind: str | None = None) -> None:
     """Save the search parameters of the active engine. Takes the writer lock.
 
-    ConfigError when there is none.
+    Args:
+        store: The index.
+        search: The parameters.
+        kind: What they were measured on; by default the active engine.
+
+    Raises:
+        ConfigError: There is no engine.
+        StaleReader: It is of another kind, which was built meanwhile.
+
     """
     # Who tunes decides that the engine answers.
-    _change_record(store, search=dict(search), measured=None)
+    _change_record(store, kind, search=dict(search), measured=None)
 
 
 def save_measured(store: EmbeddedStore, search: Search, measured: Mapping[str, Any]) -> None:
@@ -177,14 +185,19 @@ def save_measured(store: EmbeddedStore, search: Search, measured: Mapping[str, A
 
     ConfigError when there is none.
     """
-    _change_record(store, search=dict(search), measured=dict(measured))
+    _change_record(store, None, search=dict(search), measured=dict(measured))
 
 
-def _change_record(store: EmbeddedStore, **changed: Any) -> None:
+def _change_record(store: EmbeddedStore, kind: str | None, **changed: Any) -> None:
     with store.writing() as writer:
         record = store.snapshot.settings["engine"]
         if record is None:
             raise ConfigError(f"{store.directory}: there is no engine any more that could be tuned")
+        if kind not in (None, record["kind"]):
+            raise StaleReader(
+                f"{store.directory}: tune: expected the engine that was measured, {kind}, got {record['kind']}, which "
+                "was built meanwhile. Nothing was changed; tune again"
+            )
         settings = {**record["settings"], **changed}
         kept = {name: value for name, value in settings.items() if value is not None}
         writer.change_settings(engine={**record, "settings": kept})

@@ -155,7 +155,7 @@ class LocalAdmin:
         if report.chosen is not None:
             for store in stores:
                 if store.settings["engine"] is not None:
-                    save_search_params(store, report.chosen.search)
+                    save_search_params(store, report.chosen.search, report.kind)
         return report
 
     def set_lexical(self, tokenizer: str | None, on_progress: CountCallback) -> None:

@@ -9,6 +9,7 @@ import mvindex
 from mvindex import engines
 from mvindex.engines.build import EngineChoice, build_engine, save_search_params
 from mvindex.engines.scan_numpy import NumpyScan
+from mvindex.errors import StaleReader
 from mvindex.index import embedded_store_of, search_engine_of, store_of
 from mvindex.kernels.score import Aggregate, Scoring
 from mvindex.search.plan import make_plan
@@ -175,6 +176,8 @@ def test_tuned_settings_find_what_tune_has_measured(both, queries, tmp_path):
         settings = [store.snapshot.settings["engine"]["settings"] for store in store_of(index).sharding.stores.values()]
         assert all(each["search"] == report.chosen.search for each in settings)
         assert recall(index, queries, top_k=report.top_k) == pytest.approx(report.chosen.recall, abs=0.005)
+        with pytest.raises(StaleReader, match="expected the engine that was measured, hnsw, got ivf-pq"):
+            save_search_params(store_of(index).sharding.stores[0], {"ef": 20}, "hnsw")
 
 
 def test_exact_results_are_those_of_one_index(both, queries):
