@@ -5,7 +5,8 @@
 
 DIR of --adapter has a LoRA, see docs/how-to/training.md; a scale of 0 is `e5-views` itself. Weights are the
 base's and scale times what was learnt, rounded to int8 as those of `e5-views` are. --dev are files of examples, over
-the passages that they name; --sets as in bench/quality.py. By views, by terms and by both.
+the passages that they name; --sets as in bench/quality.py. By views, by terms, and by both with each weight of --terms,
+where views weigh 1.
 --states are states of a run (OUT.run/state-*, of which a run keeps the last; copy others): DIR is made of their mean.
 """
 
@@ -28,7 +29,11 @@ from mvindex.measure.questions import Question
 from mvindex_train.data import read_examples
 from mvindex_train.light.e5 import write_weights
 
-MODES = {name: quality.VIEWS[name] for name in ("views", "bm25", "hybrid")}
+
+def modes(weights):
+    """Return the ways to search: by views, by terms, and by both with each of the weights of terms."""
+    parts = {name: quality.VIEWS[name] for name in ("views", "bm25")}
+    return parts | {f"both, {weight:g}": {"mode": "hybrid", "weights": (1.0, weight)} for weight in weights}
 
 
 def adapted(adapter, scale, folder):
@@ -70,7 +75,16 @@ def materials(options):
 
 def main():
     parser = harness.parser(
-        __doc__, adapter=Path, data=Path, dev="", sets="", states="", sample=2500, scales=[0.0, 0.5, 1.0], json=False
+        __doc__,
+        adapter=Path,
+        data=Path,
+        dev="",
+        sets="",
+        states="",
+        sample=2500,
+        scales=[0.0, 0.5, 1.0],
+        terms=[1.0],
+        json=False,
     )
     options = harness.parse(parser, adapter=harness.OUT, data=harness.DATA, sets="squad", sample=10, scales=[0.0])
     if options.states:
@@ -79,7 +93,7 @@ def main():
         for scale in options.scales:
             with tempfile.TemporaryDirectory() as folder:
                 encoder = adapted(options.adapter, scale, Path(folder))
-                views, found = quality.measured(material, encoder, MODES)
+                views, found = quality.measured(material, encoder, modes(options.terms))
             for mode, each in found.items():
                 row = {"set": name, "scale": scale, "mode": mode, "questions": len(each.firsts), "views": views}
                 row |= each.means() | {"error": quality.standard_error(np.array(each.firsts))}
@@ -88,7 +102,7 @@ def main():
 
 def shown(row):
     figures = "  ".join(f"{name} {100 * row[name]:5.1f}" for name in row if "@" in name)
-    head = f"{row['set']:10s} {row['questions']:6,} questions  scale {row['scale']:.2f}  {row['mode']:7s}"
+    head = f"{row['set']:10s} {row['questions']:6,} questions  scale {row['scale']:.2f}  {row['mode']:10s}"
     return f"{head}  {figures}  error {100 * row['error']:.1f}"
 
 
