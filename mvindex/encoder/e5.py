@@ -19,8 +19,8 @@ import logging
 import shutil
 import struct
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,7 @@ class PackedFile:
     """The package's file, mapped.
 
     vocabulary: places of the pieces' ends, (n + 1,), in their text, and scores, (n,); special: ids by name; tensors: by
-    name, whether it has blocks, its offset and its size in bytes.
+    name, whether it has blocks, its offset and its size in bytes. changes: what training adds to weights, by name.
     """
 
     data: npt.NDArray[np.uint8]
@@ -68,6 +68,7 @@ class PackedFile:
     vocabulary: tuple[npt.NDArray[np.uint32], Floats, bytes]
     special: dict[str, int]
     tensors: dict[str, tuple[bool, int, int]]
+    changes: Mapping[str, Floats] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> PackedFile:
@@ -117,7 +118,8 @@ class PackedFile:
 
     def weight(self, name: str) -> Floats:
         """Return the weight of a linear map, (inputs, outputs)."""
-        return np.ascontiguousarray(self.floats(f"{name}.w").reshape(len(self.floats(f"{name}.b")), -1).T)
+        weight = np.ascontiguousarray(self.floats(f"{name}.w").reshape(len(self.floats(f"{name}.b")), -1).T)
+        return weight + self.changes[name] if name in self.changes else weight
 
 
 def unpacked(blocks: npt.NDArray[Any]) -> Floats:
@@ -260,10 +262,15 @@ def _temporary(packed: PackedFile, graph: Path, key: str) -> OnnxForm:
     return _TEMPORARY[key]
 
 
-def _write(packed: PackedFile, graph: Path, folder: Path, key: str) -> None:
+def write_form(packed: PackedFile, graph: Path, folder: Path) -> None:
+    """Write the graph and the file of weights of a form to the folder."""
     shutil.copyfile(graph, folder / MODEL)
     with (folder / WEIGHTS).open("wb") as file:
         for _, value in constants(packed, read_evenness()):
             file.seek(-(-file.tell() // ALIGNMENT) * ALIGNMENT)
             file.write(value.tobytes())
+
+
+def _write(packed: PackedFile, graph: Path, folder: Path, key: str) -> None:
+    write_form(packed, graph, folder)
     describe(folder, key, width=packed.width, pad_id=packed.special["pad"], difference=0.0)

@@ -101,7 +101,7 @@ def last_states(model: Any, batch: Batch) -> torch.Tensor:
                 "take the family 'context-viewers', or a BERT, RoBERTa or ModernBERT"
             )
         inputs["position_ids"] = on_device(batch.positions + first_position(model.config), device)
-    with _fused_attention(device):
+    with _attention(device):
         states: torch.Tensor = model(**inputs).last_hidden_state
     return states
 
@@ -136,14 +136,21 @@ def _takes_whole_mask(model: Any) -> bool:
 
 
 @contextmanager
-def _fused_attention(device: torch.device) -> Iterator[None]:
-    """Leave cuDNN's attention out on a GPU, where it may prepare a plan for each shape of a batch."""
-    if device.type != "cuda":
+def _attention(device: torch.device) -> Iterator[None]:
+    """Choose the kernels of attention: those that are fast on the device.
+
+    On a GPU cuDNN's may prepare a plan for each shape of a batch. On a CPU the backward pass of the fused one is slow:
+    in bf16 it took half of a training step.
+    """
+    import torch
+
+    if device.type != "cuda" and not torch.is_grad_enabled():
         yield
         return
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
+    fused = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION] if device.type == "cuda" else []
+    with sdpa_kernel([*fused, SDPBackend.MATH]):
         yield
 
 

@@ -117,6 +117,7 @@ NOT_RUN = [
     NotRun("docs/explanation/studies.md", "python bench/studies.py", BENCH),
     NotRun("docs/how-to/training.md", "python bench/encoding.py", BENCH),
     NotRun("docs/how-to/training.md", "python bench/squad_splits.py", BENCH),
+    NotRun("docs/how-to/training.md", "python -m mvindex_train.light.e5_base", BENCH),
     NotRun("docs/how-to/training.md", "python bench/training.py --data DATA --out OUT --steps 30 --small\n", BENCH),
     NotRun(
         "docs/how-to/training.md", "python bench/training.py --data DATA --out OUT --steps 30 --small --rows", BENCH

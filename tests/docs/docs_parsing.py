@@ -87,8 +87,8 @@ def read_python(args):
         return
     if args[0] == "-m":
         args = [args[1].replace(".", "/") + ".py", *args[2:]]
-    script = ROOT / args[0]
-    assert script.is_file(), args
+    script = next((root / args[0] for root in (ROOT, ROOT / "train") if (root / args[0]).is_file()), None)
+    assert script is not None, args
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(argparse.ArgumentParser, "parse_args", stop_when_parsed(argparse.ArgumentParser.parse_args))
         patch.setattr(sys, "argv", [str(script), *args[1:]])

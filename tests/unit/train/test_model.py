@@ -49,6 +49,26 @@ def test_all_weights_learn_through_the_views_of_each_family(base, family):
         assert (found[f"documents.{WORDS}.viewers"].abs().sum(dim=1) > 0).all()
 
 
+def names_of_graph(tensor):
+    """The names of the backward operations behind a tensor."""
+    found, todo = {}, [tensor.grad_fn]
+    while todo:
+        one = todo.pop()
+        if one is not None and one not in found:
+            found[one] = one.name()
+            todo += [before for before, _ in one.next_functions]
+    return set(found.values())
+
+
+def test_on_a_cpu_training_leaves_out_fused_attention_whose_backward_pass_is_slow(base):
+    # With dropout torch takes other kernels by itself.
+    encoder = build(base, "snippets", dropout=0.0)
+    assert encoder.documents.config._attn_implementation == "sdpa"
+    names = names_of_graph(encoder.encode_documents(DOCUMENTS).rows)
+    assert any("Softmax" in name for name in names)
+    assert not any("DotProduct" in name for name in names)
+
+
 @pytest.mark.parametrize("family", ["snippets", "poly", "viewers", "context-viewers"])
 def test_with_lora_only_adapters_viewers_and_codes_learn(base, family):
     encoder = shaken(build(base, family, lora_rank=2))

@@ -11,16 +11,19 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mvindex.encoder.checkpoint.hub import E5_FOLDER, packaged_folder
+from mvindex.encoder.checkpoint.hub import E5, E5_FOLDER, packaged_folder
 from mvindex.encoder.checkpoint.settings import read_json_object
-from mvindex.encoder.e5 import ALIGNMENT, EVENNESS, E5Words, PackedFile, constants, package_file
+from mvindex.encoder.checkpoint.tensors import read_tensors
+from mvindex.encoder.e5 import ALIGNMENT, EVENNESS, E5Words, PackedFile, constants, package_file, write_form
 from mvindex.encoder.onnx_cache import MODEL, WEIGHTS
 from mvindex.encoder.onnx_encoder import MASK, WORDS
+from mvindex.errors import CheckpointError
 from mvindex.plugins import require
 from mvindex.records import Floats
 from mvindex_train.light.graph import Shape, linear_names, write_graph
@@ -70,6 +73,35 @@ def choose_evenness(packed: PackedFile, texts: Sequence[str]) -> Floats:
             weight = np.concatenate([linears[name].weight for name in maps], axis=1).astype(np.float64)
             evenness[layer, place] = smooth(weight, rows)
     return evenness
+
+
+def write_weights(folder: Path, adapter: Path, scale: float) -> None:
+    """Write graph and weights of `e5-views` with scale times what a LoRA of its base learnt; 0 leaves it out."""
+    packed = PackedFile.read(package_file())
+    if scale:
+        packed = replace(packed, changes=adapter_changes(adapter, scale))
+    write_form(packed, packaged_folder(E5_FOLDER) / MODEL, folder)
+
+
+def adapter_changes(folder: Path, scale: float) -> dict[str, Floats]:
+    """Return scale times what a LoRA in peft's format adds to linear maps, (inputs, outputs), by PackedFile's names.
+
+    Raises CheckpointError where the folder has no such file, or the file other maps.
+    """
+    settings = read_json_object(folder / "adapter_config.json")
+    tensors = {
+        name: np.asarray(each.float()) for name, each in read_tensors(folder / "adapter_model.safetensors").items()
+    }
+    factor, found = scale * settings["lora_alpha"] / settings["r"], {}
+    for layer in range(_shape().layers):
+        for name, part in zip(linear_names(layer), _PARTS, strict=True):
+            first, second = (tensors.pop(f"base_model.model.{name}.lora_{one}.weight", None) for one in "AB")
+            if first is None or second is None:
+                raise CheckpointError(f"{folder}: expected a LoRA of all linear maps, got none of {name!r}")
+            found[f"l{layer}.{part}"] = factor * (second @ first).T
+    if tensors:
+        raise CheckpointError(f"{folder}: expected a LoRA of the linear maps of {E5!r}, got also {min(tensors)!r}")
+    return found
 
 
 def build(path: Path, packed: PackedFile, evenness: Floats) -> None:
