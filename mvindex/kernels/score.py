@@ -96,10 +96,13 @@ def parse_scoring(name: str, temperature: float | None, default_temperature: flo
 
 
 def for_loops(queries: Floats) -> Floats:
-    """Return the queries, copied where they have gaps or cannot be written, which are other types to the compiler."""
-    if queries.flags.c_contiguous and queries.flags.writeable:
+    """Return the queries in float32, copied where they are stored views of fp16, have gaps or cannot be written.
+
+    All these are other types to the compiler.
+    """
+    if queries.dtype == np.float32 and queries.flags.c_contiguous and queries.flags.writeable:
         return queries
-    return np.require(queries, requirements=["C", "W"])
+    return np.require(queries, dtype=np.float32, requirements=["C", "W"])
 
 
 def view_sums(packed: npt.NDArray[Any], query: Floats) -> Doubles:

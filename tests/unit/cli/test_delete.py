@@ -32,7 +32,7 @@ def count(folder):
 )  # fmt: skip
 def test_a_filter_that_matches_everything_is_refused(folder, condition):
     done = cli.mvindex("delete", "--filter", condition, "--yes", cwd=folder)
-    assert done.returncode == 1 and "--all" in done.stderr
+    assert done.returncode == 2 and "--all" in done.stderr
     assert count(folder) == 5
 
 

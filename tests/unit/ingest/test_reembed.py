@@ -86,7 +86,7 @@ def answers(index):
 
 def settings_of(index):
     """Return the settings, without what counts commits and names files."""
-    counted = {"version", "generation", "index_id", "ids", "engine", "choose_lexical", "deleted", "marks"}
+    counted = {"version", "generation", "index_id", "whole_id", "ids", "engine", "choose_lexical", "deleted", "marks"}
     return {name: value for name, value in index.settings.items() if name not in counted}
 
 

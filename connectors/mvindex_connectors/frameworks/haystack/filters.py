@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from datetime import datetime
 from typing import Any
 
 from haystack import Document
@@ -79,10 +80,18 @@ def _is_met(condition: Mapping[str, Any], document: Document) -> bool:
     try:
         return bool(document_matches_filter(condition, document))
     except (TypeError, FilterError):
-        # Its own value raises where the filter is wrong: a text that is no date has no order.
-        own = Document(meta={"value": condition["value"]})
-        document_matches_filter({**condition, "field": "meta.value"}, own)
+        # The filter is wrong where its own text is no date: texts have no order.
+        if isinstance(condition["value"], str) and not _is_date(condition["value"]):
+            raise
         return False
+
+
+def _is_date(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def check_filters(filters: object) -> None:
