@@ -158,15 +158,17 @@ def score_pairs(views: MappedViews, queries: Floats, pairs: Pairs, scoring: Scor
 def _scored(views: MappedViews, queries: Floats, pairs: Pairs, scoring: Scoring) -> DocumentScores:
     if not len(pairs.doc_rows):
         return DocumentScores(np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int64))
-    if scoring.aggregate is Aggregate.MAX and (best := _best_views(views, queries, pairs)) is not None:
+    has_loops = _has_loops(views, len(pairs.doc_rows))
+    if has_loops and scoring.aggregate is Aggregate.MAX and (best := _best_views(views, queries, pairs)) is not None:
         return best
     ranges = _ranges_of(views, pairs)
     num_views = int(ranges.starts[-1])
     if num_views <= _CHUNK_VIEWS:
-        return _scored_ranges(views, queries, ranges, scoring)
+        return document_scores(_view_sums(views, queries, ranges, has_loops), ranges.starts, scoring)
     cuts = np.searchsorted(ranges.starts[1:], np.arange(_CHUNK_VIEWS, num_views, _CHUNK_VIEWS))
     ends = pairwise(sorted({0, *cuts.tolist(), len(pairs.doc_rows)}))
-    parts = [_scored_ranges(views, queries, ranges.part(begin, end), scoring) for begin, end in ends]
+    chunks = [ranges.part(begin, end) for begin, end in ends]
+    parts = [document_scores(_view_sums(views, queries, one, has_loops), one.starts, scoring) for one in chunks]
     return DocumentScores(
         np.concatenate([part.scores for part in parts]), np.concatenate([part.slots for part in parts])
     )
@@ -177,7 +179,8 @@ def scores_of_views(views: MappedViews, queries: Floats, pairs: Pairs) -> list[F
     if not len(pairs.doc_rows):
         return []
     ranges = _ranges_of(views, pairs)
-    scores = _view_sums(views, queries, ranges).astype(np.float32)
+    sums = _view_sums(views, queries, ranges, _has_loops(views, len(pairs.doc_rows)))
+    scores = sums.astype(np.float32)
     return [scores[begin:end] for begin, end in pairwise(ranges.starts.tolist())]
 
 
@@ -213,9 +216,9 @@ def _ranges_of(views: MappedViews, pairs: Pairs) -> _Ranges:
     return _Ranges(pairs, begins, ends, starts)
 
 
-def _view_sums(views: MappedViews, queries: Floats, ranges: _Ranges) -> Doubles:
+def _view_sums(views: MappedViews, queries: Floats, ranges: _Ranges, has_loops: bool) -> Doubles:
     """Return the sums of all views of the pairs, (starts[-1],); DamagedIndex as for score_pairs."""
-    if _has_loops(views, int(ranges.starts[-1])):
+    if has_loops:
         return _compiled_sums(views, queries, ranges)
     # Else a few documents' views are copied at a time, query by query.
     (doc_rows, which), starts = ranges.pairs, ranges.starts
@@ -229,18 +232,22 @@ def _view_sums(views: MappedViews, queries: Floats, ranges: _Ranges) -> Doubles:
     return sums
 
 
-def _scored_ranges(views: MappedViews, queries: Floats, ranges: _Ranges, scoring: Scoring) -> DocumentScores:
-    return document_scores(_view_sums(views, queries, ranges), ranges.starts, scoring)
+def _has_loops(views: MappedViews, num_documents: int) -> bool:
+    """Return whether compiled loops are loaded, after beginning with it where it pays for so many documents.
 
-
-def _has_loops(views: MappedViews, num_views: int) -> bool:
-    """Return whether compiled loops are loaded, after beginning with it where it pays for so many views."""
-    elements = num_views * views.dim
+    What is asked for counts towards later calls: ask once for each piece of work.
+    """
+    elements = _mean_views(views, num_documents) * views.dim
     return (
         has_numba()
         and pays_to_load(elements)
         and _SUMS[views.words.dtype.itemsize].is_done(lambda: _load_sums(views.words), waits=pays_to_wait(elements))
     )
+
+
+def _mean_views(views: MappedViews, num_documents: int) -> int:
+    """Return how many views so many documents of mean length have."""
+    return num_documents * views.num_views // views.num_rows
 
 
 # By the bytes of a stored number: other types are other compiled code.
@@ -279,14 +286,11 @@ def _compiled_sums(views: MappedViews, queries: Floats, ranges: _Ranges) -> Doub
 
 
 def _best_views(views: MappedViews, queries: Floats, pairs: Pairs) -> DocumentScores | None:
-    """Return the scores by the best view by a compiled loop; None where it is not loaded, or a sum is not finite."""
-    doc_rows, which = pairs
-    num_views = len(doc_rows) * views.num_views // views.num_rows  # of documents of mean length
-    if not _has_loops(views, num_views):
-        return None
+    """Return the scores by the best view by a compiled loop; None where a sum is not finite."""
     from mvindex.kernels.llvm import call_for_documents
     from mvindex.kernels.sums import best_of_documents
 
+    doc_rows, which = pairs
     begins, ends, queries = views.starts[doc_rows], views.starts[doc_rows + 1], for_loops(queries)
     call_for_documents(views.words, begins, ends)
     views.check_documents(doc_rows)
@@ -298,7 +302,7 @@ def _best_views(views: MappedViews, queries: Floats, pairs: Pairs) -> DocumentSc
         found = best_of_documents(views.words, begins[at], ends[at], queries, which[at], scores[at], slots[at])
         are_finite.append(found)
 
-    _in_parts(score, len(which), num_views)
+    _in_parts(score, len(which), _mean_views(views, len(which)))
     return DocumentScores(scores, slots) if all(are_finite) else None
 
 
@@ -327,7 +331,8 @@ def documents_of_best_views(
     come in the order of the store.
     """
     ranges = _ranges_of(views, Pairs(doc_rows, np.zeros(len(doc_rows), dtype=np.int64)))
-    scores, starts = _view_sums(views, query[None], ranges).astype(np.float32), ranges.starts
+    sums, starts = _view_sums(views, query[None], ranges, _has_loops(views, len(doc_rows))), ranges.starts
+    scores = sums.astype(np.float32)
     owners = np.repeat(np.arange(len(doc_rows)), np.diff(starts))
     order = np.argsort(-scores, kind="stable")
     _, first = np.unique(owners[order], return_index=True)
