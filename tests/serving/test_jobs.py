@@ -223,6 +223,9 @@ def test_a_repeated_start_returns_the_same_job(serving):
     assert ended["ended_at"] >= ended["started_at"] > 1e9
     listed = ask(serving, "GET", "/v1/admin/jobs", token=ADMIN)[2]["jobs"]
     assert [each["id"] for each in listed].count(first["id"]) == 1
+    # The key counts for the work that it came with.
+    other = {"index": "none", "compact": {}, "idempotency_key": "again"}
+    assert ask(serving, "POST", "/v1/admin/jobs", other, token=ADMIN)[0] == 404
     status, _, missing = ask(serving, "GET", "/v1/admin/jobs/nope", token=ADMIN)
     assert (status, missing["error"]["class"]) == (404, "QueryError")
 

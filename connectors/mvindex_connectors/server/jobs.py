@@ -347,7 +347,7 @@ class Jobs:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, index: str, work: Work, caller: Caller, key: str) -> Job:
-        """Start a job and return it; a known key of the caller's returns the job that it started.
+        """Start a job and return it; a known key of the caller's returns the job of this work that it started.
 
         Raises:
             NotPermitted: The caller is no admin.
@@ -359,7 +359,7 @@ class Jobs:
         caller.check_may_administer()
         own_key = (caller.digest.hex(), key) if key else None
         for job in self._jobs.values():
-            if own_key is not None and job.key == own_key:
+            if own_key is not None and (job.key, job.index, job.work) == (own_key, index, work):
                 return job
         if not isinstance(work, CreateIndex):
             find_index(self._indexes.services, index, caller)
