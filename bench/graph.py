@@ -8,7 +8,8 @@
 All are asked the same questions in one process, in turns question by question, on one thread; times are medians of
 the process's CPU milliseconds. mvindex answers `index.search(question, top_k)` with ids, texts and scores, once a
 beam; the peers hold the views in float32 (Faiss in 8 bits: HNSW SQ8), are built with M 16 and ef_construction 200
-(hnswlib's documented defaults) and fetch 8 k views, of which the first k distinct documents count, without texts.
+(documented defaults of hnswlib, see --construction) and fetch 8 k views, of which the first k distinct documents
+count, without texts.
 Recall is of documents against the exact answer in float64. `build` is CPU seconds on one thread, peak_MB the private
 memory of the process when a graph is built, at most. A peer that is not installed is named as not run. Corpus `seeded`
 needs no data (bench/vectors.py). A build that was killed goes on. --keep: the graphs of the peers are saved in that
@@ -60,14 +61,14 @@ def over_fetched(find, document, top_k):
     return lambda question: list(dict.fromkeys(document[find(question[None], TIMES * top_k)].tolist()))[:top_k]
 
 
-def hnswlib_graph(views, file):
+def hnswlib_graph(views, file, construction):
     import hnswlib
 
     graph = hnswlib.Index(space="ip", dim=views.shape[1])
     if file.exists():
         graph.load_index(str(file))
     else:
-        graph.init_index(max_elements=len(views), M=16, ef_construction=200)
+        graph.init_index(max_elements=len(views), M=16, ef_construction=construction)
         graph.add_items(views, np.arange(len(views)), num_threads=1)
         graph.save_index(str(file))
     graph.set_num_threads(1)
@@ -82,10 +83,10 @@ def hnswlib_graph(views, file):
     return finding
 
 
-def usearch_graph(views, file):
+def usearch_graph(views, file, construction):
     from usearch.index import Index
 
-    graph = Index(ndim=views.shape[1], metric="ip", dtype="f32", connectivity=16, expansion_add=200)
+    graph = Index(ndim=views.shape[1], metric="ip", dtype="f32", connectivity=16, expansion_add=construction)
     if file.exists():
         graph.load(file)
     else:
@@ -102,7 +103,7 @@ def usearch_graph(views, file):
     return finding
 
 
-def faiss_graph(views, file):
+def faiss_graph(views, file, construction):
     import faiss
 
     faiss.omp_set_num_threads(1)
@@ -110,7 +111,7 @@ def faiss_graph(views, file):
         graph = faiss.read_index(str(file))
     else:
         graph = faiss.IndexHNSWSQ(views.shape[1], faiss.ScalarQuantizer.QT_8bit, 16, faiss.METRIC_INNER_PRODUCT)
-        graph.hnsw.efConstruction = 200
+        graph.hnsw.efConstruction = construction
         graph.train(views[:: max(1, len(views) // TRAINED)])
         for begin in range(0, len(views), ADDED):
             graph.add(views[begin : begin + ADDED])
@@ -167,9 +168,11 @@ def rows_of(corpus, documents, kept, options):
     found = {}
     for name in options.peers:
         try:
-            file = kept / f"{folder.name}.{name}"
+            file = kept / f"{folder.name}-{options.construction}.{name}"
             is_built = not file.exists()
-            seconds, found[name] = harness.timed(lambda name=name, file=file: PEERS[name](views, file))
+            seconds, found[name] = harness.timed(
+                lambda name=name, file=file: PEERS[name](views, file, options.construction)
+            )
             if is_built:
                 size = round(file.stat().st_size / documents)
                 yield common | {"side": name, "build_s": round(seconds, 1), "B_doc": size}
@@ -191,6 +194,7 @@ def main():
     parser.add_argument("--dim", type=int, help="of projections onto as many principal components; 384 without")
     parser.add_argument("--peers", nargs="*", choices=list(PEERS), default=list(PEERS))
     parser.add_argument("--keep", type=Path, help="folder for the graphs of the peers; without it they are not kept")
+    parser.add_argument("--construction", type=int, default=200, help="candidates of a node, as the peers build (200)")
     options = harness.parse(
         parser,
         corpus=["transplants"],
