@@ -13,7 +13,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import xxhash
@@ -86,6 +86,19 @@ def replace_text(path: Path, text: str, fresh: Path) -> None:
         fresh.write_text(text, encoding="utf-8")
     flush_to_disk(fresh)
     rename(fresh, path)
+
+
+def replace_cached(path: Path, text: str) -> None:
+    """Make the text the content of a file that can be made again, in one step; it is not flushed to disk."""
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh.write_text(text, encoding="utf-8")
+        fresh.replace(path)
+    except OSError:
+        with suppress(OSError):  # the error that is raised says why
+            fresh.unlink()
+        raise
 
 
 @contextmanager
