@@ -220,10 +220,6 @@ def _reconstruct(kind: Any, shape: Any = None, code: Any = None) -> _Array:
     return _Array()
 
 
-def _from_buffer(raw: Any, dtype: Any, shape: Any, order: Any = None) -> _Array:
-    return _Array(shape, dtype, raw)
-
-
 def _encode(text: Any, codec: Any = "utf-8") -> bytes:
     """Return the bytes that protocols before 3 write as a text."""
     if not isinstance(text, str) or _short_text(codec) not in ("latin1", "latin-1"):
@@ -252,7 +248,7 @@ _NAMES: dict[tuple[str, str], Callable[..., Any]] = {
 for _core in ("numpy.core", "numpy._core"):
     _NAMES[(f"{_core}.multiarray", "_reconstruct")] = _reconstruct
     _NAMES[(f"{_core}.multiarray", "scalar")] = _make_scalar
-    _NAMES[(f"{_core}.numeric", "_frombuffer")] = _from_buffer
+    _NAMES[(f"{_core}.numeric", "_frombuffer")] = lambda raw, dtype, shape, order=None: _Array(shape, dtype, raw)
 
 
 class _Unpickler(pickle.Unpickler):

@@ -164,7 +164,8 @@ def train(  # noqa: PLR0913 - each option is a flag of the command
     from mvindex.cli.options import parse_choice
     from mvindex_train.data.options import TrainingFormat
 
-    overrides = [*(overrides or []), *_as_overrides(base, epochs, batch, learning_rate, seed, _scale(scale))]
+    scale = "none" if scale == "auto" else scale  # which lets training choose
+    overrides = [*(overrides or []), *_as_overrides(base, epochs, batch, learning_rate, seed, scale)]
     settings = _load(config, preset, budget, overrides)
     if format is not None:
         parse_choice("--format", format, TrainingFormat)
@@ -193,11 +194,6 @@ def _as_overrides(*values: Any) -> list[str]:
     names = ("encoder.base", "optimiser.epochs", "data.batch_passages", "optimiser.learning_rate", "optimiser.seed",
              "evaluation.scale")  # fmt: skip
     return [f"{name}={value}" for name, value in zip(names, values, strict=True) if value is not None]
-
-
-def _scale(text: str | None) -> str | None:
-    """Return the setting of --scale: "none" lets training choose."""
-    return "none" if text == "auto" else text
 
 
 def _load(file: Path | None, preset: str | None, budget: str | None, overrides: list[str]) -> TrainConfig:

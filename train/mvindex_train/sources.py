@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 from mvindex.corpus import read_documents
@@ -15,7 +16,6 @@ from mvindex.records import Document
 from mvindex_train.batches import EpochPlan, PlanConfig, TrainBatch, plan
 from mvindex_train.config import DataConfig, TrainConfig
 from mvindex_train.data import (
-    Example,
     ExampleStore,
     JoinReport,
     ReadOptions,
@@ -82,7 +82,7 @@ def write_examples(folder: Path, data: DataConfig) -> list[str]:
     if not data.negatives:
         ExampleStore.write(folder / EXAMPLES, examples)
         return report.lines()
-    mined = ExampleStore.write(folder / "mined", _read_all(data.negatives))
+    mined = ExampleStore.write(folder / "mined", chain.from_iterable(map(read_examples, data.negatives)))
     ExampleStore.write(folder / EXAMPLES, join_negatives(examples, mined, joined))
     if not joined.joined:
         raise CorpusError(
@@ -151,8 +151,3 @@ def _documents(store: ExampleStore) -> Iterator[Document]:
             if document.id not in seen:
                 seen.add(document.id)
                 yield replace(document, metadata={})
-
-
-def _read_all(paths: Iterable[str]) -> Iterator[Example]:
-    for path in paths:
-        yield from read_examples(path)

@@ -246,17 +246,13 @@ def _is_bare_heading(group: _Lines) -> bool:
         and not line[0].islower()
         and not line.endswith((*_ENDS_SENTENCE, ":", "：", '"', "”"))
         and not any(sign in line for sign in ("\n", "\t", "|", ": "))
-        and not _has_digit(line)
+        and not any(map(str.isdigit, line))
     )
 
 
 def _is_prose(text: str) -> bool:
     """Return whether a text goes on as one does below a heading: in sentences, or in a list."""
     return len(text) > _LONGEST_BARE_CHARS or text.endswith((*_ENDS_SENTENCE, ":", "?", ")", '"', "”"))
-
-
-def _has_digit(text: str) -> bool:
-    return any(char.isdigit() for char in text)
 
 
 def _mark_questions(text: str, groups: Sequence[_Lines], units: Sequence[Span], heads: list[bool]) -> None:
