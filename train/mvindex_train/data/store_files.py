@@ -6,7 +6,6 @@ header, fsynced and renamed. Until that last rename the header refers to the pre
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator
@@ -18,6 +17,7 @@ import xxhash
 
 from mvindex.durable import flush_to_disk
 from mvindex.errors import CorpusError
+from mvindex.records import batched
 from mvindex_train.data.records import Example, article_of, content_hash, hash_text, write_example
 
 FORMAT_VERSION = 1
@@ -87,7 +87,7 @@ def question_hash(question_id: str, question: str) -> int:
 
 def _write_rows(rows: BinaryIO, index: BinaryIO, examples: Iterable[Example]) -> int:
     num_examples = 0
-    for chunk in _chunks(_index_rows(rows, examples)):
+    for chunk in batched(_index_rows(rows, examples), _INDEXED_AT_ONCE):
         index.write(np.array(chunk, INDEX_TYPE).tobytes())
         num_examples += len(chunk)
     return num_examples
@@ -102,11 +102,6 @@ def _index_rows(rows: BinaryIO, examples: Iterable[Example]) -> Iterator[tuple[i
         article = article_of(example.positives[0])
         question = question_hash(example.question_id, example.question)
         yield end, passage, hash_text(article) if article else passage, question
-
-
-def _chunks(entries: Iterator[tuple[int, int, int, int]]) -> Iterator[list[tuple[int, int, int, int]]]:
-    while chunk := list(itertools.islice(entries, _INDEXED_AT_ONCE)):
-        yield chunk
 
 
 def _sync(file: BinaryIO) -> None:

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from mvindex.errors import ConfigError
-from mvindex.records import Document
+from mvindex.records import Document, batched
 from mvindex_train.data.records import Example, hash_text
 from mvindex_train.negatives.candidates import Candidate, CandidateSource, interleave, merge_duplicates
 from mvindex_train.negatives.config import MiningConfig
@@ -58,8 +58,7 @@ class Miner:
 
     def mine(self, examples: Iterable[Example]) -> Iterator[Example]:
         """Yield the examples in order with mined negatives in place of their own."""
-        iterator = iter(examples)
-        while batch := list(islice(iterator, self.config.batch_questions)):
+        for batch in batched(examples, self.config.batch_questions):
             yield from self.mine_batch(batch)
 
     def mine_batch(self, examples: Sequence[Example]) -> list[Example]:

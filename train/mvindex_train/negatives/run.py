@@ -15,7 +15,7 @@ from mvindex.encoder.checkpoint import read_checkpoint
 from mvindex.encoder.cross_encoder import CrossEncoder
 from mvindex.index import Index
 from mvindex.index.factory import create, open_local
-from mvindex.records import CountCallback, Document
+from mvindex.records import CountCallback, Document, batched
 from mvindex_train.data.options import ReadOptions
 from mvindex_train.data.read import read_training
 from mvindex_train.data.records import Example, dump_example
@@ -59,7 +59,7 @@ class MiningRun:
             self.on_progress(output.finished)
         miner = self._miner(output)
         examples = islice(self._examples(), output.finished, None)
-        while batch := list(islice(examples, self.job.config.batch_questions)):
+        for batch in batched(examples, self.job.config.batch_questions):
             output.add(map(dump_example, miner.mine_batch(batch)), len(batch), miner.counts)
             self.on_progress(len(batch))
 
