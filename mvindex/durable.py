@@ -18,6 +18,8 @@ from pathlib import Path
 
 import xxhash
 
+from mvindex.errors import StoreError
+
 logger = logging.getLogger(__name__)
 
 EVENT = "mvindex.durable"
@@ -99,6 +101,31 @@ def replace_cached(path: Path, text: str) -> None:
         with suppress(OSError):  # the error that is raised says why
             fresh.unlink()
         raise
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary path to write to; the file replaces `path`, durably, when the block ends without an error."""
+    temporary = path.with_name(path.name + UNFINISHED)
+    yield temporary
+    flush_to_disk(temporary)
+    os.replace(temporary, path)
+    flush_to_disk(path.parent)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Delete what interrupted writes have left in the folder."""
+    for entry in folder.glob("*" + UNFINISHED):
+        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+
+@contextmanager
+def map_write_errors(path: Path) -> Iterator[None]:
+    """Turn a failure to write, such as a full disk, into a StoreError with the path."""
+    try:
+        yield
+    except OSError as err:
+        raise StoreError(f"{path}: cannot be written: {err.strerror or err}") from err
 
 
 @contextmanager
