@@ -27,10 +27,10 @@ from mvindex_train.data import (
     read_training,
 )
 from mvindex_train.data.read import remove_title
-from mvindex_train.data.store_files import HEADER
+from mvindex_train.data.store import HEADER
 from mvindex_train.evaluation import DevSet, make_dev_set
 from mvindex_train.negatives.config import MiningConfig
-from mvindex_train.negatives.fingerprints import path_checksum
+from mvindex_train.negatives.run import path_checksum
 
 EXAMPLES = "examples"
 # ANCE (Xiong et al. 2021) samples from the first 200 documents of the current encoder.
@@ -105,7 +105,7 @@ def refresh_examples(encoder: Encoder, store: ExampleStore, config: TrainConfig,
 
     They are sampled from the first 200 documents of the passages, or of the examples' documents without these.
     """
-    from mvindex_train.negatives.dense import mine_dense
+    from mvindex_train.negatives.miner import mine_dense
 
     data = config.data
     documents = _passages(data) if data.passages is not None else _documents(store)
