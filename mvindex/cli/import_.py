@@ -325,7 +325,6 @@ def _memory(text: str | None) -> int | None:
 
 
 def _print(report: ImportReport, output: Output) -> None:
-
     row = report.as_row()
     print_report("import", row, output)
     for name in ("without_vector", "without_text"):
