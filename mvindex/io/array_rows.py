@@ -179,7 +179,7 @@ def open_array(path: str, ids: str, table: VectorTable, texts: Texts, on_progres
     return join_texts(table, texts, on_progress)
 
 
-def open_export(directory: Path, columns: Columns) -> VectorSource:
+def open_export(directory: Path) -> VectorSource:
     """Read the documents of an export as NumPy files."""
     vectors = read_array(str(directory / "vectors.npy"))
     if vectors.ndim != 2:

@@ -288,7 +288,7 @@ def _import_export(directory: Path, target: Target, on_progress: ProgressCallbac
 
 def _open_exported(directory: Path, manifest: Manifest, paths: Sequence[str]) -> VectorSource:
     source = (
-        open_export(directory, Columns())
+        open_export(directory)
         if manifest.to == "npy"
         else _OPENED[manifest.to](paths, Columns(), is_export=True)
     )
