@@ -435,12 +435,11 @@ class Batches:
 
 def trained(options, device, source, overrides, folder):
     """Return the log of a run over the source's batches on a device."""
-    from mvindex_train.history import History
     from mvindex_train.loop import Run, Stage, run_stages
     from mvindex_train.model import build_encoder
     from mvindex_train.presets import preset
     from mvindex_train.processes import Processes
-    from mvindex_train.resume import Position, RunFolder
+    from mvindex_train.resume import History, Position, RunFolder
     from mvindex_train.seeding import preserve_random_state
 
     config = preset("snippets").with_overrides(["optimiser.epochs=1", *overrides])

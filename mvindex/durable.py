@@ -13,10 +13,12 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import xxhash
+
+from mvindex.errors import StoreError
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +88,44 @@ def replace_text(path: Path, text: str, fresh: Path) -> None:
         fresh.write_text(text, encoding="utf-8")
     flush_to_disk(fresh)
     rename(fresh, path)
+
+
+def replace_cached(path: Path, text: str) -> None:
+    """Make the text the content of a file that can be made again, in one step; it is not flushed to disk."""
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh.write_text(text, encoding="utf-8")
+        fresh.replace(path)
+    except OSError:
+        with suppress(OSError):  # the error that is raised says why
+            fresh.unlink()
+        raise
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary path to write to; the file replaces `path`, durably, when the block ends without an error."""
+    temporary = path.with_name(path.name + UNFINISHED)
+    yield temporary
+    flush_to_disk(temporary)
+    os.replace(temporary, path)
+    flush_to_disk(path.parent)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Delete what interrupted writes have left in the folder."""
+    for entry in folder.glob("*" + UNFINISHED):
+        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+
+@contextmanager
+def map_write_errors(path: Path) -> Iterator[None]:
+    """Turn a failure to write, such as a full disk, into a StoreError with the path."""
+    try:
+        yield
+    except OSError as err:
+        raise StoreError(f"{path}: cannot be written: {err.strerror or err}") from err
 
 
 @contextmanager

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from html import escape
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, overload
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -932,3 +933,20 @@ def _has_string_keys(value: object) -> bool:
     if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.dtype == object):
         return all([_has_string_keys(item) for item in value if type(item) not in _SCALARS])
     return True
+
+
+T = TypeVar("T")
+SlicedT = TypeVar("SlicedT", bound="Sequence[Any] | npt.NDArray[Any]")
+
+
+def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yield the items in lists of up to `size`."""
+    iterator = iter(items)
+    while some := list(islice(iterator, size)):
+        yield some
+
+
+def sliced(items: SlicedT, size: int) -> Iterator[SlicedT]:
+    """Yield the sequence or array in slices of up to `size`."""
+    for begin in range(0, len(items), size):
+        yield cast(SlicedT, items[begin : begin + size])

@@ -35,6 +35,8 @@ _TOKENS = (
     b"M\0\1", b"J\xff\xff\xff\xff", b"I4\n", b"L9\n", b"F0.5\n", b"C\4abcd", b"B\4\0\0\0abcd",
     b"\x8e\4\0\0\0\0\0\0\0abcd", b"\x96\4\0\0\0\0\0\0\0abcd", b"\x97", b"\x98", b"\x82\1", b"Pid\n", b"Q", b"U\2f4",
     b"\x8c\2f4", b"\x8c\2f8", b"\x8c\2O8", b"\x8c\1<", b"\x8c\1>", b"\x80\5", b"\x95\x10\0\0\0\0\0\0\0",
+    b"\x95\2\0\0\0\0\0\0\0", b"\x95\xff\xff\xff\xff\xff\xff\xff\x7f", b"q\xff", b"r\0\0\0\1", b"NNt", b"b", b"(K\1e",
+    b"\x8c\2f4)R", b"\x8e\xff\xff\xff\xff\xff\xff\xff\x7f",
 )  # fmt: skip
 
 
@@ -73,6 +75,9 @@ class Pickles:
             b"(S'true'\nios\nsystem\n.",
             b"\x80\x04\x8c\x05posix\x8c\x06system\x93\x8c\x04true\x85R.",
             pickle.dumps([("1", np.array([None]))]),
+            b"\x80\x04\x95\x03\0\0\0\0\0\0\0](J\xff\xff\xff\x7fe.",
+            b"](K\1q\0r\xff\xff\xff\x7fe.",
+            b"]cnumpy\nndarray\n(NNtba.",
         ]
         return [*by_protocol, *kinds, *older, *hostile]
 

@@ -11,9 +11,8 @@ from mvindex_train.checkpoints import save_checkpoint
 from mvindex_train.data import ExampleStore, read_examples
 from mvindex_train.model import build_encoder
 from mvindex_train.processes import Processes
-from mvindex_train.schedule import learning_rate_share
 from mvindex_train.sources import StoreBatches
-from mvindex_train.step import StepContext, Stepper, read_figures
+from mvindex_train.step import StepContext, Stepper, learning_rate_share, read_figures
 
 # More than a passage has tokens: k-means of so many clusters gives the token states themselves.
 ALL_TOKENS = 512

@@ -35,9 +35,9 @@ from mvindex.cli.options import (
     parse_field_types,
     parse_question_format,
     print_report,
-    split_batches,
     switch,
 )
+from mvindex.records import batched
 
 if TYPE_CHECKING:
     from mvindex.index import Index
@@ -285,7 +285,7 @@ def _measure_recall(index: Index, questions: Sequence[Question], cutoffs: tuple[
 
     before, after = Evaluation(cutoffs), Evaluation(cutoffs)
     num_same = 0
-    for batch in split_batches(questions, QUESTION_BATCH):
+    for batch in batched(questions, QUESTION_BATCH):
         vectors = index.encode_queries([question.text for question in batch])
         truth = index.search(vectors, top_k=before.needed_depth, exact=True)
         found = index.search(vectors, top_k=before.needed_depth)

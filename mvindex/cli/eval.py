@@ -35,11 +35,11 @@ from mvindex.cli.options import (
     parse_cutoffs,
     parse_question_format,
     print_report,
-    split_batches,
     switch,
 )
 from mvindex.errors import ConfigError
 from mvindex.paths import user_path
+from mvindex.records import batched
 
 if TYPE_CHECKING:
     from mvindex.measure.compare import Comparison, Run, RunReport
@@ -380,7 +380,7 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
         gold: dict[str, dict[str, int]] = {}
         searcher = Searcher(target, replace(request, top_k=evaluation.needed_depth), rerank, device)
         with show_count_progress("questions", None) as advance:
-            for batch in split_batches(read_questions(questions, question_format), QUESTION_BATCH):
+            for batch in batched(read_questions(questions, question_format), QUESTION_BATCH):
                 results = searcher.search([question.text for question in batch])
                 for question, result in zip(batch, results, strict=True):
                     evaluation.add(question, result)

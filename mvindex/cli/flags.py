@@ -253,3 +253,18 @@ class FileFlags:
             "max_file_bytes": self.max_file_mb * 2**20,
             "max_document_chars": self.max_document_chars,
         }
+
+
+def _field(what: str) -> Any:
+    return option(f"Take {what} from this field (default: by its name).", "Fields", "NAME")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldFlags:
+    """The fields of a collection of others, by what they hold."""
+
+    vector_field: Annotated[str | None, _field("vectors")] = None
+    id_field: Annotated[str | None, _field("the document's id")] = None
+    text_field: Annotated[str | None, _field("the text of a row")] = None
+    order_field: Annotated[str | None, _field("the order of a document's rows")] = None
+    title_field: Annotated[str | None, _field("the document's title")] = None

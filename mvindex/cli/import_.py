@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mvindex.cli.flags import FieldFlags, expand_flags
 from mvindex.cli.options import (
     CORPUS,
     NEW_INDEX,
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from mvindex.io.import_ import ImportReport, Target
     from mvindex.io.staging import Texts
 
-# The headings of options in the help.
-_COLUMNS, _FIELDS = "Columns", "Fields"
+# The heading of options in the help.
+_COLUMNS = "Columns"
 
 IndexArgument = Annotated[
     str,
@@ -40,34 +41,6 @@ IndexArgument = Annotated[
         NEW_INDEX,
         "DIR",
         names=("--index", "-i"),
-    ),
-]
-CorpusOption = Annotated[
-    list[str] | None,
-    option(
-        "Take the texts from this file of tsv, jsonl or parquet; may be repeated.", CORPUS, "FILE", names=("--corpus",)
-    ),
-]
-CorpusFormatOption = Annotated[
-    str | None, option("Read the corpus as dpr, msmarco, beir, jsonl or parquet (default: detected).", CORPUS)
-]
-MissingOption = Annotated[
-    str,
-    option("Stop at a text without a vector or a vector without a text, or skip and count them.", CORPUS, "stop|skip"),
-]
-EncoderOption = Annotated[
-    str | None,
-    option("Encode text queries by this, which made the vectors: minilm, a directory or a hub id.", NEW_INDEX),
-]
-DtypeOption = Annotated[
-    str | None, option("Store vectors in this type (default: that of the files).", NEW_INDEX, "fp16|fp32")
-]
-LexicalOption = Annotated[
-    str | None,
-    option(
-        "Search these terms beside the vectors: unicode, english or bigrams (docs/how-to/hybrid.md).",
-        NEW_INDEX,
-        "TERMS",
     ),
 ]
 InnerProductOption = Annotated[
@@ -82,6 +55,73 @@ MemoryOption = Annotated[
     ),
 ]
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewIndexFlags:
+    """How vectors are stored, and queries are encoded."""
+
+    encoder: Annotated[
+        str | None,
+        option("Encode text queries by this, which made the vectors: minilm, a directory or a hub id.", NEW_INDEX),
+    ] = None
+    dtype: Annotated[
+        str | None, option("Store vectors in this type (default: that of the files).", NEW_INDEX, "fp16|fp32")
+    ] = None
+    lexical: Annotated[
+        str | None,
+        option(
+            "Search these terms beside the vectors: unicode, english or bigrams (docs/how-to/hybrid.md).",
+            NEW_INDEX,
+            "TERMS",
+        ),
+    ] = None
+
+    def target(self, index: str) -> Target:
+        """Return the new index; ConfigError where it cannot be made, before the encoder is loaded."""
+        from mvindex.encoder import load_encoder
+        from mvindex.io.import_ import Target, check_target
+        from mvindex.store.lexical.tokenizer import Lexical
+        from mvindex.store.views import ViewType
+
+        if self.dtype is not None:
+            parse_choice("--dtype", self.dtype, ViewType)
+        if self.lexical is not None:
+            parse_choice("--lexical", self.lexical, Lexical)
+        target = Target(path=index, dtype=self.dtype, lexical=self.lexical)
+        check_target(target)
+        return target if self.encoder is None else replace(target, encoder=load_encoder(self.encoder))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorpusFlags:
+    """The texts of the vectors."""
+
+    corpus: Annotated[
+        list[str] | None,
+        option("Take the texts from this file of tsv, jsonl or parquet; may be repeated.", CORPUS, "FILE"),
+    ] = None
+    corpus_format: Annotated[
+        str | None, option("Read the corpus as dpr, msmarco, beir, jsonl or parquet (default: detected).", CORPUS)
+    ] = None
+    missing: Annotated[
+        str,
+        option(
+            "Stop at a text without a vector or a vector without a text, or skip and count them.", CORPUS, "stop|skip"
+        ),
+    ] = "stop"
+
+    def texts(self) -> Texts:
+        """Return where the texts are; ConfigError for options of a corpus without one."""
+        from mvindex.corpus import CorpusOptions, find_format
+        from mvindex.io.staging import MissingPolicy, Texts
+
+        chosen = parse_choice("--missing", self.missing, MissingPolicy)
+        check_value("--corpus-format", self.corpus_format, find_format)
+        if self.corpus is None and (chosen is MissingPolicy.SKIP or self.corpus_format is not None):
+            raise ConfigError("--missing skip and --corpus-format need a corpus; give --corpus FILE")
+        return Texts(files=self.corpus, options=CorpusOptions(format=self.corpus_format), missing=chosen)
+
+
 import_app = typer.Typer(
     name="import",
     help="""Make an index from vectors computed elsewhere, or from an export (docs/how-to/moving.md).
@@ -95,18 +135,16 @@ import_app = typer.Typer(
 
 
 @import_app.command()
+@expand_flags
 def dpr(  # noqa: PLR0913 - each option is a flag of the command
     files: Annotated[
         list[str], typer.Argument(metavar="FILE", help="DPR's embeddings NAME_0, NAME_1, ...; or patterns.")
     ],
     index: IndexArgument,
-    corpus: CorpusOption = None,
-    corpus_format: CorpusFormatOption = None,
-    missing: MissingOption = "stop",
+    *,
+    texts: CorpusFlags,
     id_prefix: Annotated[str, option("Remove this from the start of ids; '' removes nothing.")] = "wiki:",
-    encoder: EncoderOption = None,
-    dtype: DtypeOption = None,
-    lexical: LexicalOption = None,
+    new: NewIndexFlags,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
@@ -120,14 +158,14 @@ def dpr(  # noqa: PLR0913 - each option is a flag of the command
     from mvindex.cli.progress import show_step_progress
     from mvindex.io.dpr import import_dpr
 
-    texts = _texts(corpus, missing, corpus_format)
-    target = _target(index, encoder, dtype, lexical)
+    given, target = texts.texts(), new.target(index)
     with show_step_progress() as on_progress:
-        report = import_dpr(files, target, texts, id_prefix=id_prefix, on_progress=on_progress)
+        report = import_dpr(files, target, given, id_prefix=id_prefix, on_progress=on_progress)
     _print(report, output)
 
 
 @import_app.command()
+@expand_flags
 def faiss(  # noqa: PLR0913 - each option is a flag of the command
     file: Annotated[str, typer.Argument(metavar="FILE", help="A file of faiss.write_index.")],
     index: IndexArgument,
@@ -135,16 +173,13 @@ def faiss(  # noqa: PLR0913 - each option is a flag of the command
         str | None,
         option("Take the id of each number that Faiss returns from this: lines, .npy or .json.", metavar="FILE"),
     ] = None,
-    corpus: CorpusOption = None,
-    corpus_format: CorpusFormatOption = None,
-    missing: MissingOption = "stop",
+    *,
+    texts: CorpusFlags,
     accept_reconstructions: Annotated[
         bool, switch("--accept-reconstructions", "Import what the codes of a quantized index decode to.")
     ] = False,
     accept_inner_product: InnerProductOption = False,
-    encoder: EncoderOption = None,
-    dtype: DtypeOption = None,
-    lexical: LexicalOption = None,
+    new: NewIndexFlags,
     memory_limit: MemoryOption = None,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
@@ -157,21 +192,16 @@ def faiss(  # noqa: PLR0913 - each option is a flag of the command
     from mvindex.index.factory import find_importer
 
     options = {"accept_reconstructions": accept_reconstructions, "accept_inner_product": accept_inner_product}
-    texts, memory = _texts(corpus, missing, corpus_format), _memory(memory_limit)
-    target = _target(index, encoder, dtype, lexical)
+    given, memory = texts.texts(), _memory(memory_limit)
+    target = new.target(index)
     read = find_importer("faiss")
     with show_step_progress() as on_progress:
-        report = read(file, target, texts, ids=ids, memory_bytes=memory, on_progress=on_progress, **options)
+        report = read(file, target, given, ids=ids, memory_bytes=memory, on_progress=on_progress, **options)
     _print(report, output)
 
 
-def _field_option(what: str, flag: str) -> Any:
-    return typer.Option(
-        flag, metavar="NAME", help=f"Take {what} from this field (default: by its name).", rich_help_panel=_FIELDS
-    )
-
-
 @import_app.command()
+@expand_flags
 def milvus(  # noqa: PLR0913 - each option is a flag of the command
     address: Annotated[
         str,
@@ -180,15 +210,10 @@ def milvus(  # noqa: PLR0913 - each option is a flag of the command
         ),
     ],
     index: IndexArgument,
-    vector_field: Annotated[str | None, _field_option("vectors", "--vector-field")] = None,
-    id_field: Annotated[str | None, _field_option("the document's id", "--id-field")] = None,
-    text_field: Annotated[str | None, _field_option("the text of a row", "--text-field")] = None,
-    order_field: Annotated[str | None, _field_option("the order of a document's rows", "--order-field")] = None,
-    title_field: Annotated[str | None, _field_option("the document's title", "--title-field")] = None,
+    *,
+    fields: FieldFlags,
     accept_inner_product: InnerProductOption = False,
-    encoder: EncoderOption = None,
-    dtype: DtypeOption = None,
-    lexical: LexicalOption = None,
+    new: NewIndexFlags,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
@@ -203,16 +228,9 @@ def milvus(  # noqa: PLR0913 - each option is a flag of the command
     from mvindex.index.factory import find_importer
 
     read = find_importer("milvus")
-    target = _target(index, encoder, dtype, lexical)
-    fields = {
-        "vector_field": vector_field,
-        "id_field": id_field,
-        "text_field": text_field,
-        "order_field": order_field,
-        "title_field": title_field,
-    }
+    target, named = new.target(index), asdict(fields)
     with show_step_progress() as on_progress:
-        report = read(address, target, **fields, accept_inner_product=accept_inner_product, on_progress=on_progress)
+        report = read(address, target, **named, accept_inner_product=accept_inner_product, on_progress=on_progress)
     _print(report, output)
 
 
@@ -249,6 +267,7 @@ def milvus_bulk(
 
 
 @import_app.command()
+@expand_flags
 def vectors(  # noqa: PLR0913 - each option is a flag of the command
     files: Annotated[
         list[str],
@@ -258,9 +277,8 @@ def vectors(  # noqa: PLR0913 - each option is a flag of the command
     ids: Annotated[
         str | None, option("Take the id of each vector of a .npy from this: lines, .npy or .json.", metavar="FILE")
     ] = None,
-    corpus: CorpusOption = None,
-    corpus_format: CorpusFormatOption = None,
-    missing: MissingOption = "stop",
+    *,
+    texts: CorpusFlags,
     id_column: Annotated[
         str | None, option("Take ids from this column (default: doc_id, id, _id or document_id).", _COLUMNS, "NAME")
     ] = None,
@@ -274,9 +292,7 @@ def vectors(  # noqa: PLR0913 - each option is a flag of the command
     title_column: Annotated[
         str | None, option("Take titles from this column (default: title, where there is one).", _COLUMNS, "NAME")
     ] = None,
-    encoder: EncoderOption = None,
-    dtype: DtypeOption = None,
-    lexical: LexicalOption = None,
+    new: NewIndexFlags,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
@@ -294,38 +310,12 @@ def vectors(  # noqa: PLR0913 - each option is a flag of the command
     from mvindex.io.staging import Columns
 
     columns = Columns(id=id_column, vector=vector_column, text=text_column, title=title_column)
-    texts = None if (corpus, missing, corpus_format) == (None, "stop", None) else _texts(corpus, missing, corpus_format)
+    given = None if texts == CorpusFlags() else texts.texts()
     with show_step_progress() as on_progress:
-        target = _target(index, encoder, dtype, lexical)
-        report = import_vectors(files, target, columns=columns, ids=ids, texts=texts, on_progress=on_progress)
+        report = import_vectors(
+            files, new.target(index), columns=columns, ids=ids, texts=given, on_progress=on_progress
+        )
     _print(report, output)
-
-
-def _target(index: str, encoder: str | None, dtype: str | None, lexical: str | None) -> Target:
-    from mvindex.encoder import load_encoder
-    from mvindex.io.import_ import Target, check_target
-    from mvindex.store.lexical.tokenizer import Lexical
-    from mvindex.store.views import ViewType
-
-    if dtype is not None:
-        parse_choice("--dtype", dtype, ViewType)
-    if lexical is not None:
-        parse_choice("--lexical", lexical, Lexical)
-    target = Target(path=index, dtype=dtype, lexical=lexical)
-    check_target(target)  # before an encoder is loaded
-    loaded = None if encoder is None else load_encoder(encoder)
-    return Target(path=index, encoder=loaded, dtype=dtype, lexical=lexical)
-
-
-def _texts(corpus: list[str] | None, missing: str, corpus_format: str | None) -> Texts:
-    from mvindex.corpus import CorpusOptions, find_format
-    from mvindex.io.staging import MissingPolicy, Texts
-
-    chosen = parse_choice("--missing", missing, MissingPolicy)
-    check_value("--corpus-format", corpus_format, find_format)
-    if corpus is None and (chosen is MissingPolicy.SKIP or corpus_format is not None):
-        raise ConfigError("--missing skip and --corpus-format need a corpus; give --corpus FILE")
-    return Texts(files=corpus, options=CorpusOptions(format=corpus_format), missing=chosen)
 
 
 def _memory(text: str | None) -> int | None:
@@ -335,7 +325,6 @@ def _memory(text: str | None) -> int | None:
 
 
 def _print(report: ImportReport, output: Output) -> None:
-
     row = report.as_row()
     print_report("import", row, output)
     for name in ("without_vector", "without_text"):

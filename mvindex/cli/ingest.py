@@ -201,11 +201,11 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
         "max_views": parse_views(views),
         "dtype": dtype,
         "temperature": temperature,
+        "prune_views": None if prune_views is None else check_eps(prune_views),
+        "shards": shards,
+        "lexical": lexical,
+        "filter_fields": parse_field_types(filter_field) if filter_field else None,
     }
-    new["prune_views"] = None if prune_views is None else check_eps(prune_views)
-    new["shards"] = shards
-    new["lexical"] = lexical
-    new["filter_fields"] = parse_field_types(filter_field) if filter_field else None
     if place is not None and lexical in (None, AUTO) and not has_shard(index_directory(path), place):
         new["lexical"] = _lexical_of_shards(files, options)
     with open_for_ingest(path, new, device, place) as target:
@@ -216,7 +216,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
             corpus,
             skip_or_stop,
             stem if place is None else stem.with_name(f"{stem.name}.{place.directory}"),
-            lambda text: note(text),
+            note,
             # Every process reads the same bad rows: that of the first shard writes them.
             rejects_bad_rows=place is None or place.number == 0,
         )
@@ -416,7 +416,6 @@ def stop_on_interrupt(*, is_writing: bool = True) -> Iterator[Callable[[], bool]
 
 
 def _print_ingest(report: CorpusIngestReport, path: str, index: IndexProtocol, seconds: float, output: Output) -> None:
-
     done = report.ingest
     files = [str(file) for file in report.rejects_files]
     if is_address(path):
@@ -461,9 +460,7 @@ def _summary(row: Mapping[str, Any]) -> list[str]:
     rate = f", {row['added'] / row['seconds']:,.0f} documents per second" if row["added"] and row["seconds"] > 1 else ""
     took = f"in {format_seconds(row['seconds'])}{rate}"
     count = f"{row['documents']:,} document" + ("" if row["documents"] == 1 else "s")
-    said = [
-        f"{row['index']} has {count}: {', '.join(done) or 'no change'}, {took}.",
-    ]
+    said = [f"{row['index']} has {count}: {', '.join(done) or 'no change'}, {took}."]
     if row["added"] or row["replaced"]:
         views = row["views_per_document"]
         said.append(f"{views:g} views per document stand for parts of its text." if views != 1 else _ONE_VIEW)

@@ -309,7 +309,7 @@ def _print_verify_report(report: VerifyReport, saved: SalvageReport | None) -> N
                 _relative_path(report.path, problem.file),
                 problem.document or "",
                 problem.what,
-                _yes_or_no(problem.is_derived),
+                "yes" if problem.is_derived else "no",
             )
             for problem in shown
         ]
@@ -330,10 +330,6 @@ def _print_verify_report(report: VerifyReport, saved: SalvageReport | None) -> N
 def _relative_path(index: str, file: str) -> str:
     """Return the path of the file relative to the index."""
     return file if is_address(index) else os.path.relpath(file, index)
-
-
-def _yes_or_no(is_so: bool) -> str:
-    return "yes" if is_so else "no"
 
 
 def _way_out(report: VerifyReport, saved: SalvageReport | None) -> str:

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -150,7 +149,6 @@ def _flat(report: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield f"{prefix}{name}", value
 
 
-T = TypeVar("T")
 Choice = TypeVar("Choice", bound=Enum)
 
 
@@ -421,10 +419,3 @@ def parse_cutoffs(text: str) -> tuple[int, ...]:
     if not all(part.strip().isdecimal() and int(part) for part in parts):
         raise typer.BadParameter(f"--at: expected whole numbers from 1, such as 1,5,20,100, got {text!r}")
     return tuple(map(int, parts))
-
-
-def split_batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Yield the items in lists of up to `size`."""
-    iterator = iter(items)
-    while batch := list(islice(iterator, size)):
-        yield batch

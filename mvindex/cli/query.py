@@ -30,11 +30,10 @@ from mvindex.cli.options import (
     parse_choice,
     parse_question_format,
     prepare_queries,
-    split_batches,
     switch,
 )
 from mvindex.cli.terminal import print_json, print_tsv
-from mvindex.records import Combine
+from mvindex.records import Combine, batched
 
 if TYPE_CHECKING:
     from mvindex.cli.results import Explained
@@ -132,7 +131,7 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
             named,
             request.num_before,
         )
-        for batch in split_batches(questions, QUESTION_BATCH):
+        for batch in batched(questions, QUESTION_BATCH):
             texts = [question.text for question in batch]
             with explain_wait(_FIRST_SEARCH):
                 # Encoded once: the search and every explanation then use the same vector.

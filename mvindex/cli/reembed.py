@@ -30,10 +30,10 @@ from mvindex.cli.options import (
     parse_question_format,
     prepare_queries,
     print_report,
-    split_batches,
     switch,
 )
 from mvindex.errors import ConfigError, Unsupported
+from mvindex.records import batched
 from mvindex.store.protocol import Operation
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _recall(index: Index, questions: Sequence[Question]) -> dict[str, float]:
     from mvindex.measure.metrics import Evaluation
 
     evaluation = Evaluation(_CUTOFFS)
-    for batch in split_batches(questions, QUESTION_BATCH):
+    for batch in batched(questions, QUESTION_BATCH):
         results = index.search([question.text for question in batch], top_k=evaluation.needed_depth)
         for question, result in zip(batch, results, strict=True):
             evaluation.add(question, result)

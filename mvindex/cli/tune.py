@@ -353,11 +353,7 @@ def _print_report(report: TuneReport, output: Output) -> None:
     print_rows(title, header, rows, output)
     for reason, count in report.unmeasured.items():
         note(f"not measured: {count} settings ({reason})")
-    _note_own_views(report.are_own_views)
-
-
-def _note_own_views(are_own_views: bool) -> None:
-    if are_own_views:
+    if report.are_own_views:
         note("the queries were views of the index, which are easier to find than questions; give --queries FILE")
 
 

@@ -100,7 +100,7 @@ class Input:
     def _content(self) -> Iterator[bytes]:
         # By the first bytes and not by the name, which is often wrong after a download.
         if self.head.startswith(GZIP_MAGIC):
-            return _decompress(self._stored(), "gzip", _gzip_decoder)
+            return _decompress(self._stored(), "gzip", lambda: zlib.decompressobj(wbits=31))
         if _is_zstd(self.head):
             return _decompress(self._stored(), "zstd", _zstd_decoder)
         return self._stored()
@@ -188,10 +188,6 @@ def _cut(blocks: Iterator[bytes]) -> Iterator[bytes]:
 def _is_zstd(head: bytes) -> bool:
     # pzstd and seekable zstd begin with a frame to be skipped, whose magic is 0x184D2A50 to 0x184D2A5F.
     return head.startswith(ZSTD_MAGIC) or (head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5)
-
-
-def _gzip_decoder() -> _Decoder:
-    return zlib.decompressobj(wbits=31)
 
 
 def _zstd_decoder() -> _Decoder:

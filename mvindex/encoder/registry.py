@@ -97,7 +97,10 @@ def load_encoder(  # noqa: PLR0913 - each argument is a setting of the encoder
     try:
         check_can_load(checkpoint)
     except ExtraMissing as err:
-        raise ExtraMissing(f"{err}{_way_without_torch(checkpoint.fingerprint)}") from None
+        raise ExtraMissing(
+            f"{err}; for queries alone, copy the ONNX form from a machine that has it, to "
+            f"{form_folder(checkpoint.fingerprint)}"
+        ) from None
     # Imported late: the encoder needs torch only from here on.
     from mvindex.encoder.transformer import TransformerEncoder
 
@@ -182,11 +185,6 @@ def prepare_queries(encoder: Encoder, on_note: Callable[[str], None] = lambda te
         if isinstance(state, Refused):
             on_note(f"{_KEEPS_TORCH}: {state.reason}")
     return _description(state)
-
-
-def _way_without_torch(fingerprint: str) -> str:
-    """Return what lets this machine encode queries, but no documents, as the end of a message."""
-    return f"; for queries alone, copy the ONNX form from a machine that has it, to {form_folder(fingerprint)}"
 
 
 def describe_queries(spec: Mapping[str, Any]) -> str:

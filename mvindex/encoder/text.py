@@ -13,7 +13,7 @@ import numpy.typing as npt
 from mvindex.corpus.text.parts import Splitter
 from mvindex.encoder.unigram import Unigram
 from mvindex.errors import CheckpointError
-from mvindex.records import Document, Ints, Span, has_visible
+from mvindex.records import Document, Ints, Span, batched, has_visible
 
 if TYPE_CHECKING:
     import tokenizers
@@ -96,7 +96,7 @@ class TextTokenizer:
     def _ids(self, texts: Sequence[Iterator[str] | Sequence[str]]) -> tuple[list[Ids], list[Ints]]:
         """Return the ids of each text, given in pieces, and where its pieces start in them (and end)."""
         pieces = [list(text) for text in texts]
-        flat = [self._piece_ids(some) for some in _slices(list(itertools.chain.from_iterable(pieces)))]
+        flat = [self._piece_ids(some) for some in batched(itertools.chain.from_iterable(pieces), _TEXTS_AT_ONCE)]
         ids = np.concatenate([part[0] for part in flat]) if flat else np.zeros(0, np.int32)
         ends = np.cumsum([0, *itertools.chain.from_iterable(part[1] for part in flat)], dtype=np.int64)
         firsts = np.cumsum([0, *map(len, pieces)])
@@ -119,8 +119,3 @@ def _special_tokens(tokenizer: tokenizers.Tokenizer | Unigram) -> tuple[Ids, Ids
     if not len(places):
         raise CheckpointError("the tokenizer has no token for the letter 'a'; it does not fit an English text encoder")
     return ids[: places[0]], ids[places[-1] + 1 :]
-
-
-def _slices(pieces: list[str]) -> Iterator[list[str]]:
-    for begin in range(0, len(pieces), _TEXTS_AT_ONCE):
-        yield pieces[begin : begin + _TEXTS_AT_ONCE]

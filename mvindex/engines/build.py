@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from mvindex import engines, kernels
-from mvindex.durable import DIRECTORY_MODE, audit_step, file_checksum, flush_to_disk, remove_entry
+from mvindex.durable import DIRECTORY_MODE, audit_step, file_checksum, flush_to_disk, map_write_errors, remove_entry
 from mvindex.engines.protocol import EXACT, Base, BuildOptions, Engine, Search
 from mvindex.errors import (
     ConfigError,
@@ -112,13 +112,11 @@ def train(
     if learn is None:
         raise Unsupported(f"kind {choice.kind!r}: is not trained; build its shards without")
     options = BuildOptions(work=file.parent, parameters=choice.parameters, on_progress=on_progress)
-    try:
+    with map_write_errors(file):
         file.unlink(missing_ok=True)
         with audit_step("write", file):
             learn(snapshots, file, options)
         flush_to_disk(file)
-    except OSError as err:
-        raise StoreError(f"{file}: cannot be written: {err.strerror or err}") from err
 
 
 def build_engine(

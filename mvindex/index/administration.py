@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from mvindex.encoder import Encoder, EncoderLike
 from mvindex.encoder.registry import as_encoder
@@ -24,6 +24,7 @@ from mvindex.store.embedded import EmbeddedStore, LocalStore
 from mvindex.store.fields import parse_filter_fields
 from mvindex.store.lexical.tokenizer import AUTO, TERMS_VERSION, StoredLexical, detect_lexical, parse_lexical
 from mvindex.store.protocol import Operation, Store
+from mvindex.store.reader import SnapshotReader
 from mvindex.store.sharded import ShardedStore
 
 if TYPE_CHECKING:
@@ -122,20 +123,18 @@ class LocalAdmin:
                 save_measured(store, search, measured)
         return measured
 
-    def _is_measured(self) -> bool:
-        """Return whether every engine has measured itself, with not half or twice as many documents as now."""
-        documents = self._store.count()
+    def _measured_by_engines(self) -> list[Mapping[str, Any] | None]:
+        """Return what each engine has measured of itself; None for those that do not."""
         records = [record for store in self._stores() if (record := store.settings["engine"]) is not None]
-        measured = [record["settings"].get("measured") for record in records]
-        return all(each is not None and documents / 2 < each["documents"] < 2 * documents for each in measured)
+        return [record["settings"].get("measured") for record in records]
 
-    def _self_measured(self) -> Mapping[str, Any] | None:
-        """Return what the engine has measured of itself; None for those that do not."""
-        for store in self._stores():
-            record = store.settings["engine"]
-            if record is not None and record["settings"].get("measured") is not None:
-                return cast(Mapping[str, Any], record["settings"]["measured"])
-        return None
+    def _measure_again(self, before: Sequence[Mapping[str, Any] | None], on_progress: ProgressCallback) -> None:
+        """Let engines measure themselves that did before, unless all have, with about as many documents as now."""
+        documents, known = self._store.count(), [each for each in before if each is not None]
+        now = self._measured_by_engines()
+        is_measured = all(each is not None and documents / 2 < each["documents"] < 2 * documents for each in now)
+        if known and not is_measured:
+            self._measure(float(known[0]["target_recall"]), on_progress)
 
     def _best_kind(self, target_recall: float) -> tuple[str, str]:
         from mvindex.engines.auto import Sizes, chosen_kind, usable_memory
@@ -200,10 +199,9 @@ class LocalAdmin:
         from mvindex.maintenance import CompactReport, compact_store
 
         self._search.forget_scans()
-        before = self._self_measured()
+        before = self._measured_by_engines()
         reports = [compact_store(store, on_progress) for store in self._stores()]
-        if before is not None and not self._is_measured():
-            self._measure(float(before["target_recall"]), no_progress)
+        self._measure_again(before, no_progress)
         return CompactReport(
             generation=max(report.generation for report in reports),
             documents=sum(report.documents for report in reports),
@@ -218,10 +216,10 @@ class LocalAdmin:
         from mvindex.ingest.reembed import reembed_store
 
         self._search.forget_scans()
-        before = self._self_measured()
+        before = self._measured_by_engines()
         report = reembed_store(self._store, encoder, hooks, texts_only=texts_only)
-        if before is not None and not report.stopped and not self._is_measured():
-            self._measure(float(before["target_recall"]), hooks.on_progress)
+        if not report.stopped:
+            self._measure_again(before, hooks.on_progress)
         return report
 
     def snapshot(self, path: Path, on_progress: CountCallback) -> SnapshotReport:
@@ -247,13 +245,7 @@ class LocalAdmin:
 
 def _are_columns_sound(store: EmbeddedStore) -> bool:
     """Return whether the columns of the store's filter fields hold what its metadata does."""
-    try:
-        with store.reading(store.snapshot) as reader:
-            reader.check_columns()
-    except DamagedIndex as err:
-        logger.info("%s: %s", store.directory, err)
-        return False
-    return True
+    return _is_sound(store, lambda reader: reader.check_columns())
 
 
 def _is_lexical_sound(store: EmbeddedStore) -> bool:
@@ -263,9 +255,13 @@ def _is_lexical_sound(store: EmbeddedStore) -> bool:
         return True
     if StoredLexical.parse(setting).version != TERMS_VERSION:
         return False
+    return _is_sound(store, lambda reader: reader.lexical().check())
+
+
+def _is_sound(store: EmbeddedStore, check: Callable[[SnapshotReader], None]) -> bool:
     try:
         with store.reading(store.snapshot) as reader:
-            reader.lexical().check()
+            check(reader)
     except DamagedIndex as err:
         logger.info("%s: %s", store.directory, err)
         return False

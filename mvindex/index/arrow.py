@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mvindex.plugins import require
-from mvindex.records import Document, DocumentViews, dump_metadata
+from mvindex.records import Document, DocumentViews, batched, dump_metadata
 
 if TYPE_CHECKING:
     from mvindex.index.protocol import IndexProtocol
@@ -40,7 +39,7 @@ def _schema(arrow: Any, dim: int | None, *, has_views: bool) -> Any:
 
 def _batches(arrow: Any, schema: Any, index: IndexProtocol, documents: Iterator[Document]) -> Iterator[Any]:
     has_views = "vectors" in schema.names
-    while some := list(islice(documents, _DOCUMENTS_AT_ONCE)):
+    for some in batched(documents, _DOCUMENTS_AT_ONCE):
         views = index.views([document.id for document in some]) if has_views else {}
         # One that was deleted just now has no views.
         kept = [document for document in some if not has_views or document.id in views]

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,7 +23,7 @@ from mvindex.engines.protocol import EXACT
 from mvindex.errors import DocumentError
 from mvindex.ingest.pipeline import CHUNK_DOCUMENTS, Entry, IngestHooks, ingest_store
 from mvindex.ingest.views import reusing
-from mvindex.records import CountCallback, Document, ProgressCallback, no_progress
+from mvindex.records import CountCallback, Document, ProgressCallback, batched, no_progress
 from mvindex.store import catalog, schema
 from mvindex.store.catalog import ExistingDocument
 from mvindex.store.create import create_store, remove_leftovers
@@ -226,8 +225,7 @@ def _chunks(
     store: ScannedStore,
 ) -> Iterator[tuple[list[tuple[int, StoredDocument]], Mapping[str, ExistingDocument]]]:
     """Yield the documents with their ordinals, some at a time, and their records in the catalog."""
-    documents = store.each_ordinal()
-    while chunk := list(islice(documents, CHUNK_DOCUMENTS)):
+    for chunk in batched(store.each_ordinal(), CHUNK_DOCUMENTS):
         yield chunk, store.known([document.id for _, document in chunk])
 
 

@@ -7,7 +7,7 @@ import re
 import tokenize
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from mvindex.io.staging import (
     choose_column,
     join_texts,
 )
-from mvindex.records import Document, ProgressCallback
+from mvindex.records import Document, ProgressCallback, batched
 
 # A document of 50,000 views of 768 dims.
 _MAX_LINE_BYTES = 1 << 30
@@ -170,8 +170,7 @@ def open_array(path: str, ids: str, table: VectorTable, texts: Texts, on_progres
     """
     array = read_array(path)
     count, each = array.shape[0], array.shape[1] if array.ndim == 3 else 1
-    names = read_ids(ids)
-    while chunk := list(islice(names, _CHUNK)):
+    for chunk in batched(read_ids(ids), _CHUNK):
         table.add_ids([doc_id for doc_id in chunk for _ in range(each)])
         on_progress("reading ids", table.num_rows // each, count)
     if table.num_rows != count * each:
@@ -180,7 +179,7 @@ def open_array(path: str, ids: str, table: VectorTable, texts: Texts, on_progres
     return join_texts(table, texts, on_progress)
 
 
-def open_export(directory: Path, columns: Columns) -> VectorSource:
+def open_export(directory: Path) -> VectorSource:
     """Read the documents of an export as NumPy files."""
     vectors = read_array(str(directory / "vectors.npy"))
     if vectors.ndim != 2:

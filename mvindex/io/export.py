@@ -17,7 +17,7 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
-from mvindex.durable import flush_to_disk, make_directories, rename
+from mvindex.durable import flush_to_disk, make_directories, map_write_errors, rename
 from mvindex.errors import ConfigError, StoreError
 from mvindex.index import Index, factory, store_of
 from mvindex.io.manifest import MANIFEST, ExportedFile, Manifest, find_wrong_file, read_manifest, write_manifest
@@ -265,13 +265,10 @@ def export_index(
     kept = {name: settings.get(name) for name in EXPORTED_SETTINGS}
     kept |= {"dim": index.dim, "lexical": index.info().lexical}
     fresh = Manifest(to=to, source=_state(index), settings=kept, next_ordinal=int(settings["next_ordinal"]))
-    try:
-        with _exclusive_directory(directory):
-            manifest = _begin_or_resume(directory, fresh, index.where)
-            export = _Export(directory, FORMATS[to], ViewType(kept["dtype"]), len(index), on_progress)
-            return export.run(index, manifest)
-    except OSError as err:
-        raise StoreError(f"{directory}: cannot be written: {err.strerror or err}") from err
+    with map_write_errors(directory), _exclusive_directory(directory):
+        manifest = _begin_or_resume(directory, fresh, index.where)
+        export = _Export(directory, FORMATS[to], ViewType(kept["dtype"]), len(index), on_progress)
+        return export.run(index, manifest)
 
 
 def _state(index: Index) -> list[list[Any]]:

@@ -26,6 +26,7 @@ from mvindex.cache import cache_folder
 from mvindex.corpus import Folder, FolderOptions
 from mvindex.corpus.passages.outline import SPLIT_VERSION
 from mvindex.corpus.registry import has_reader
+from mvindex.durable import replace_cached
 from mvindex.encoder import Encoder, load_encoder
 from mvindex.errors import EncoderError, StoreError
 from mvindex.index import Index, embedded_store_of
@@ -260,7 +261,7 @@ class HiddenIndex:
                 done += _ENCODED_AT_ONCE
             hooks.on_progress("encoding passages", min(done, len(ids)), len(ids))
             left = [*(doc_id for doc_id in bare if doc_id in deferred), *ids[done:]]
-            _write(self.place / _DEFERRED, left)
+            replace_cached(self.place / _DEFERRED, json.dumps(left))
             self._keep(len(index), len(left), is_encoded=True)
 
     def _deferred(self) -> set[str]:
@@ -282,7 +283,7 @@ class HiddenIndex:
             num_passages=num_passages,
             num_bare=num_bare,
         )
-        _write(self.place / _MANIFEST, asdict(self._kept))
+        replace_cached(self.place / _MANIFEST, json.dumps(asdict(self._kept)))
 
 
 def _bare_ids(index: Index) -> list[str]:
@@ -308,14 +309,6 @@ def _read(path: os.PathLike[str]) -> Any:
             return json.load(file)
     except (OSError, ValueError):
         return None
-
-
-def _write(path: os.PathLike[str], value: Any) -> None:
-    """Write a file of JSON in one step."""
-    unfinished = f"{os.fspath(path)}.tmp"
-    with open(unfinished, "w", encoding="utf-8") as file:
-        json.dump(value, file)
-    os.replace(unfinished, path)
 
 
 # Passages on any subject have cosines of up to .39 with words that mean nothing, measured on sources and docs of

@@ -287,11 +287,7 @@ def _import_export(directory: Path, target: Target, on_progress: ProgressCallbac
 
 
 def _open_exported(directory: Path, manifest: Manifest, paths: Sequence[str]) -> VectorSource:
-    source = (
-        open_export(directory, Columns())
-        if manifest.to == "npy"
-        else _OPENED[manifest.to](paths, Columns(), is_export=True)
-    )
+    source = open_export(directory) if manifest.to == "npy" else _OPENED[manifest.to](paths, Columns(), is_export=True)
     if source.dim != manifest.settings.get("dim"):
         raise CorpusError(
             f"{directory}: expected vectors of {manifest.settings.get('dim')} dims, as in {MANIFEST}, got {source.dim}"

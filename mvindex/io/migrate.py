@@ -16,7 +16,7 @@ from mvindex.index import Index, store_of
 from mvindex.index.factory import find_backend, index_exists, local_index, open_local
 from mvindex.kernels.score import decode
 from mvindex.paths import user_path
-from mvindex.records import Floats, ProgressCallback, SearchResult, dump_metadata, no_progress
+from mvindex.records import Floats, ProgressCallback, dump_metadata, no_progress
 from mvindex.search.request import as_vectors
 from mvindex.store.catalog import ExistingDocument
 from mvindex.store.create import create_store
@@ -161,11 +161,7 @@ def _sample_queries(index: Index, count: int) -> Floats:
 def _compare(old: Index, new: Index, query: Floats) -> None:
     """Raise StoreError when the results of the two differ."""
     for scoring in ("max", "drpq"):
-        one, other = (_comparable(index.search(query, _TOP_K, scoring=scoring, exact=True)) for index in (old, new))
+        results = (index.search(query, _TOP_K, scoring=scoring, exact=True) for index in (old, new))
+        one, other = (replace(result, rounds=0) for result in results)  # of which the number may differ
         if one != other:
             raise StoreError(f"{new.where}: expected the result of {old.where} ({scoring}), {one}, got {other}")
-
-
-def _comparable(result: SearchResult) -> SearchResult:
-    """Return the part of a result that must be equal: the number of rounds may differ."""
-    return replace(result, rounds=0)

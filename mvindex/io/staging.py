@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -20,7 +19,7 @@ import numpy.typing as npt
 from mvindex.corpus import CorpusOptions, Reject, Row, open_corpus
 from mvindex.errors import ConfigError, CorpusError, DocumentError, StoreError
 from mvindex.ingest import CHUNK_DOCUMENTS, Entry, IngestReport, SeenIds, refuse_duplicate
-from mvindex.records import Document, ProgressCallback, Views
+from mvindex.records import Document, ProgressCallback, Views, batched
 from mvindex.store.files import temporary_database, temporary_errors
 from mvindex.store.rows import Batch, content_hash
 from mvindex.store.snapshot import MAX_DIM
@@ -122,9 +121,8 @@ class TargetSchema:
 
 def make_batches(documents: Iterable[VectorDocument], schema: TargetSchema) -> Iterator[Batch]:
     """Yield the documents in batches for a store; raise CorpusError at the first bad one or repeated id."""
-    iterator = iter(documents)
     with SeenIds() as seen:
-        while batch := list(islice(iterator, CHUNK_DOCUMENTS)):
+        for batch in batched(documents, CHUNK_DOCUMENTS):
             seen.drop_repeats(
                 [Entry(one.source_location, one.document) for one in batch], refuse_duplicate, IngestReport()
             )
@@ -353,8 +351,7 @@ def _compare_ids(table: VectorTable, texts: Texts, on_progress: ProgressCallback
     """Return the number of documents to come, and the counts of those left out."""
     found, without = 0, 0
     shown: list[str] = []
-    documents = _read_documents(texts)
-    while chunk := list(islice(documents, _CHUNK)):
+    for chunk in batched(_read_documents(texts), _CHUNK):
         ids = [document.id for _, document in chunk]
         table.mark_used(ids)
         rows = table.find_rows(ids)
@@ -391,7 +388,7 @@ def _make_empty(ids: Iterable[str]) -> Iterator[tuple[str, Document]]:
 
 def _attach_vectors(table: VectorTable, documents: Iterator[tuple[str, Document]]) -> Iterator[VectorDocument]:
     """Yield the documents that have vectors, with them."""
-    while chunk := list(islice(documents, _CHUNK)):
+    for chunk in batched(documents, _CHUNK):
         rows = table.find_rows([document.id for _, document in chunk])
         for location, document in chunk:
             if document.id in rows:

@@ -130,7 +130,10 @@ def _read_range(connection: sqlite3.Connection, begin: int, end: int) -> Iterato
         "WHERE d.doc_row >= ? AND d.doc_row < ? ORDER BY d.doc_row"
     )
     try:
-        found = {row[0]: _catalog_row(row) for row in connection.execute(query, (begin, end))}
+        found = {
+            row[0]: CatalogRow(row[:7], row[7], row[8], row[9:13], row[13:15])
+            for row in connection.execute(query, (begin, end))
+        }
     except (sqlite3.Error, UnicodeDecodeError):
         if end - begin == 1:
             yield begin
@@ -140,10 +143,6 @@ def _read_range(connection: sqlite3.Connection, begin: int, end: int) -> Iterato
         yield from _read_range(connection, middle, end)
         return
     yield from (found.get(doc_row, doc_row) for doc_row in range(begin, end))
-
-
-def _catalog_row(row: tuple[Any, ...]) -> CatalogRow:
-    return CatalogRow(row[:7], row[7], row[8], row[9:13], row[13:15])
 
 
 class DeletedRows:

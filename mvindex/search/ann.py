@@ -13,7 +13,7 @@ import numpy as np
 
 from mvindex.engines.protocol import OneOfShards, ranks_documents
 from mvindex.kernels.score import Aggregate
-from mvindex.records import Bools, Doubles, Floats, Ints
+from mvindex.records import Bools, Doubles, Floats, Ints, sliced
 from mvindex.search.exact import Best, StoredViews, add_tail, rankings_of, scanned
 from mvindex.search.ranking import Engines, Pairs, Ranking, Request, Share, ViewHits
 from mvindex.store.snapshot import Snapshot
@@ -101,7 +101,7 @@ def search_in_rounds(source: CandidateSource, best: Best, queries: Floats, depth
         left = np.flatnonzero(is_open & has_more)
         if not len(left):
             break
-        for tile in _tiles(left, max(1, source.hits_at_once // limit)):
+        for tile in sliced(left, max(1, source.hits_at_once // limit)):
             hits = source.hits(queries, tile, limit, turn)
             rounds[tile] += 1
             pairs, upper = _fresh(tile, hits, seen, errors)
@@ -302,8 +302,3 @@ class RankedSearch:
         few, share = (_FEW_VIEWS, _RANKED_SHARE) if self.is_exact else (_FEW_VIEWS_OF_GRAPH, _RANKED_SHARE_OF_GRAPH)
         deepest = self._num_views if self._request.depth is not None else max(self._num_views // share, few)
         return min(deepest, self._num_views, self._ranking.capabilities.max_limit or deepest)
-
-
-def _tiles(queries: Ints, size: int) -> Iterator[Ints]:
-    for begin in range(0, len(queries), size):
-        yield queries[begin : begin + size]

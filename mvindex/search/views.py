@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from mvindex.engines.protocol import DocumentEngine, Engine, ranks_documents
-from mvindex.records import Combine, Floats, Ints
+from mvindex.records import Combine, Floats, Ints, sliced
 from mvindex.search.ann import HITS_AT_ONCE, RankedSearch
 from mvindex.search.exact import (
     Best,
@@ -141,8 +141,7 @@ def rank_views(parts: Parts, queries: Floats) -> list[Ranking]:
         with part.errors():
             searches.append(_begin_search(part.snapshot, part.engines, replace(part.request, share=share)))
     size = max(1, HITS_AT_ONCE // max(1, *(search.first_limit for search in searches)))
-    tiles = (queries[begin : begin + size] for begin in range(0, len(queries), size))
-    return [ranking for tile in tiles for ranking in _rank_shares(parts, searches, tile, first.request)]
+    return [ranking for tile in sliced(queries, size) for ranking in _rank_shares(parts, searches, tile, first.request)]
 
 
 def rank_group(parts: Parts, queries: Floats, combine: Combine) -> Ranking:

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from mvindex.durable import DIRECTORY_MODE, flush_to_disk, make_directories, rename
+from mvindex.durable import DIRECTORY_MODE, flush_to_disk, make_directories, map_write_errors, rename
 from mvindex.errors import ConfigError, StoreError
 from mvindex.store import catalog
 from mvindex.store.files import Current, refuse_network, write_acknowledged, write_current
@@ -73,15 +73,13 @@ def atomic_directory(directory: Path) -> Iterator[Path]:
     Leftovers of processes that were killed here are removed: they are not locked. StoreError when the directory cannot
     be written.
     """
-    try:
+    with map_write_errors(directory):
         make_directories(directory.parent)
         remove_leftovers(directory.parent, glob.escape(directory.name))
         with _locked_aside(directory) as building:
             yield building
             flush_to_disk(building)
             rename(building, directory)
-    except OSError as err:
-        raise StoreError(f"{directory}: cannot be written: {err.strerror or err}") from err
 
 
 def remove_leftovers(folder: Path, pattern: str) -> None:

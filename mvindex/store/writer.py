@@ -7,14 +7,13 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mvindex.errors import DamagedIndex, MvindexError, StoreError
-from mvindex.records import CountCallback
+from mvindex.records import CountCallback, batched
 from mvindex.store import catalog, columns, id_ranges, schema
 from mvindex.store.columns import append_columns, update_columns
 from mvindex.store.connections import FILE_NAME
@@ -216,8 +215,8 @@ class GenerationWriter:
 
     def _removed_ids(self, connection: sqlite3.Connection, transaction: Transaction) -> int:
         """Take the rows to be deleted out of the ranges of ids, some at a time; return the checksum of their ids."""
-        rows, total = _ids_of(connection, transaction.deleted), 0
-        while some := list(islice(rows, _INDEXED_ROWS)):
+        total = 0
+        for some in batched(_ids_of(connection, transaction.deleted), _INDEXED_ROWS):
             total += ids_checksum(some)
             if self.settings.get(id_ranges.ID_RANGES_KEY):
                 id_ranges.remove(connection, some)

@@ -1,8 +1,8 @@
 """The harness finds faults: a product that is broken on purpose is found out, each time as what it is."""
 
 import random
-import sys
 import time
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -38,7 +38,7 @@ def wrong_views(patched):
 
 def blind_verify(patched):
     """Verify finds nothing."""
-    patched.setattr(sys.modules["mvindex.maintenance.verify"]._Check, "add", lambda *_, **__: None)
+    patched.setattr(import_module("mvindex.maintenance.verify")._Check, "add", lambda *_, **__: None)
 
 
 def links_followed(patched):

@@ -6,7 +6,7 @@ from mvindex.io import safe_pickle as pickled
 
 
 def look_up(self, module, name):
-    return pickled._NAMES.get((module, name)) or pickled._Constructor(getattr(import_module(module), name))
+    return pickled._NAMES.get((module, name)) or getattr(import_module(module), name)
 
 
-pickled._Machine.find_class = look_up
+pickled._Unpickler.find_class = look_up

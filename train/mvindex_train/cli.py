@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mvindex.cli.options import DeviceOption, JsonOption, Output, OutputOption, ThreadsOption, print_report
+from mvindex.cli.options import (
+    DeviceOption,
+    JsonOption,
+    Output,
+    OutputOption,
+    ThreadsOption,
+    option,
+    print_report,
+    switch,
+)
 from mvindex_train.mine_cli import mine
 
 if TYPE_CHECKING:
@@ -38,140 +47,106 @@ _DATA, _METHOD, _WARM_UP = "Data", "Method", "Warm-up"
 @app.command()
 def train(  # noqa: PLR0913 - each option is a flag of the command
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write the checkpoint to this folder; required.")
+        Path | None, option("Write the checkpoint to this folder; required.", metavar="DIR", names=("--out", "-o"))
     ] = None,
     files: Annotated[
         list[str] | None,
-        typer.Option(
-            "--train",
-            metavar="FILE",
-            help="Train on the questions of this file, in any supported format; may be repeated.",
-            rich_help_panel=_DATA,
+        option(
+            "Train on the questions of this file, in any supported format; may be repeated.",
+            _DATA,
+            "FILE",
+            names=("--train",),
         ),
     ] = None,
     passages: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Look up the ids of the files in this corpus, and search it for the dev questions.",
-            rich_help_panel=_DATA,
-        ),
+        option("Look up the ids of the files in this corpus, and search it for the dev questions.", _DATA, "FILE"),
     ] = None,
     dev: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="FILE",
-            help="Keep the epoch that answers the questions of this file best; may be repeated.",
-            rich_help_panel=_DATA,
-        ),
+        option("Keep the epoch that answers the questions of this file best; may be repeated.", _DATA, "FILE"),
     ] = None,
     negatives: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="FILE",
-            help="Also contrast with the negatives of this file of mvindex mine; may be repeated.",
-            rich_help_panel=_DATA,
-        ),
+        option("Also contrast with the negatives of this file of mvindex mine; may be repeated.", _DATA, "FILE"),
     ] = None,
     format: Annotated[
         str | None,
-        typer.Option(
-            help="Read the files as dpr, squad, questions, beir, triples, triple-ids, tevatron, pairs or examples "
+        option(
+            "Read the files as dpr, squad, questions, beir, triples, triple-ids, tevatron, pairs or examples "
             "(default: detected).",
-            rich_help_panel=_DATA,
+            _DATA,
         ),
     ] = None,
     preset: Annotated[
         str | None,
-        typer.Option(
-            help="Train by this method: snippets (default), dpr, mvr, camvr, drpq, me-bert, poly, sentences or splits.",
-            rich_help_panel=_METHOD,
+        option(
+            "Train by this method: snippets (default), dpr, mvr, camvr, drpq, me-bert, poly, sentences or splits.",
+            _METHOD,
         ),
     ] = None,
     budget: Annotated[
         str | None,
-        typer.Option(
-            metavar="full|small",
-            help="Take the method's own settings (full, the default), or some that need CPU minutes (small).",
-            rich_help_panel=_METHOD,
+        option(
+            "Take the method's own settings (full, the default), or some that need CPU minutes (small).",
+            _METHOD,
+            "full|small",
         ),
     ] = None,
     base: Annotated[
-        str | None,
-        typer.Option(
-            help="Start from this checkpoint: minilm (default), a folder or a hub id.", rich_help_panel=_METHOD
-        ),
+        str | None, option("Start from this checkpoint: minilm (default), a folder or a hub id.", _METHOD)
     ] = None,
     config: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Take settings from this TOML file; options override it.", rich_help_panel=_METHOD
-        ),
+        Path | None, option("Take settings from this TOML file; options override it.", _METHOD, "FILE")
     ] = None,
     overrides: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Set any setting that --show-config prints, such as loss.tau=0.5; may be repeated.",
-            rich_help_panel=_METHOD,
+        option(
+            "Set any setting that --show-config prints, such as loss.tau=0.5; may be repeated.",
+            _METHOD,
+            "NAME=VALUE",
+            names=("--set",),
         ),
     ] = None,
-    epochs: Annotated[
-        int | None, typer.Option(help="Pass over the data so many times.", rich_help_panel=_METHOD)
-    ] = None,
-    batch: Annotated[
-        int | None,
-        typer.Option(help="Put so many passages in a batch, over all processes.", rich_help_panel=_METHOD),
-    ] = None,
-    learning_rate: Annotated[
-        float | None, typer.Option(help="Train at this learning rate.", rich_help_panel=_METHOD)
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Draw all random numbers from this seed.", rich_help_panel=_METHOD)
-    ] = None,
+    epochs: Annotated[int | None, option("Pass over the data so many times.", _METHOD)] = None,
+    batch: Annotated[int | None, option("Put so many passages in a batch, over all processes.", _METHOD)] = None,
+    learning_rate: Annotated[float | None, option("Train at this learning rate.", _METHOD)] = None,
+    seed: Annotated[int | None, option("Draw all random numbers from this seed.", _METHOD)] = None,
     scale: Annotated[
         str | None,
-        typer.Option(
-            metavar="NUMBER|auto",
-            help="Multiply what LoRA learnt by this (default: 1); auto takes the best for the dev questions.",
-            rich_help_panel=_METHOD,
+        option(
+            "Multiply what LoRA learnt by this (default: 1); auto takes the best for the dev questions.",
+            _METHOD,
+            "NUMBER|auto",
         ),
     ] = None,
     keep: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="DIR",
-            help="Let --scale auto answer the questions of this BEIR folder no worse than the base; may be repeated.",
-            rich_help_panel=_METHOD,
+        option(
+            "Let --scale auto answer the questions of this BEIR folder no worse than the base; may be repeated.",
+            _METHOD,
+            "DIR",
         ),
     ] = None,
-    warm_up: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="First train on this corpus, without questions.", rich_help_panel=_WARM_UP),
-    ] = None,
-    warm_up_steps: Annotated[
-        int | None, typer.Option(help="End the warm-up after so many steps.", rich_help_panel=_WARM_UP)
-    ] = None,
+    warm_up: Annotated[str | None, option("First train on this corpus, without questions.", _WARM_UP, "FILE")] = None,
+    warm_up_steps: Annotated[int | None, option("End the warm-up after so many steps.", _WARM_UP)] = None,
     save_every: Annotated[
-        int | None, typer.Option(help="Save the state every so many steps, and at the end of every epoch.")
+        int | None, option("Save the state every so many steps, and at the end of every epoch.")
     ] = None,
     log_to: Annotated[
         list[str] | None,
-        typer.Option(
-            "--log-to",
+        option(
+            "Also log to Weights & Biases or MLflow (the extras wandb and mlflow); may be repeated.",
             metavar="wandb|mlflow",
-            help="Also log to Weights & Biases or MLflow (the extras wandb and mlflow); may be repeated.",
+            names=("--log-to",),
         ),
     ] = None,
     device: DeviceOption = None,
     threads: ThreadsOption = None,
     show_config: Annotated[
-        bool, typer.Option("--show-config", help="Print every setting and where it is from, and exit.")
+        bool, switch("--show-config", "Print every setting and where it is from, and exit.")
     ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace an existing checkpoint, or the state of another run.")
-    ] = False,
+    force: Annotated[bool, switch("--force", "Replace an existing checkpoint, or the state of another run.")] = False,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
@@ -189,7 +164,8 @@ def train(  # noqa: PLR0913 - each option is a flag of the command
     from mvindex.cli.options import parse_choice
     from mvindex_train.data.options import TrainingFormat
 
-    overrides = [*(overrides or []), *_as_overrides(base, epochs, batch, learning_rate, seed, _scale(scale))]
+    scale = "none" if scale == "auto" else scale  # which lets training choose
+    overrides = [*(overrides or []), *_as_overrides(base, epochs, batch, learning_rate, seed, scale)]
     settings = _load(config, preset, budget, overrides)
     if format is not None:
         parse_choice("--format", format, TrainingFormat)
@@ -218,11 +194,6 @@ def _as_overrides(*values: Any) -> list[str]:
     names = ("encoder.base", "optimiser.epochs", "data.batch_passages", "optimiser.learning_rate", "optimiser.seed",
              "evaluation.scale")  # fmt: skip
     return [f"{name}={value}" for name, value in zip(names, values, strict=True) if value is not None]
-
-
-def _scale(text: str | None) -> str | None:
-    """Return the setting of --scale: "none" lets training choose."""
-    return "none" if text == "auto" else text
 
 
 def _load(file: Path | None, preset: str | None, budget: str | None, overrides: list[str]) -> TrainConfig:

@@ -14,8 +14,21 @@ from typing import Annotated, Any, Literal, TypeAlias
 from mvindex.encoder.checkpoint.families import BUILT_IN, family_names, parse_family
 from mvindex.errors import ConfigError
 from mvindex.paths import expand_home
-from mvindex_train.fields import Choice, Count, CountOrZero, Names, Positive, PositiveOrZero, Share, check_fields
-from mvindex_train.tables import as_tables, merge, nest, parse_overrides, write_toml
+from mvindex_train.fields import (
+    Choice,
+    Count,
+    CountOrZero,
+    Names,
+    Positive,
+    PositiveOrZero,
+    Share,
+    as_tables,
+    check_fields,
+    merge,
+    nest,
+    parse_overrides,
+    write_toml,
+)
 
 FamilyName: TypeAlias = Annotated[str, Choice(family_names)]
 

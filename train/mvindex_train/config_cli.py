@@ -9,6 +9,7 @@ from typing import Any
 
 from mvindex.errors import ConfigError
 from mvindex_train.config import TrainConfig
+from mvindex_train.fields import merge, read_toml, write_toml
 from mvindex_train.presets import (
     PRESETS,
     Budget,
@@ -19,7 +20,6 @@ from mvindex_train.presets import (
     small_budget,
     value_at,
 )
-from mvindex_train.tables import merge, read_toml, write_toml
 
 SMALL_LABEL = "small budget: not the paper's setting"
 _OWN_SMALL_LABEL = "small budget: not the preset's full setting"

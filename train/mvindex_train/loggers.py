@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mvindex.durable import atomic_file, map_write_errors
 from mvindex.plugins import require
 from mvindex_train.callbacks import Callback, RunStart, figures_of
-from mvindex_train.fsync import atomic_file, map_write_errors
 from mvindex_train.loop import Interrupted
 from mvindex_train.resume import flatten
 

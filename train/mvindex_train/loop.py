@@ -13,10 +13,8 @@ from mvindex.errors import ConfigError, MvindexError
 from mvindex.records import Document
 from mvindex_train.callbacks import CallbackList
 from mvindex_train.config import LossConfig, OptimiserConfig
-from mvindex_train.history import History
-from mvindex_train.resume import Position, RunFolder
-from mvindex_train.schedule import learning_rate_share
-from mvindex_train.step import StepContext, StepFigures, Stepper, read_figures
+from mvindex_train.resume import History, Position, RunFolder
+from mvindex_train.step import StepContext, StepFigures, Stepper, learning_rate_share, read_figures
 
 if TYPE_CHECKING:
     from mvindex_train.batches import TrainBatch

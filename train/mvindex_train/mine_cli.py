@@ -9,7 +9,16 @@ from typing import Annotated, Any
 
 import typer
 
-from mvindex.cli.options import DeviceOption, JsonOption, Output, OutputOption, ThreadsOption, print_report
+from mvindex.cli.options import (
+    DeviceOption,
+    JsonOption,
+    Output,
+    OutputOption,
+    ThreadsOption,
+    option,
+    print_report,
+    switch,
+)
 from mvindex_train.data.options import TrainingFormat
 from mvindex_train.negatives.config import MiningConfig, MiningJob, SourceKind
 
@@ -24,83 +33,52 @@ def mine(  # noqa: PLR0913 - each option is a flag of the command
     questions: Annotated[
         list[str], typer.Argument(metavar="QUESTIONS", help="Files of training data, as those of mvindex train.")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Write the negatives to this JSONL file.")],
+    out: Annotated[Path, option("Write the negatives to this JSONL file.", metavar="FILE", names=("--out", "-o"))],
     index: Annotated[
         Path | None,
-        typer.Option("--index", "-i", metavar="DIR", help="Take negatives from this index.", envvar="MVINDEX_INDEX"),
+        option("Take negatives from this index.", metavar="DIR", names=("--index", "-i"), envvar="MVINDEX_INDEX"),
     ] = None,
     passages: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Look up the ids of the files in this corpus; without an index, take negatives from it.",
+        option(
+            "Look up the ids of the files in this corpus; without an index, take negatives from it.", metavar="FILE"
         ),
     ] = None,
-    bm25: Annotated[bool, typer.Option("--bm25", help="Short for --source bm25.")] = False,
+    bm25: Annotated[bool, switch("--bm25", "Short for --source bm25.")] = False,
     source: Annotated[
         SourceKind | None,
-        typer.Option(
-            help="Take negatives from this ranking: dense (default with an index), bm25 (default without) or both."
-        ),
+        option("Take negatives from this ranking: dense (default with an index), bm25 (default without) or both."),
     ] = None,
-    format: Annotated[
-        TrainingFormat | None, typer.Option(help="Read the files in this format (default: detected).")
-    ] = None,
-    per_question: Annotated[
-        int,
-        typer.Option(help="Write so many negatives for each question, over all rankings.", rich_help_panel=_CHOICE),
-    ] = 30,
-    depth: Annotated[int, typer.Option(help="Read so many ranks of each ranking.", rich_help_panel=_CHOICE)] = 200,
-    skip_top: Annotated[
-        int, typer.Option(help="Skip so many first ranks, where labels are noisy.", rich_help_panel=_CHOICE)
-    ] = 0,
-    sample: Annotated[
-        bool,
-        typer.Option("--sample", help="Draw from the ranks, instead of taking the first.", rich_help_panel=_CHOICE),
-    ] = False,
-    seed: Annotated[int, typer.Option(help="Draw from this seed.", rich_help_panel=_CHOICE)] = 0,
-    exact: Annotated[
-        bool,
-        typer.Option("--exact", help="Take certified rankings, whatever engine is active.", rich_help_panel=_CHOICE),
-    ] = False,
-    regex: Annotated[
-        bool,
-        typer.Option("--regex", help="Read answers as regular expressions (CuratedTREC).", rich_help_panel=_CHOICE),
-    ] = False,
+    format: Annotated[TrainingFormat | None, option("Read the files in this format (default: detected).")] = None,
+    per_question: Annotated[int, option("Write so many negatives for each question, over all rankings.", _CHOICE)] = 30,
+    depth: Annotated[int, option("Read so many ranks of each ranking.", _CHOICE)] = 200,
+    skip_top: Annotated[int, option("Skip so many first ranks, where labels are noisy.", _CHOICE)] = 0,
+    sample: Annotated[bool, switch("--sample", "Draw from the ranks, instead of taking the first.", _CHOICE)] = False,
+    seed: Annotated[int, option("Draw from this seed.", _CHOICE)] = 0,
+    exact: Annotated[bool, switch("--exact", "Take certified rankings, whatever engine is active.", _CHOICE)] = False,
+    regex: Annotated[bool, switch("--regex", "Read answers as regular expressions (CuratedTREC).", _CHOICE)] = False,
     encoder: Annotated[
         str | None,
-        typer.Option(
-            metavar="CHECKPOINT",
-            help="Rank by this encoder instead of the index's own; the documents are encoded again.",
+        option(
+            "Rank by this encoder instead of the index's own; the documents are encoded again.", metavar="CHECKPOINT"
         ),
     ] = None,
     cross_encoder: Annotated[
         str | None,
-        typer.Option(
-            metavar="CHECKPOINT",
-            help="Score the negatives by this sequence classifier: a directory or a hub id.",
-            rich_help_panel=_CROSS_ENCODER,
+        option(
+            "Score the negatives by this sequence classifier: a directory or a hub id.", _CROSS_ENCODER, "CHECKPOINT"
         ),
     ] = None,
     keep_below: Annotated[
-        float | None,
-        typer.Option(help="Drop what the cross-encoder scores higher than this.", rich_help_panel=_CROSS_ENCODER),
+        float | None, option("Drop what the cross-encoder scores higher than this.", _CROSS_ENCODER)
     ] = None,
     teacher: Annotated[
-        bool,
-        typer.Option(
-            "--teacher", help="Write the cross-encoder's scores too, to distil them.", rich_help_panel=_CROSS_ENCODER
-        ),
+        bool, switch("--teacher", "Write the cross-encoder's scores too, to distil them.", _CROSS_ENCODER)
     ] = False,
-    merge: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Add the negatives of an earlier run's file.", rich_help_panel=_CHOICE),
-    ] = None,
+    merge: Annotated[str | None, option("Add the negatives of an earlier run's file.", _CHOICE, "FILE")] = None,
     device: DeviceOption = None,
     threads: ThreadsOption = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Overwrite the file, or begin an interrupted run again.")
-    ] = False,
+    force: Annotated[bool, switch("--force", "Overwrite the file, or begin an interrupted run again.")] = False,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:

@@ -24,8 +24,7 @@ from mvindex.encoder.checkpoint.settings import ClusterInit
 from mvindex.errors import ConfigError
 from mvindex.plugins import require
 from mvindex_train.config import EncoderConfig
-from mvindex_train.module import TrainableEncoder, ViewRows
-from mvindex_train.viewer_tokens import ViewerEmbedding, add_viewer_tokens, init_viewers
+from mvindex_train.module import TrainableEncoder, ViewerEmbedding, ViewRows, add_viewer_tokens, init_viewers
 
 __all__ = ["TrainableEncoder", "ViewRows", "build_encoder"]
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from mvindex.errors import ConfigError
 from mvindex_train.config import TrainConfig
-from mvindex_train.tables import merge, nest
+from mvindex_train.fields import merge, nest
 
 # "table.field" -> (value, source)
 Values: TypeAlias = dict[str, tuple[Any, str]]

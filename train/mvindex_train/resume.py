@@ -1,7 +1,7 @@
 """The state of a run on disk, from which it is resumed exactly: safetensors for tensors, JSON for the rest.
 
-OUT.run/, beside the checkpoint OUT, contains run.json (settings and inputs of the run), history.jsonl, one state-N/
-(after N steps of all stages), the best weights, mined negatives and TensorBoard's files. A state is written
+OUT.run/, beside the checkpoint OUT, contains run.json (settings and inputs of the run), history.jsonl (its log), one
+state-N/ (after N steps of all stages), the best weights, mined negatives and TensorBoard's files. A state is written
 atomically, so that a process killed at any instant leaves the last one. The random numbers of a step depend on seed and
 step only (seeding.py): a state contains no generator.
 """
@@ -15,14 +15,43 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mvindex.durable import whole_folder
+from mvindex.durable import atomic_file, flush_to_disk, map_write_errors, remove_unfinished, whole_folder
 from mvindex.encoder.checkpoint.settings import read_json_object
 from mvindex.errors import CheckpointError, ConfigError, StoreError
 from mvindex.store.files import FILE_NAME as LOCK_NAME
-from mvindex_train.fsync import atomic_file, map_write_errors, remove_unfinished
 
 if TYPE_CHECKING:
     import torch
+
+
+class History:
+    """The log of a run. It resumes at the size of the last state; later records are truncated.
+
+    A record has a "kind" (step or dev), a "stage", an "epoch" of the stage and a "step" of the run, both from 1; its
+    other numbers are figures.
+    """
+
+    def __init__(self, path: Path, size_bytes: int) -> None:
+        path.touch()
+        self._path = path
+        self._file = path.open("r+b")
+        self._file.truncate(size_bytes)
+        self._file.seek(0, 2)
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Log the record. It reaches the disk with the next flush()."""
+        self._file.write((json.dumps(record, ensure_ascii=False) + "\n").encode())
+
+    def flush(self) -> int:
+        """Write the history to disk; return its size in bytes."""
+        self._file.flush()
+        flush_to_disk(self._path)
+        return self._file.tell()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
 
 FORMAT_VERSION = 1
 # Settings without effect on the computation.

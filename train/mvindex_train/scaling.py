@@ -21,7 +21,7 @@ from mvindex.index.factory import create
 from mvindex.measure.metrics import measure_values, parse_measure
 from mvindex.measure.questions import read_qrels, read_questions
 from mvindex.records import Floats
-from mvindex_train.data.readers.context import find_file
+from mvindex_train.data.context import find_file
 
 SCALES = (0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0)
 _DEPTH = 10

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 from mvindex.corpus import read_documents
@@ -15,7 +16,6 @@ from mvindex.records import Document
 from mvindex_train.batches import EpochPlan, PlanConfig, TrainBatch, plan
 from mvindex_train.config import DataConfig, TrainConfig
 from mvindex_train.data import (
-    Example,
     ExampleStore,
     JoinReport,
     ReadOptions,
@@ -27,10 +27,10 @@ from mvindex_train.data import (
     read_training,
 )
 from mvindex_train.data.read import remove_title
-from mvindex_train.data.store_files import HEADER
+from mvindex_train.data.store import HEADER
 from mvindex_train.evaluation import DevSet, make_dev_set
 from mvindex_train.negatives.config import MiningConfig
-from mvindex_train.negatives.fingerprints import path_checksum
+from mvindex_train.negatives.run import path_checksum
 
 EXAMPLES = "examples"
 # ANCE (Xiong et al. 2021) samples from the first 200 documents of the current encoder.
@@ -82,7 +82,7 @@ def write_examples(folder: Path, data: DataConfig) -> list[str]:
     if not data.negatives:
         ExampleStore.write(folder / EXAMPLES, examples)
         return report.lines()
-    mined = ExampleStore.write(folder / "mined", _read_all(data.negatives))
+    mined = ExampleStore.write(folder / "mined", chain.from_iterable(map(read_examples, data.negatives)))
     ExampleStore.write(folder / EXAMPLES, join_negatives(examples, mined, joined))
     if not joined.joined:
         raise CorpusError(
@@ -105,7 +105,7 @@ def refresh_examples(encoder: Encoder, store: ExampleStore, config: TrainConfig,
 
     They are sampled from the first 200 documents of the passages, or of the examples' documents without these.
     """
-    from mvindex_train.negatives.dense import mine_dense
+    from mvindex_train.negatives.miner import mine_dense
 
     data = config.data
     documents = _passages(data) if data.passages is not None else _documents(store)
@@ -151,8 +151,3 @@ def _documents(store: ExampleStore) -> Iterator[Document]:
             if document.id not in seen:
                 seen.add(document.id)
                 yield replace(document, metadata={})
-
-
-def _read_all(paths: Iterable[str]) -> Iterator[Example]:
-    for path in paths:
-        yield from read_examples(path)

@@ -1,4 +1,7 @@
-"""One training step: encode a batch in all processes, compute the loss over all vectors, update the weights."""
+"""One training step: encode a batch in all processes, compute the loss over all vectors, update the weights.
+
+The learning rate is a function of the step, so that a resumed run needs no scheduler state.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,21 @@ if TYPE_CHECKING:
     from mvindex_train.losses import LossInputs, LossParts
     from mvindex_train.module import TrainableEncoder
     from mvindex_train.processes import Processes
+
+
+def learning_rate_share(step: int, num_steps: int, config: OptimiserConfig) -> float:
+    """Return the factor of the learning rates at a step (from 0), in (0, 1].
+
+    It rises linearly over the first warmup_share of the steps, rounded up, and reaches 1 in the last of them. Then it
+    is constant, or falls linearly or as (1 + cos(pi x)) / 2, to reach 0 one step after the last.
+    """
+    warm_up = math.ceil(config.warmup_share * num_steps)
+    if step < warm_up:
+        return (step + 1) / warm_up
+    if config.schedule == "constant":
+        return 1.0
+    done = (step - warm_up) / max(num_steps - warm_up, 1)
+    return 1.0 - done if config.schedule == "linear" else (1.0 + math.cos(math.pi * done)) / 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from mvindex.durable import map_write_errors
 from mvindex.encoder.checkpoint.settings import FILE_NAME as SETTINGS_NAME
 from mvindex.encoder.device import torch_threads
 from mvindex.errors import ConfigError, IndexLocked
@@ -22,10 +23,8 @@ from mvindex_train.config import TrainConfig, check_can_train
 from mvindex_train.config_cli import label
 from mvindex_train.data import ExampleStore
 from mvindex_train.evaluation import DevReport, DevSet, evaluate
-from mvindex_train.fsync import map_write_errors
-from mvindex_train.history import History
 from mvindex_train.loop import Run, Stage, run_stages
-from mvindex_train.resume import Position, RunFolder, discard_other_run
+from mvindex_train.resume import History, Position, RunFolder, discard_other_run
 from mvindex_train.scaling import SCALES, Trial, choose_scale, judged_values, read_judged_set
 from mvindex_train.seeding import preserve_random_state
 from mvindex_train.sources import EXAMPLES, StoreBatches, fingerprints, read_dev, refresh_examples, write_examples
@@ -331,8 +330,7 @@ class _TrainingRun:
         return trial
 
     def _write(self, report: dict[str, Any]) -> None:
-        from mvindex_train.card import write_card
-        from mvindex_train.checkpoints import save_checkpoint
+        from mvindex_train.checkpoints import save_checkpoint, write_card
 
         out, replaced = self._job.checkpoint, self._job.run_folder / "replaced"
         if out.exists():

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from mvindex.cli.options import JsonOption, Output, OutputOption, print_report
+from mvindex.cli.flags import FieldFlags, expand_flags
+from mvindex.cli.options import JsonOption, Output, OutputOption, option, print_report
 
 app = typer.Typer()
-_FIELDS = "Fields of a new sidecar"
-
-
-def _field_option(purpose: str) -> Any:
-    return typer.Option(
-        metavar="FIELD", help=f"Read {purpose} from this field (default: by its name).", rich_help_panel=_FIELDS
-    )
 
 
 @app.command()
+@expand_flags
 def adopt(  # noqa: PLR0913 - each option is a flag of the command
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The sidecar: made, or brought up to date.")],
     address: Annotated[
@@ -29,22 +24,17 @@ def adopt(  # noqa: PLR0913 - each option is a flag of the command
             help="Of a new sidecar: milvus://HOST:PORT/COLLECTION or milvus-lite:PATH.db?collection=NAME.",
         ),
     ] = None,
-    vector_field: Annotated[str | None, _field_option("vectors")] = None,
-    id_field: Annotated[str | None, _field_option("the document's id")] = None,
-    text_field: Annotated[str | None, _field_option("the text of a row")] = None,
-    order_field: Annotated[str | None, _field_option("the order of a document's rows")] = None,
-    title_field: Annotated[str | None, _field_option("the document's title")] = None,
+    *,
+    fields: FieldFlags,
     lexical: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "Search these terms: auto (the default), unicode, english, bigrams or none (docs/how-to/hybrid.md).",
             metavar="TERMS",
-            help="Search these terms: auto (the default), unicode, english, bigrams or none (docs/how-to/hybrid.md).",
-            rich_help_panel=_FIELDS,
         ),
     ] = None,
     encoder: Annotated[
-        str | None,
-        typer.Option(help="Encode text queries by this, which made the vectors: minilm, a directory or a hub id."),
+        str | None, option("Encode text queries by this, which made the vectors: minilm, a directory or a hub id.")
     ] = None,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
@@ -65,11 +55,7 @@ def adopt(  # noqa: PLR0913 - each option is a flag of the command
         report = sync_milvus(
             folder,
             address,
-            vector_field=vector_field,
-            id_field=id_field,
-            text_field=text_field,
-            order_field=order_field,
-            title_field=title_field,
+            **asdict(fields),
             lexical=lexical,
             encoder=encoder,
             on_progress=on_progress,

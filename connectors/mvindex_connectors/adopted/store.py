@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any, NoReturn, cast
 
 from mvindex.encoder import Encoder, EncoderLike
@@ -11,7 +10,7 @@ from mvindex.encoder.registry import as_encoder
 from mvindex.errors import ConfigError, QueryError, Unsupported
 from mvindex.index import Index
 from mvindex.index.administration import Admin
-from mvindex.records import Floats, IndexInfo, Ints
+from mvindex.records import Floats, IndexInfo, Ints, batched
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities, Operation
 from mvindex.store.reader import StoredDocument
@@ -181,7 +180,7 @@ class AdoptedStore:
                 raise QueryError(
                     f"{self.where}: after={after!r}: expected the id of a document, got one that is not there"
                 )
-        while some := list(islice(ids, _READ_AT_ONCE)):
+        for some in batched(ids, _READ_AT_ONCE):
             found = self.get(some)
             yield from (found[doc_id] for doc_id in some if doc_id in found)
 

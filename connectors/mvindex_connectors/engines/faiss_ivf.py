@@ -23,7 +23,7 @@ from mvindex.engines.auto import (
 )
 from mvindex.kernels.score import decode
 from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
-from mvindex.records import Floats, Ints, ProgressCallback, no_progress
+from mvindex.records import Floats, Ints, ProgressCallback, no_progress, sliced
 from mvindex.store.snapshot import Snapshot
 
 _CODE_BITS, _CODE_VALUES = 4, 16
@@ -216,8 +216,7 @@ def _nearest(faiss: ModuleType, centroids: Floats, sample: npt.NDArray[Any]) -> 
     """Return the number of the nearest centroid of each row, (n,)."""
     flat = faiss.IndexFlatIP(centroids.shape[1])
     flat.add(centroids)
-    blocks = (sample[begin : begin + _READ_ROWS] for begin in range(0, len(sample), _READ_ROWS))
-    return np.concatenate([flat.search(decode(block), 1)[1].ravel() for block in blocks])
+    return np.concatenate([flat.search(decode(block), 1)[1].ravel() for block in sliced(sample, _READ_ROWS)])
 
 
 def _spread(sample: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:

@@ -7,7 +7,6 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from itertools import islice
 from pathlib import Path
 from types import TracebackType
 
@@ -19,7 +18,7 @@ from mvindex.io.array_rows import read_id_map, read_ids
 from mvindex.io.import_ import ImportReport, Target, check_target, compute_mark, fill, spool_folder
 from mvindex.io.staging import Array, Texts, VectorTable, join_texts
 from mvindex.plugins import require_faiss
-from mvindex.records import ProgressCallback, no_progress
+from mvindex.records import ProgressCallback, batched, no_progress, sliced
 from mvindex.store.files import temporary_database, temporary_errors
 from mvindex_connectors.io.faiss_reader import ReadOptions, read_faiss
 
@@ -77,7 +76,7 @@ def import_faiss(  # noqa: PLR0913 - each argument is a choice of the caller
 
 def _read_names(path: str, ids: str | None, numbers: Array) -> Iterator[list[str]]:
     """Yield the ids of the vectors; raise CorpusError when one is missing, or one is left although all are in order."""
-    chunks = (numbers[begin : begin + _CHUNK].tolist() for begin in range(0, len(numbers), _CHUNK))
+    chunks = (chunk.tolist() for chunk in sliced(numbers, _CHUNK))
     if ids is None:
         yield from (list(map(str, chunk)) for chunk in chunks)
         return
@@ -98,8 +97,7 @@ class _Names:
         self._connection = temporary_database()
         self._connection.execute("CREATE TABLE names(number INTEGER PRIMARY KEY, id TEXT NOT NULL)")
         found = read_id_map(path)
-        names = enumerate(read_ids(path)) if found is None else iter(found.items())
-        while chunk := list(islice(names, _CHUNK)):
+        for chunk in batched(enumerate(read_ids(path)) if found is None else found.items(), _CHUNK):
             with temporary_errors():
                 self._connection.execute("BEGIN")
                 self._connection.executemany("INSERT INTO names VALUES (?, ?)", chunk)

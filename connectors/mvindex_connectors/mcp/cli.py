@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mvindex.cli.options import DeviceOption, IndexOption, ThreadsOption, open_chosen
+from mvindex.cli.options import DeviceOption, IndexOption, ThreadsOption, open_chosen, option, switch
 
 app = typer.Typer()
 # Less holds no passage with its source.
@@ -17,15 +17,12 @@ _LEAST_CHARS = 1000
 def mcp(  # noqa: PLR0913 - each option is a flag of the command
     index: IndexOption = None,
     http: Annotated[
-        int | None, typer.Option("--http", help="Listen on this port of 127.0.0.1, at /mcp (default: stdio).")
+        int | None, option("Listen on this port of 127.0.0.1, at /mcp (default: stdio).", names=("--http",))
     ] = None,
-    allow_write: Annotated[
-        bool, typer.Option("--allow-write", help="Let agents add documents, by the tool add.")
-    ] = False,
-    max_chars: Annotated[int, typer.Option(help="Answer with at most so many characters.", min=_LEAST_CHARS)] = 20_000,
+    allow_write: Annotated[bool, switch("--allow-write", "Let agents add documents, by the tool add.")] = False,
+    max_chars: Annotated[int, option("Answer with at most so many characters.", min=_LEAST_CHARS)] = 20_000,
     describe: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TOOL=TEXT", help="Describe a tool to agents by this text; may be repeated."),
+        list[str] | None, option("Describe a tool to agents by this text; may be repeated.", metavar="TOOL=TEXT")
     ] = None,
     device: DeviceOption = None,
     threads: ThreadsOption = None,

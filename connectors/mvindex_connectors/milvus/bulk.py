@@ -9,7 +9,6 @@ settings.json        one more row of records: imported last, it makes the collec
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from mvindex.durable import map_write_errors, replace_text
 from mvindex.errors import ConfigError, StoreError
 from mvindex.index import Index, store_of
 from mvindex.kernels.score import decode
@@ -168,15 +168,13 @@ def _settings(index: Index, manifest: Mapping[str, Any], documents: int) -> dict
 def _write_arrays(folder: Path, arrays: Mapping[str, Any]) -> None:
     """Write the arrays to a folder, which is complete or absent."""
     temporary = folder.with_name(f".{folder.name}.new")
-    try:
+    with map_write_errors(folder):
         for path in (temporary, folder):
             shutil.rmtree(path, ignore_errors=True)
         temporary.mkdir()
         for name, array in arrays.items():
             np.save(temporary / f"{name}.npy", array, allow_pickle=False)
         temporary.rename(folder)
-    except OSError as err:
-        raise StoreError(f"{folder}: cannot be written: {err.strerror or err}") from err
 
 
 def _write_rows(path: Path, records: list[dict[str, Any]]) -> None:
@@ -189,12 +187,5 @@ def _plain(value: Any) -> Any:
 
 
 def _write_json(path: Path, value: Any) -> None:
-    temporary = path.with_name(f".{path.name}.new")
-    try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            json.dump(value, file, ensure_ascii=False)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
-    except OSError as err:
-        raise StoreError(f"{path}: cannot be written: {err.strerror or err}") from err
+    with map_write_errors(path):
+        replace_text(path, json.dumps(value, ensure_ascii=False), path.with_name(f".{path.name}.new"))

@@ -81,16 +81,7 @@ def lexical_settings(stored: StoredLexical | None, state: TermState) -> dict[str
 
 def has_settings(connection: Connection) -> bool:
     """Return whether the loaded collection of records has the settings of an index."""
-    name = connection.address.collection
-    found = connection.ask(
-        "reading the settings",
-        "query",
-        name,
-        filter=f"pk == {SETTINGS_KEY}",
-        output_fields=["pk"],
-        consistency_level="Strong",
-    )
-    return bool(found)
+    return bool(_settings_rows(connection, connection.address.collection, "pk"))
 
 
 def write_settings(connection: Connection, settings: Mapping[str, Any]) -> None:
@@ -230,15 +221,20 @@ def write_home(connection: Connection, root: str, home: Home) -> None:
 
 def _stored_settings(connection: Connection, name: str) -> dict[str, Any]:
     """Return the settings in a collection of records; {} without any, StoreError where they are not mvindex'."""
-    found = connection.ask(
+    found = _settings_rows(connection, name, "text")
+    return parse_settings(found[0]["text"], connection.address.shown) if found else {}
+
+
+def _settings_rows(connection: Connection, name: str, field: str) -> Any:
+    """Return the rows of the settings in a collection of records, one or none, with this field."""
+    return connection.ask(
         "reading the settings",
         "query",
         name,
         filter=f"pk == {SETTINGS_KEY}",
-        output_fields=["text"],
+        output_fields=[field],
         consistency_level="Strong",
     )
-    return parse_settings(found[0]["text"], connection.address.shown) if found else {}
 
 
 def drop_left(connection: Connection, root: str, home: Home) -> None:

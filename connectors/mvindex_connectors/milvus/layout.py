@@ -8,8 +8,8 @@ below 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -17,8 +17,6 @@ import xxhash
 from mvindex.records import Ints
 from mvindex.store.lexical.tokenizer import StoredLexical
 from mvindex.store.views import ViewType
-
-T = TypeVar("T")
 
 FORMAT = 1
 SETTINGS_KEY = -1
@@ -33,8 +31,6 @@ MAX_BYTES, MAX_ID_BYTES = 65_535, 4_096
 MIN_DIM, MAX_DIM = 2, 32_768
 # A request takes up to 64 MB; an answer up to 100 MB.
 REQUEST_BYTES, REQUEST_ROWS = 24 << 20, 8_192
-# Numbers in one expression.
-EXPRESSION_NUMBERS = 8_192
 
 RECORD_FIELDS = (
     "pk", "idhash", "id", "ordinal", "version", "num_views", "title", "text", "metadata", "spans", "content_hash",
@@ -79,12 +75,6 @@ def special_record(key: int, text: str) -> dict[str, Any]:
     numbers = dict.fromkeys(("idhash", "ordinal", "version", "num_views", "views_checksum", "checksum"), 0)
     # No idhash or ordinal of a document is below 0.
     return {**empty, **numbers, "pk": key, "idhash": -1, "ordinal": -1, "text": text, "vec": _NO_VECTOR}
-
-
-def chunks(items: list[T], size: int) -> Iterator[list[T]]:
-    """Yield the items in lists of up to `size`."""
-    for begin in range(0, len(items), size):
-        yield items[begin : begin + size]
 
 
 def description_of(content: str) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvindex.errors import DamagedIndex, DocumentError, Unsupported
-from mvindex.records import Document, Floats, Ints, dump_metadata
+from mvindex.records import Document, Floats, Ints, dump_metadata, sliced
 from mvindex.store.reader import StoredDocument
 from mvindex.store.rows import Batch, as_signed, pack_spans, row_checksum
 from mvindex.store.views import PackedViews, view_checksums
@@ -29,7 +29,6 @@ from mvindex_connectors.milvus.layout import (
     RECORD_FIELDS,
     REQUEST_BYTES,
     REQUEST_ROWS,
-    chunks,
     id_hash,
     one_of,
     view_keys,
@@ -189,7 +188,7 @@ class Reader:
     def records(self, documents: Iterable[int], fields: Sequence[str] = RECORD_FIELDS) -> dict[int, dict[str, Any]]:
         """Return the records of the documents that exist, by number."""
         rows: dict[int, dict[str, Any]] = {}
-        for numbers in chunks(list(documents), REQUEST_ROWS // 4):
+        for numbers in sliced(list(documents), REQUEST_ROWS // 4):
             rows |= {int(row["pk"]): row for row in self.query(one_of("pk", numbers), fields)}
         return rows
 
@@ -200,7 +199,7 @@ class Reader:
     def find(self, ids: Sequence[str], fields: Sequence[str] = RECORD_FIELDS) -> dict[str, dict[str, Any]]:
         """Return the records of the ids that exist, by id."""
         unique, found = set(ids), {}
-        for part in chunks(list(unique), 1_024):
+        for part in sliced(list(unique), 1_024):
             for row in self.query(one_of("idhash", map(id_hash, part)), fields, "looking for ids"):
                 if row["id"] in unique:
                     found[row["id"]] = row
@@ -230,7 +229,7 @@ class Reader:
             if rows:
                 yield sorted(rows, key=lambda row: int(row["pk"]))
         beyond = self.query(f"pk >= {max(begin, end)}", ("pk",), "reading all records")
-        for numbers in chunks(sorted(int(row["pk"]) for row in beyond), step):
+        for numbers in sliced(sorted(int(row["pk"]) for row in beyond), step):
             if found := self.records(numbers, fields):
                 yield [found[number] for number in sorted(found)]
 
@@ -309,11 +308,6 @@ def _parts(documents: Sequence[Light], dim: int) -> Iterator[list[Light]]:
         count += record.num_views
     if part:
         yield part
-
-
-def documents_by_id(rows: Mapping[int, Mapping[str, Any]]) -> dict[str, int]:
-    """Return the numbers of the records, by id."""
-    return {str(row["id"]): number for number, row in rows.items()}
 
 
 def stored_batches(reader: Reader, end: int, dim: int, size: int) -> Iterator[Batch]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from mvindex.errors import StaleReader
 from mvindex.kernels.score import Aggregate, Scoring, document_scores, view_sums
-from mvindex.records import Doubles, Floats, Ints
+from mvindex.records import Doubles, Floats, Ints, sliced
 from mvindex.search.ann import Hits, Rounds, search_in_rounds
 from mvindex.search.exact import Best, rankings_of
 from mvindex.search.ranking import Pairs, Ranking, ScoredPairs
@@ -289,8 +289,8 @@ class MilvusSearch:
             yield none_of("doc", sorted(seen)) if seen else ""
             return
         left = allowed[~np.isin(allowed, np.fromiter(seen, dtype=np.int64, count=len(seen)))]
-        for begin in range(0, len(left), _REGION):
-            yield one_of("doc", left[begin : begin + _REGION].tolist())
+        for region in sliced(left, _REGION):
+            yield one_of("doc", region.tolist())
 
     def _taken(self, query: int, regions: Sequence[tuple[Ints, Floats]], limit: int) -> tuple[Ints, Doubles, float]:
         """Return the documents not seen before, rising, their best hits' scores, and the lowest score of all hits."""

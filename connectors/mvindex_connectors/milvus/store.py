@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Any
 
 from mvindex.errors import IndexLocked, QueryError, StaleReader, StoreError
-from mvindex.records import Floats, IndexInfo, Ints
+from mvindex.records import Floats, IndexInfo, Ints, sliced
 from mvindex.retries import Retries
 from mvindex.store.catalog import CONFIDENCE_KEY, ExistingDocument
 from mvindex.store.embedded import being_written, temperature_of
@@ -32,7 +32,6 @@ from mvindex_connectors.milvus.kinds import FLAT
 from mvindex_connectors.milvus.layout import (
     SETTINGS_KEY,
     State,
-    chunks,
 )
 from mvindex_connectors.milvus.lease import Lease
 from mvindex_connectors.milvus.reader import (
@@ -186,7 +185,7 @@ class MilvusStore:
                 yield from (stored_document(row, self.where) for row in rows)
             return
         numbers = self.matching(condition)
-        for some in chunks(numbers[numbers >= begin].tolist(), PASS_NUMBERS):
+        for some in sliced(numbers[numbers >= begin].tolist(), PASS_NUMBERS):
             found = reader.records(some)
             yield from (stored_document(found[number], self.where) for number in sorted(found))
 

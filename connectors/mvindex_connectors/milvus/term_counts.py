@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mvindex.errors import DamagedIndex, StaleReader, StoreError
-from mvindex.records import Hashes, Ints
+from mvindex.records import Hashes, Ints, sliced
 from mvindex_connectors.milvus.connection import Connection, terms_of
-from mvindex_connectors.milvus.layout import chunks, one_of, view_keys
+from mvindex_connectors.milvus.layout import one_of, view_keys
 from mvindex_connectors.milvus.reader import Reader
 from mvindex_connectors.milvus.term_rows import (
     TERM_FIELDS,
@@ -198,7 +198,7 @@ class TermTable:
         left = keys.tolist()
         while left:
             beyond: list[int] = []
-            for part in chunks(left, ROWS_AT_ONCE):
+            for part in sliced(left, ROWS_AT_ONCE):
                 for row in self._rows(part):
                     found[int(row["pk"])] = unpack_counts(row, self.where)
                     first = int(row["pk"])
@@ -239,13 +239,13 @@ class TermTable:
         """Return the sum of how many documents have each of all terms."""
         total = 0
         for segment in state.segments:
-            for part in chunks(list(range(segment.num_blocks)), ROWS_AT_ONCE):
+            for part in sliced(list(range(segment.num_blocks)), ROWS_AT_ONCE):
                 total += sum(int(counts.sum()) for _, counts in self._blocks(segment.keys(part)).values())
         return total
 
     def _blocks(self, keys: Sequence[int]) -> dict[int, tuple[Hashes, Ints]]:
         found: dict[int, tuple[Hashes, Ints]] = {}
-        for part in chunks(list(keys), ROWS_AT_ONCE):
+        for part in sliced(list(keys), ROWS_AT_ONCE):
             found |= {int(row["pk"]): unpack_counts(row, self.where) for row in self._rows(part)}
         if len(found) < len(keys):
             raise ChangedTerms(

@@ -16,7 +16,7 @@ import numpy as np
 
 from mvindex.errors import EncoderError, StoreError
 from mvindex.kernels.score import decode
-from mvindex.records import CountCallback, Floats, Ints
+from mvindex.records import CountCallback, Floats, Ints, sliced
 from mvindex.store.catalog import CHOOSE_LEXICAL_KEY, ExistingDocument
 from mvindex.store.lexical.tokenizer import Lexical, StoredLexical
 from mvindex.store.rows import Batch, lexical_text, result_of, with_mark
@@ -39,7 +39,6 @@ from mvindex_connectors.milvus.layout import (
     REQUEST_BYTES,
     REQUEST_ROWS,
     State,
-    chunks,
     documents_of,
     view_keys,
 )
@@ -236,7 +235,7 @@ class MilvusWriter:
             return 0
         # With a lexical side each part is a commit of its own, as its terms are counted.
         size = INTENT_DOCUMENTS if self._terms.is_enabled else max(len(numbers), 1)
-        parts = list(chunks(numbers, size)) or [[]]
+        parts = list(sliced(numbers, size)) or [[]]
         for part in parts:
             rows = self._reader.records(part, LIGHT_FIELDS) if part else {}
             deleted = (deleted or 0) + len(rows)
@@ -256,7 +255,7 @@ class MilvusWriter:
         self._lease.check()
         if step is not None:
             self._terms.announce(step)
-        for part in chunks(numbers.tolist(), _KEYS_AT_ONCE):
+        for part in sliced(numbers.tolist(), _KEYS_AT_ONCE):
             self._lease.check()
             self._connection.ask("deleting documents", "delete", self._connection.address.collection, ids=part)
         settings = self._state.settings
@@ -311,7 +310,7 @@ class MilvusWriter:
     def remove_rows(self, pks: list[int]) -> None:
         """Delete these views, which no record names; IndexLocked where they may be those of another writer."""
         views = views_of(self._connection.address.collection)
-        for part in chunks(pks, _KEYS_AT_ONCE):
+        for part in sliced(pks, _KEYS_AT_ONCE):
             self._lease.check()
             self._connection.ask("removing old views", "delete", views, ids=part)
 

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from mvindex.records import Floats, Ints
+from mvindex.records import Floats, Ints, sliced
 from mvindex_connectors.milvus.connection import Connection
-from mvindex_connectors.milvus.layout import REQUEST_BYTES, chunks, id_hash
+from mvindex_connectors.milvus.layout import REQUEST_BYTES, id_hash
 
 # Whole numbers, texts, sparse vectors on the wire (uint32 and float32, by rising dimension), or vectors (n, d) float32;
 # all columns of a request are as long.
@@ -139,7 +139,7 @@ def upsert_columns(connection: Connection, name: str, columns: Mapping[str, Colu
 
 def delete_keys(connection: Connection, name: str, keys: list[int], step: str) -> None:
     """Delete the rows of these keys."""
-    for part in chunks(keys, _KEYS_AT_ONCE):
+    for part in sliced(keys, _KEYS_AT_ONCE):
         connection.ask(step, "delete", name, ids=part)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from enum import Enum
 from types import MappingProxyType
@@ -20,7 +20,6 @@ from mvindex.records import (
     Combine,
     Component,
     Document,
-    Field,
     Floats,
     Hit,
     IndexInfo,
@@ -217,6 +216,7 @@ def scoring_from(number: int) -> ScoringName:
 def search_message(index: str, request: SearchRequest, queries: Queries | None) -> search.SearchRequest:
     """Return the message of a request for some of its queries, None for documents; what was not given stays unset."""
     weights, like = request.weights, request.like
+    names = None if request.fields == ALL_FIELDS else sorted(field.value for field in request.fields)
     message = search.SearchRequest(
         index=index,
         positives=() if like is None else like.positives,
@@ -230,7 +230,7 @@ def search_message(index: str, request: SearchRequest, queries: Queries | None) 
         mode=_TO_MODE[request.mode],
         fusion=None if request.method is None else _TO_FUSION[request.method],
         weights=None if weights is None else search.Weights(dense=weights[0], lexical=weights[1]),
-        fields=_fields_message(request.fields),
+        fields=None if names is None else search.Fields(names=names),
         operators=request.operators,
         shard=None if request.shard is None else _shard_message(request.shard),
         offset=min(request.offset, MAX_INT64),
@@ -329,10 +329,6 @@ def counts_from(message: search.TermCounts) -> TermCounts:
         )
     pairs = zip(message.hashes, message.documents_with, strict=True)
     return TermCounts(message.documents, message.terms, tuple(sorted(pairs)))
-
-
-def _fields_message(fields: Set[Field]) -> search.Fields | None:
-    return None if fields == ALL_FIELDS else search.Fields(names=sorted(field.value for field in fields))
 
 
 def _name_of(field: str, number: int, names: Mapping[int, NameT]) -> NameT | None:
@@ -481,9 +477,8 @@ def _component_from(message: search.Component) -> Component:
 
 def view_message(view: ViewScore) -> search.ViewScore:
     """Return the message of a view's share in a score."""
-    return search.ViewScore(
-        slot=view.slot, score=view.score, span=_span_message(view.span), snippet=view.snippet, weight=view.weight
-    )
+    span = None if view.span is None else search.Span(begin=view.span[0], end=view.span[1])
+    return search.ViewScore(slot=view.slot, score=view.score, span=span, snippet=view.snippet, weight=view.weight)
 
 
 def view_from(message: search.ViewScore) -> ViewScore:
@@ -503,10 +498,6 @@ def explanations_message(found: Mapping[str, Sequence[ViewScore]]) -> search.Exp
 def explanations_from(message: search.ExplainResponse) -> dict[str, list[ViewScore]]:
     """Return the views of several documents, by id."""
     return {each.id: [view_from(view) for view in each.views] for each in message.documents}
-
-
-def _span_message(span: Span | None) -> search.Span | None:
-    return None if span is None else search.Span(begin=span[0], end=span[1])
 
 
 def _span_from(message: search.Hit | search.ViewScore) -> Span | None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from mvindex.errors import QueryError
 from mvindex.kernels.score import parse_scoring
-from mvindex.records import check_count, check_id, check_ids, dump_metadata
+from mvindex.records import check_count, check_id, check_ids, dump_metadata, sliced
 from mvindex.search.request import Queries, SearchRequest, check_query_text
 from mvindex.store.filters import Filter, check_deletion
 from mvindex.v1 import documents_pb2 as documents
@@ -115,10 +115,8 @@ def _explanation(index: str, query: Any, scoring: str, temperature: float | None
 
 
 def get_requests(index: str, ids: str | Iterable[str]) -> Iterator[documents.GetRequest]:
-    """Yield the messages that get documents by id, each of as many ids as a server takes."""
-    checked = check_ids(ids)
-    for begin in range(0, len(checked), MAX_IDS):
-        yield documents.GetRequest(index=index, ids=checked[begin : begin + MAX_IDS])
+    """Return the messages that get documents by id, each of as many ids as a server takes."""
+    return (documents.GetRequest(index=index, ids=some) for some in sliced(check_ids(ids), MAX_IDS))
 
 
 def list_request(

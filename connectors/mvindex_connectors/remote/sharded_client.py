@@ -20,15 +20,7 @@ from mvindex.errors import (
     TimedOut,
     Unsupported,
 )
-from mvindex.records import (
-    Document,
-    Floats,
-    IndexInfo,
-    SearchResult,
-    ViewScore,
-    check_id,
-    check_ids,
-)
+from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore, check_id, check_ids, sliced
 from mvindex.search.like import MAX_LIKE
 from mvindex.search.request import SearchRequest, Vector, as_vectors, is_texts
 from mvindex.store.filters import Filter
@@ -304,7 +296,7 @@ class ShardedClient(Reconnecting, RemoteIndex):
             owned = [
                 (shard, piece)
                 for shard, own in self._by_owner(attempt, list(dict.fromkeys(ids)))
-                for piece in (own[begin : begin + MAX_LIKE] for begin in range(0, len(own), MAX_LIKE))
+                for piece in sliced(own, MAX_LIKE)
             ]
             calls = [ShardCall(shard, renamed(search.EncodeRequest(ids=piece))) for shard, piece in owned]
             responses = attempt.ask("Encode", calls) if calls else []

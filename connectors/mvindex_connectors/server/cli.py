@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mvindex.cli.options import DeviceOption, ThreadsOption
+from mvindex.cli.options import DeviceOption, ThreadsOption, option
 from mvindex.paths import user_path
 from mvindex.records import MAX_DOCUMENT_CHARS
 
@@ -84,11 +84,10 @@ def _is_value_of(option: Any, value: object) -> bool:
 def serve(  # noqa: PLR0913 - each option is a flag of the command
     index: Annotated[
         list[str] | None,
-        typer.Option(
-            "--index",
-            "-i",
+        option(
+            "Serve this index under this name: a directory or an address; may be repeated.",
             metavar="NAME=DIR",
-            help="Serve this index under this name: a directory or an address; may be repeated.",
+            names=("--index", "-i"),
         ),
     ] = None,
     host: Annotated[str, _listen(help="Listen on this address.")] = "127.0.0.1",
@@ -153,16 +152,16 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
         ),
     ] = None,
     log_level: Annotated[
-        LogLevel, typer.Option(help="Log lines of this severity and above: debug, info, warning or error.")
+        LogLevel, option("Log lines of this severity and above: debug, info, warning or error.")
     ] = LogLevel.INFO,
     config_file: Annotated[
         Path | None,
-        typer.Option(
-            "--config",
+        option(
+            "Take options from a TOML file, such as port = 7700; MVINDEX_SERVE_PORT and --port override it.",
             metavar="FILE",
+            names=("--config",),
             is_eager=True,
             callback=read_defaults,
-            help="Take options from a TOML file, such as port = 7700; MVINDEX_SERVE_PORT and --port override it.",
         ),
     ] = None,
     device: DeviceOption = None,
@@ -177,8 +176,6 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
 
     Example: mvindex serve --index a=a.mvx --index b=b.mvx --token-file tokens.txt --config serve.toml
     """
-    import sys
-
     from mvindex.cli.terminal import print_json
     from mvindex.errors import ConfigError
     from mvindex.measure.planning.units import parse_seconds

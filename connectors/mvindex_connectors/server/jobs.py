@@ -11,7 +11,7 @@ import logging
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Protocol
 
 from google.protobuf.message import Message
@@ -318,20 +318,8 @@ class Job:
 
     def status(self) -> JobStatus:
         """Return the job as callers see it."""
-        return JobStatus(
-            id=self.id,
-            index=self.index,
-            kind=self.kind,
-            state=self.state,
-            step=self.name,
-            done=self.done,
-            total=self.total,
-            message=self.message,
-            error=self.error,
-            result=self.result,
-            started_at=self.started_at,
-            ended_at=self.ended_at,
-        )
+        own = {each.name: getattr(self, each.name) for each in fields(JobStatus) if each.name != "step"}
+        return JobStatus(**own, step=self.name)
 
 
 class Jobs:

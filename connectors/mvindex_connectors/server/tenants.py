@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from mvindex.errors import LimitExceeded, NoSuchIndex, NotPermitted, QueryError, Unsupported
 from mvindex.ingest import GivenViews, IngestReport
-from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore
+from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore, sliced
 from mvindex.search.request import ScoringName, SearchRequest
 from mvindex.search.terms import TermCounts
 from mvindex.store.filter_sql import FilterMatcher
@@ -195,7 +195,7 @@ class TenantIndex:
 
     def _own(self, ids: Sequence[str]) -> list[str]:
         """Return those of the ids that exist, in their order; no text is read: the length of another's would show."""
-        pieces = (ids[begin : begin + _COMPARED] for begin in range(0, len(ids), _COMPARED))
+        pieces = sliced(ids, _COMPARED)
         own = set[str]().union(*(self._matcher.matching_stored(self._service.metadata_of(piece)) for piece in pieces))
         return [doc_id for doc_id in ids if doc_id in own]
 
@@ -209,8 +209,8 @@ class TenantIndex:
         self._check_match({document.id: document.metadata for document in documents})
         ids = [document.id for document in documents]
         own = set(self._own(ids))
-        for begin in range(0, len(ids), _COMPARED):
-            for taken in self._service.metadata_of(ids[begin : begin + _COMPARED]):
+        for piece in sliced(ids, _COMPARED):
+            for taken in self._service.metadata_of(piece):
                 if taken not in own:
                     raise NotPermitted(f"document {taken!r}: expected an id that no other tenant uses, got one in use")
 

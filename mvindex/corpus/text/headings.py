@@ -97,7 +97,7 @@ def headed_parts(text: str, units: Sequence[Span], title: str) -> Headed:
         return found
     names = frozenset(_name(name) for name in path)
     groups = _lines(text, units)
-    _mark_headings(groups, names, units, found.heads)
+    _mark_headings(groups, names, found.heads)
     _mark_tables(groups, units, found)
     _mark_questions(text, groups, units, found.heads)
     return found
@@ -167,7 +167,7 @@ def _lines(text: str, units: Sequence[Span]) -> list[_Lines]:
     return groups
 
 
-def _mark_headings(groups: Sequence[_Lines], names: frozenset[str], units: Sequence[Span], heads: list[bool]) -> None:
+def _mark_headings(groups: Sequence[_Lines], names: frozenset[str], heads: list[bool]) -> None:
     """Mark the parts of lines that are headings; those of others that stand above something."""
     is_below, after = False, ""
     for group in reversed(groups):
@@ -246,17 +246,13 @@ def _is_bare_heading(group: _Lines) -> bool:
         and not line[0].islower()
         and not line.endswith((*_ENDS_SENTENCE, ":", "：", '"', "”"))
         and not any(sign in line for sign in ("\n", "\t", "|", ": "))
-        and not _has_digit(line)
+        and not any(map(str.isdigit, line))
     )
 
 
 def _is_prose(text: str) -> bool:
     """Return whether a text goes on as one does below a heading: in sentences, or in a list."""
     return len(text) > _LONGEST_BARE_CHARS or text.endswith((*_ENDS_SENTENCE, ":", "?", ")", '"', "”"))
-
-
-def _has_digit(text: str) -> bool:
-    return any(char.isdigit() for char in text)
 
 
 def _mark_questions(text: str, groups: Sequence[_Lines], units: Sequence[Span], heads: list[bool]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mvindex.cache import cache_folder
+from mvindex.durable import replace_cached
 from mvindex.encoder.checkpoint.settings import open_file
 
 logger = logging.getLogger(__name__)
@@ -67,10 +68,6 @@ def _remember(key: str, entry: list[Any]) -> None:
     known = {name: kept for name, kept in _read_known().items() if name != key} | {key: entry}
     latest = dict(list(known.items())[-_MOST_FILES:])
     try:
-        path = cache_folder() / _NAME
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f"{_NAME}.{os.getpid()}")
-        temporary.write_text(json.dumps(latest, indent=1), encoding="utf-8")
-        temporary.replace(path)
+        replace_cached(cache_folder() / _NAME, json.dumps(latest, indent=1))
     except OSError as err:
         logger.info("the hash of a checkpoint's file is not remembered: %s", err)

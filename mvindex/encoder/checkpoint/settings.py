@@ -84,7 +84,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name in ("max_views", "document_length", "query_length"):
-            _check_positive(name, getattr(self, name))
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ConfigError(f"{name} is {value!r}; expected a whole number from 1 on")
         if self.family == SINGLE and self.max_views != 1:
             raise ConfigError(f"max_views: expected 1 for the family 'single', got {self.max_views}")
         if not (math.isfinite(self.document_share) and self.document_share >= 0):
@@ -279,8 +281,8 @@ def _parse_value(value: object, kind: type, place: str) -> Any:
     if kind is Family:
         return _parse_family(value, place)
     if issubclass(kind, Enum):
-        if value not in [member.value for member in kind]:
-            raise CheckpointError(f"{place} is {value!r}; expected one of {_names(kind)}")
+        if value not in (values := [member.value for member in kind]):
+            raise CheckpointError(f"{place} is {value!r}; expected one of {', '.join(map(repr, values))}")
         return kind(value)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return _as_float(value, place)
@@ -307,12 +309,3 @@ def _as_float(value: int, place: str) -> float:
 def is_text(value: object) -> bool:
     """Return whether a tokenizer can take the string: JSON's escapes can make half a character."""
     return isinstance(value, str) and not _HALF.search(value)
-
-
-def _names(kind: type[Enum]) -> str:
-    return ", ".join(repr(member.value) for member in kind)
-
-
-def _check_positive(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigError(f"{name} is {value!r}; expected a whole number from 1 on")

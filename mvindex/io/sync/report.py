@@ -9,7 +9,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -21,6 +20,7 @@ from mvindex.cache import cache_folder
 from mvindex.corpus import CorpusOptions, FolderFile, FolderOptions, LeftOut
 from mvindex.corpus.passages.outline import SPLIT_VERSION
 from mvindex.corpus.rows import MAX_FILE_BYTES, PASSAGE_WORDS
+from mvindex.durable import replace_cached
 from mvindex.errors import ConfigError
 from mvindex.records import MAX_DOCUMENT_CHARS, Document, dump_metadata
 
@@ -320,17 +320,13 @@ class FileCache:
 
     def save(self, on_warning: Callable[[str], None]) -> None:
         """Write what was found and remembered in this run; warn where it cannot be written, and the index is right."""
-        unfinished = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
+        rows = (
+            [file, state, digest.passages, f"{digest.whole:x}", f"{digest.content:x}"]
+            for file, (state, digest) in self._kept.items()
+        )
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with unfinished.open("w", encoding="utf-8") as out:
-                for file, (state, digest) in self._kept.items():
-                    row = [file, state, digest.passages, f"{digest.whole:x}", f"{digest.content:x}"]
-                    out.write(json.dumps(row, ensure_ascii=False) + "\n")
-            unfinished.replace(self._path)
+            replace_cached(self._path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
         except OSError as err:
-            with suppress(OSError):
-                unfinished.unlink()
             on_warning(
                 f"{self._path.parent}: cannot be written: {err.strerror or err}; the next sync reads every file again"
             )

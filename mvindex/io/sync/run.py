@@ -291,14 +291,14 @@ class _Sync:
         while not self._must_stop() and (part := list(islice(rest, CHUNK_DOCUMENTS))):
             ids.update(document.id for document in part)
             for document in part:
-                self._put(file, document)
+                self._put(document)
             if self._batch.is_full:
                 self._flush()
         is_whole = not self._report.stopped and file.file not in self._stale
         if file.file in self._before and is_whole:
             self._batch.completed[file.file] = ids
 
-    def _put(self, file: FolderFile, document: Document) -> None:
+    def _put(self, document: Document) -> None:
         first = self._batch.documents.get(document.id)
         if first is not None:
             self._refuse_id(document, f"{first.metadata['file']}")

@@ -123,7 +123,7 @@ def test_files_of_different_dims_are_refused(tmp_path):
         ("a\0", "id holds a NUL"),
         ("a\nb", "holds a control character"),
         ("a" * 2000, "has 2000 characters; at most 1024"),
-        ("a" * 20_000, "an id of 20000 bytes"),
+        ("a" * 20_000, "has 20000 characters; at most 1024"),
     ],
 )
 def test_an_id_that_no_document_may_have_is_refused_with_file_and_item(tmp_path, doc_id, message):

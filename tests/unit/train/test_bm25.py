@@ -15,8 +15,7 @@ pytest.importorskip("Stemmer")
 
 from mvindex.errors import ConfigError  # noqa: E402 - as above
 from mvindex.records import Document  # noqa: E402 - as above
-from mvindex_train.negatives.bm25 import Bm25Source, best_rows, build_bm25  # noqa: E402 - as above
-from mvindex_train.negatives.documents import StoredDocuments, write_documents  # noqa: E402 - as above
+from mvindex_train.negatives.bm25 import Bm25Source, StoredDocuments, best_rows, build_bm25, write_documents  # noqa: E402 - as above  # noqa: E402 - as above
 
 FP32_RTOL = 1e-5
 DOCUMENTS = [

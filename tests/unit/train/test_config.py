@@ -19,8 +19,7 @@ from mvindex_train.config import (
     TrainConfig,
     check_can_train,
 )
-from mvindex_train.fields import kinds_of
-from mvindex_train.tables import merge, read_toml
+from mvindex_train.fields import kinds_of, merge, read_toml
 
 
 def test_the_families_are_those_of_checkpoints():

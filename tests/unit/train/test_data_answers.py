@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from mvindex.measure.metrics import has_answer, tokenize
 from mvindex.records import Document
-from mvindex_train.data.answers import LocateStatus, add_answer_span, locate_answer
+from mvindex_train.data.options import ReadCount, ReadReport
+from mvindex_train.data.read import LocateStatus, add_answer_span, locate_answer
 from mvindex_train.data.records import Example
-from mvindex_train.data.report import ReadCount, ReadReport
 
 
 @pytest.mark.parametrize(

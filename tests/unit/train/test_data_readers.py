@@ -10,11 +10,9 @@ import zstandard
 
 from mvindex.errors import ConfigError, CorpusError
 from mvindex.records import Document
-from mvindex_train.data.detect import detect
-from mvindex_train.data.options import ReadOptions, Split, TrainingFormat
-from mvindex_train.data.read import read_training
+from mvindex_train.data.options import ReadCount, ReadOptions, ReadReport, Split, TrainingFormat
+from mvindex_train.data.read import detect, read_training
 from mvindex_train.data.records import Example, content_id, dump_example
-from mvindex_train.data.report import ReadCount, ReadReport
 
 DPR = [
     {

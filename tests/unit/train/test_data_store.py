@@ -8,11 +8,9 @@ import pytest
 
 from mvindex.errors import CorpusError, DamagedIndex, StoreError
 from mvindex.records import Document
-from mvindex_train.data.groups import group_examples
-from mvindex_train.data.lookup import DocumentLookup
-from mvindex_train.data.mined import JoinReport, join_negatives
+from mvindex_train.data.context import DocumentLookup
 from mvindex_train.data.records import Example
-from mvindex_train.data.store import ExampleStore
+from mvindex_train.data.store import ExampleStore, JoinReport, group_examples, join_negatives
 
 
 def example(number, text="Text", title="", **fields):

@@ -15,12 +15,15 @@ pytest.importorskip("accelerate")
 
 from mvindex.errors import ConfigError  # noqa: E402
 from mvindex_train.config import LossConfig, OptimiserConfig  # noqa: E402
-from mvindex_train.history import History  # noqa: E402
 from mvindex_train.loop import Interrupted, Run, Stage, run_stages  # noqa: E402
 from mvindex_train.processes import Processes  # noqa: E402
-from mvindex_train.resume import Position, RunFolder  # noqa: E402
-from mvindex_train.schedule import learning_rate_share  # noqa: E402
+from mvindex_train.resume import (  # noqa: E402
+    History,  # noqa: E402
+    Position,
+    RunFolder,
+)
 from mvindex_train.seeding import Purpose, preserve_random_state, seed_everything  # noqa: E402
+from mvindex_train.step import learning_rate_share  # noqa: E402
 from tests.helpers.tiny_training import TinyBatches, TinyEncoder  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("preserve_random_state")

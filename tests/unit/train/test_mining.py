@@ -9,10 +9,16 @@ import mvindex
 from mvindex.errors import ConfigError
 from mvindex.records import Document
 from mvindex_train.data.records import Example, dump_example, load_example
-from mvindex_train.negatives.candidates import Candidate, candidate_of, interleave, merge_duplicates
+from mvindex_train.negatives.candidates import (
+    Candidate,
+    CandidateFilter,
+    candidate_of,
+    interleave,
+    is_positive,
+    merge_duplicates,
+)
 from mvindex_train.negatives.config import MiningConfig
-from mvindex_train.negatives.dense import DenseSource, mine_dense
-from mvindex_train.negatives.filters import CandidateFilter, is_positive
+from mvindex_train.negatives.miner import DenseSource, mine_dense
 from mvindex_train.negatives.output import ResumableOutput
 from tests.helpers.mining_examples import example, ids
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from mvindex.errors import ConfigError, CorpusError
 from mvindex.records import Document
 from mvindex_train.data.records import Example, dump_example
-from mvindex_train.negatives.candidates import Candidate
+from mvindex_train.negatives.candidates import Candidate, EarlierFile
 from mvindex_train.negatives.config import MiningConfig, MiningJob, SourceKind
-from mvindex_train.negatives.merge import EarlierFile
 from mvindex_train.negatives.miner import Miner
 from tests.helpers.mining_examples import POSITIVE, example, ids
 

@@ -16,9 +16,9 @@ from mvindex_train.config_cli import (
     load_config,
     source_of,
 )
+from mvindex_train.fields import read_toml
 from mvindex_train.losses import epoch_tau
 from mvindex_train.presets import PRESETS, Budget, preset, small_budget, value_at
-from mvindex_train.tables import read_toml
 
 PAPERS = [name for name, found in PRESETS.items() if found.paper]
 

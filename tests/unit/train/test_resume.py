@@ -15,14 +15,23 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("accelerate")
 
-from mvindex.durable import whole_folder  # noqa: E402
+from mvindex.durable import (  # noqa: E402
+    atomic_file,
+    remove_unfinished,
+    whole_folder,  # noqa: E402
+)
 from mvindex.errors import CheckpointError, ConfigError, StoreError  # noqa: E402
 from mvindex_train.config import LossConfig, OptimiserConfig  # noqa: E402
-from mvindex_train.fsync import atomic_file, remove_unfinished  # noqa: E402
-from mvindex_train.history import History  # noqa: E402
 from mvindex_train.loop import Interrupted, Run, Stage, run_stages  # noqa: E402
 from mvindex_train.processes import Processes  # noqa: E402
-from mvindex_train.resume import Position, RunFolder, collect_trained_weights, discard_other_run, load_weights  # noqa: E402
+from mvindex_train.resume import (  # noqa: E402
+    History,  # noqa: E402
+    Position,
+    RunFolder,
+    collect_trained_weights,
+    discard_other_run,
+    load_weights,
+)
 from mvindex_train.seeding import preserve_random_state  # noqa: E402
 from mvindex_train.step import StepContext, Stepper  # noqa: E402
 from tests.helpers.marks import full  # noqa: E402

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 from mvindex.plugins import lazy_names
 
 if TYPE_CHECKING:
-    from mvindex_train.data.mined import JoinReport, join_negatives
-    from mvindex_train.data.options import ReadOptions, Split, TrainingFormat
+    from mvindex_train.data.options import ReadCount, ReadOptions, ReadReport, Split, TrainingFormat
     from mvindex_train.data.read import read_training
     from mvindex_train.data.records import Example, read_examples, write_example
-    from mvindex_train.data.report import ReadCount, ReadReport
-    from mvindex_train.data.store import ExampleStore
+    from mvindex_train.data.store import ExampleStore, JoinReport, join_negatives
 
 __all__ = [
     "Example",
@@ -37,13 +35,13 @@ __getattr__, __dir__ = lazy_names(
     {
         "Example": "records",
         "ExampleStore": "store",
-        "JoinReport": "mined",
-        "ReadCount": "report",
+        "JoinReport": "store",
+        "ReadCount": "options",
         "ReadOptions": "options",
-        "ReadReport": "report",
+        "ReadReport": "options",
         "Split": "options",
         "TrainingFormat": "options",
-        "join_negatives": "mined",
+        "join_negatives": "store",
         "read_examples": "records",
         "read_training": "read",
         "write_example": "records",

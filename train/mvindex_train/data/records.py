@@ -27,6 +27,7 @@ from typing import Any, BinaryIO
 import xxhash
 
 from mvindex.corpus.inputs import read_lines, stream_name
+from mvindex.corpus.rows import MAX_ROW_BYTES
 from mvindex.errors import DocumentError
 from mvindex.records import Document, Span, has_visible
 from mvindex_train.data.entries import Entry, load_entry
@@ -34,8 +35,6 @@ from mvindex_train.data.entries import Entry, load_entry
 ARTICLE = "article"
 SOURCE = "source"
 NUMBERS = ("score", "rank")
-# Longer than the limit of a corpus line: a question may have 200 negatives of 10,000 characters.
-MAX_ROW_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)

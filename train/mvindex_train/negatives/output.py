@@ -12,9 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from mvindex.durable import flush_to_disk
+from mvindex.durable import atomic_file, flush_to_disk
 from mvindex.errors import ConfigError
-from mvindex_train.fsync import atomic_file
 
 
 class ResumableOutput:

@@ -1,7 +1,11 @@
-"""A run of `mvindex mine`: open the inputs of the job, mine batch by batch, write resumable output."""
+"""A run of `mvindex mine`: open the inputs of the job, mine batch by batch, write resumable output.
+
+Fingerprints of the inputs decide whether an interrupted run can be resumed.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -9,24 +13,78 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import xxhash
+
 from mvindex.corpus import read_documents
+from mvindex.durable import file_checksum
 from mvindex.encoder import Encoder, load_encoder
 from mvindex.encoder.checkpoint import read_checkpoint
-from mvindex.encoder.cross_encoder import CrossEncoder
+from mvindex.encoder.cross_encoder import CrossEncoder, cross_encoder_fingerprint
+from mvindex.errors import ConfigError
 from mvindex.index import Index
-from mvindex.index.factory import create, open_local
-from mvindex.records import CountCallback, Document
+from mvindex.index.factory import create, open_index, open_local
+from mvindex.records import CountCallback, Document, batched
 from mvindex_train.data.options import ReadOptions
 from mvindex_train.data.read import read_training
 from mvindex_train.data.records import Example, dump_example
 from mvindex_train.negatives.bm25 import Bm25Source, build_bm25
-from mvindex_train.negatives.candidates import CandidateSource
+from mvindex_train.negatives.candidates import CandidateSource, EarlierFile
 from mvindex_train.negatives.config import MiningJob, SourceKind
-from mvindex_train.negatives.dense import DenseSource
-from mvindex_train.negatives.fingerprints import job_settings
-from mvindex_train.negatives.merge import EarlierFile
-from mvindex_train.negatives.miner import Miner
+from mvindex_train.negatives.miner import DenseSource, Miner
 from mvindex_train.negatives.output import ResumableOutput
+
+
+def job_settings(job: MiningJob) -> dict[str, Any]:
+    """Return the settings of a mining job by name, with checksums of its files in place of their names.
+
+    Raises ConfigError for a file that is missing, unreadable or stdin, which a resumed run could not read again.
+    """
+    options = dataclasses.asdict(job.config)
+    del options["work_folder"]
+    return {
+        "questions": [path_checksum(path) for path in job.questions],
+        "format": job.format.value if job.format else None,
+        "passages": path_checksum(job.passages) if job.passages else None,
+        "index": _index_checksum(job.index) if job.index else None,
+        "source": job.source.value,
+        "encoder": read_checkpoint(job.encoder).fingerprint if job.encoder else None,
+        "cross_encoder": cross_encoder_fingerprint(job.cross_encoder) if job.cross_encoder else None,
+        "merge": path_checksum(job.merge) if job.merge else None,
+        **options,
+    }
+
+
+def path_checksum(name: str) -> str:
+    """Return the checksum of a file, or of all files of a folder with their names; raise ConfigError for stdin."""
+    path = Path(name)
+    if name == "-":
+        raise ConfigError(
+            "expected input files, got - (stdin), which a resumed run cannot read again. Save it to a file"
+        )
+    try:
+        if not path.is_dir():
+            return file_checksum(path)
+        files = sorted(entry for entry in path.rglob("*") if entry.is_file())
+        parts = [f"{entry.relative_to(path)} {file_checksum(entry)}" for entry in files]
+    except OSError as err:
+        raise ConfigError(f"{name}: cannot be read: {err.strerror or err}") from err
+    return xxhash.xxh3_128_hexdigest("\n".join(parts).encode())
+
+
+def _index_checksum(path: Path) -> dict[str, Any]:
+    """Return a checksum of the documents of an index, and all that their ranking depends on."""
+    digest = xxhash.xxh3_128()
+    with open_index(path) as index:
+        info = index.info()
+        for document in index:
+            for part in (document.id, document.title, document.text):
+                data = part.encode()
+                digest.update(len(data).to_bytes(8, "little"))
+                digest.update(data)
+    encoder = info.encoder["fingerprint"] if info.encoder else None
+    ranking = {"encoder": encoder, "dtype": info.dtype, "kind": info.kind, "views": info.views}
+    return {"documents": digest.hexdigest(), **ranking}
+
 
 # The counts of a report in order; the miner fills them.
 _REPORTED = (
@@ -59,7 +117,7 @@ class MiningRun:
             self.on_progress(output.finished)
         miner = self._miner(output)
         examples = islice(self._examples(), output.finished, None)
-        while batch := list(islice(examples, self.job.config.batch_questions)):
+        for batch in batched(examples, self.job.config.batch_questions):
             output.add(map(dump_example, miner.mine_batch(batch)), len(batch), miner.counts)
             self.on_progress(len(batch))
 

@@ -15,7 +15,7 @@ from mvindex.encoder import EncoderLike
 from mvindex.encoder.checkpoint.hub import DEFAULT
 from mvindex.errors import ConfigError, QueryError
 from mvindex.ingest import IngestHooks
-from mvindex.records import CountCallback, Floats, SearchResult, check_count
+from mvindex.records import CountCallback, Floats, SearchResult, check_count, sliced
 from mvindex.store.filters import Filter
 from mvindex_connectors.frameworks.citations import HIT_KEY, CitedMetadata, citations, dense_score
 from mvindex_connectors.frameworks.connection import AsyncIndexAPI, IndexHandle, IndexLike
@@ -407,8 +407,7 @@ class MVIndexVectorStore(VectorStore):
         # The last of an id counts, as if they had been added one after the other.
         latest = list({doc_id: (doc_id, document) for doc_id, document in named}.values())
         with show_added(len(latest), self._progress) as on_progress:
-            for begin in range(0, len(latest), BATCH):
-                batch = latest[begin : begin + BATCH]
+            for batch in sliced(latest, BATCH):
                 if self._embedding is None:
                     hooks = IngestHooks(on_progress=on_progress)
                     await api.add([stored_document(doc_id, document, {}) for doc_id, document in batch], hooks=hooks)

@@ -23,7 +23,7 @@ from mvindex.encoder.checkpoint.hub import DEFAULT
 from mvindex.errors import ConfigError, QueryError
 from mvindex.index import IndexProtocol
 from mvindex.ingest import IngestHooks
-from mvindex.records import CountCallback, Floats, SearchResult, check_count
+from mvindex.records import CountCallback, Floats, SearchResult, check_count, sliced
 from mvindex_connectors.frameworks.citations import citations, stored_fields
 from mvindex_connectors.frameworks.connection import AsyncIndexAPI, IndexHandle, IndexLike, show_address
 from mvindex_connectors.frameworks.filter_pushdown import ALL
@@ -241,8 +241,7 @@ class MVIndexVectorStore(BasePydanticVectorStore):
         latest = list({node.node_id: node for node in nodes}.values())
         await self._decide_views(api, latest)
         with show_added(len(latest), self.progress) as on_progress:
-            for begin in range(0, len(latest), BATCH):
-                batch = latest[begin : begin + BATCH]
+            for batch in sliced(latest, BATCH):
                 if self.embed_model is not None:
                     await self._add_snippets(api, batch, on_progress)
                 elif self._takes_embeddings:
