@@ -390,7 +390,7 @@ def new_settings(  # noqa: PLR0913 - each argument is a setting of the index
     """Return the checked settings of a new index, and its encoder; see create()."""
     if (encoder is None) == (dim is None):
         raise ConfigError(
-            "create(): expected either encoder=, such as 'minilm-views' (texts are encoded), or dim= (vectors are given)"
+            "create(): expected encoder=, such as 'minilm-views' (for texts), or dim= (for given vectors), not both"
         )
     if dim is not None:
         dim = checked_dim(dim)
