@@ -163,19 +163,25 @@ PAGES = {"cli": cli_page, "http": http_page, "grpc": grpc_page, "search-options"
 
 # Of a page whose text is made by the site from docstrings: a table says the same in short where there is no site.
 DIRECTIVE = re.compile(r"^::: (\S+)$", re.MULTILINE)
-TABLE = "| name | is |\n| --- | --- |\n"
+TABLE = "| name | is |"
+# Of an error's docstring: what whoever sees it can do.
+WAY_OUT = re.compile(r"^Way out: (.+)", re.MULTILINE)
 
 
 def summarised_page(text: str) -> str:
-    """Return a page of directives with a table before them: each name, and the first sentence of its docstring."""
+    """Return a page of directives with a table before them: each name, its docstring's first sentence, and way out."""
     head, first, rest = text.partition(":::")
-    named = [row for path in DIRECTIVE.findall(first + rest) for row in summaries(path)]
-    rows = "".join(f"| `{name}` | {said} |\n" for name, said in dict(named).items())
-    return f"{head.partition(TABLE)[0].rstrip()}\n\n{TABLE}{rows}\n{first}{rest}"
+    named = dict(row for path in DIRECTIVE.findall(first + rest) for row in summaries(path))
+    ways = {name: found[1] for name, each in named.items() if (found := WAY_OUT.search(inspect.getdoc(each) or ""))}
+    header = f"{TABLE} way out |\n| --- | --- | --- |\n" if ways else f"{TABLE}\n| --- | --- |\n"
+    rows = "".join(
+        f"| `{name}` | {sentence_of(each)} |" + (f" {ways[name]} |\n" if ways else "\n") for name, each in named.items()
+    )
+    return f"{head.partition(TABLE)[0].rstrip()}\n\n{header}{rows}\n{first}{rest}"
 
 
-def summaries(path: str) -> Iterator[tuple[str, str]]:
-    """Yield name and first sentence of an object, or of each class of a module."""
+def summaries(path: str) -> Iterator[tuple[str, object]]:
+    """Yield an object with its name, or each class of a module."""
     holder, _, name = path.rpartition(".")
     found = getattr(importlib.import_module(holder), name)
     if isinstance(found, ModuleType):
@@ -185,10 +191,10 @@ def summaries(path: str) -> Iterator[tuple[str, str]]:
                 and each.__module__ == path
                 and not hasattr(importlib.import_module("mvindex"), each.__name__)
             ):
-                yield each.__name__, sentence_of(each)
+                yield each.__name__, each
     else:
         short = path.removeprefix("mvindex.records.").removeprefix("mvindex.ingest.")
-        yield path if "." in short else short, sentence_of(found)
+        yield path if "." in short else short, found
 
 
 def sentence_of(found: object) -> str:

@@ -101,7 +101,7 @@ def delete(  # noqa: PLR0913 - each option is a flag of the command
         count = target.delete(ids=ids or None, filter=condition, all=everything)
         row = {"deleted": count, "documents": len(target)}
     if ids and count < len(set(ids)):
-        note(f"{len(set(ids)) - count} of the ids do not exist")
+        note(f"ids that do not exist: {len(set(ids)) - count:,}")
     print_report("delete", row, output)
 
 

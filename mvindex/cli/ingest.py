@@ -193,7 +193,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     )
     in_folders = sum(isinstance(file, FolderFile) for file in corpus.files)
     if in_folders:
-        note(f"reading {in_folders} files of folders")
+        note(f"reading files of folders: {in_folders:,}")
     path = expand_home(index or default_path(files if is_folder(files[0]) else corpus.paths))
     new: dict[str, Any] = {
         "encoder": encoder,
@@ -439,11 +439,11 @@ def _print_ingest(report: CorpusIngestReport, path: str, index: IndexProtocol, s
     }
     print_report("", row, output, _summary(row))
     if report.rejected_files:
-        note(f"{report.rejected_files} files could not be read, reasons in {report.reasons_file}")
+        note(f"files that could not be read: {report.rejected_files:,}, reasons in {report.reasons_file}")
     if done.repeated:
         note(f"rows without an id that repeat an earlier content: {done.repeated}; each content is one document")
     if report.rejected:
-        note(f"{report.rejected} rows rejected, reasons in {report.reasons_file}; correct them and ingest again:")
+        note(f"rows rejected: {report.rejected:,}, reasons in {report.reasons_file}; correct them and ingest again:")
         for file, source in report.rejects_files.items():
             note(f"  mvindex ingest {shlex.quote(str(file))} {_flags_of(source)} --index {shlex.quote(path)}")
         note("(a row rejected for a duplicate id would then replace the document that has it)")

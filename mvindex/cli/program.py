@@ -38,6 +38,21 @@ _TYPES = (
 class HelpCommand(TyperCommand):
     """A command whose help has its options under the headings of `rich_help_panel`."""
 
+    # Refused below, with the way out.
+    allow_extra_args = True
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments; wrong usage for more of them than the command takes."""
+        further = super().parse_args(ctx, args)
+        if further and not ctx.resilient_parsing:
+            takes_index = any("--index" in each.opts for each in self.params)
+            places = [word for word in further if os.path.isdir(word)]
+            way_out = f"An index is given by --index {places[0]}" if takes_index and places else ""
+            if not way_out and any(each.param_type_name == "argument" for each in self.params):
+                way_out = "A text with spaces is given in quotes"
+            ctx.fail(f"expected no further arguments, got {escape_controls(' '.join(further))}. {way_out}".rstrip(". "))
+        return further
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command; the `~` of a path is the home directory, also behind `--out=`, where shells leave it."""
         ctx.params = {name: user_path(each) if isinstance(each, Path) else each for name, each in ctx.params.items()}

@@ -29,6 +29,7 @@ MAX_PATTERNS = 4_000
 # Compares a part of a path.
 _Part: TypeAlias = "Callable[[str], object]"
 _ANY_PARTS = "**"
+INDEX_SUFFIX = ".mvx"
 _WILD = re.compile(r"[*?\[\\]")
 
 
@@ -297,7 +298,7 @@ class Folder:
         name: Its name in ids and metadata; that of the folder by default.
 
     Raises:
-        CorpusError: There is no such folder.
+        CorpusError: There is no such folder, or it is an index.
         ConfigError: The name holds "/", "#" or what cannot be shown.
 
     """
@@ -309,6 +310,8 @@ class Folder:
         if not os.path.isdir(path):
             raise CorpusError(f"{path}: expected a folder, got {'a file' if os.path.exists(path) else 'nothing'}")
         self.path = os.path.realpath(path)
+        if self.path.endswith(INDEX_SUFFIX):
+            raise CorpusError(f"{path}: expected a folder of files, got an index")
         self.name = os.path.basename(self.path) if name is None else name
         if not self.name or not self.name.isprintable() or set(self.name) & {"/", "#"}:
             raise ConfigError(
@@ -395,7 +398,7 @@ class Folder:
         if _is_ignored(matched, ignores):
             return "ignored by .gitignore"
         if is_folder:
-            return "of an index" if entry.name.endswith(".mvx") else None
+            return "of an index" if entry.name.endswith(INDEX_SUFFIX) else None
         return self._why_no_file(entry, file)
 
     def _why_no_file(self, entry: os.DirEntry[str], file: str) -> str | None:

@@ -389,7 +389,9 @@ def new_settings(  # noqa: PLR0913 - each argument is a setting of the index
 ) -> tuple[dict[str, Any], Encoder | None]:
     """Return the checked settings of a new index, and its encoder; see create()."""
     if (encoder is None) == (dim is None):
-        raise ConfigError("give create() either encoder= (texts are encoded) or dim= (vectors are given)")
+        raise ConfigError(
+            "create(): expected encoder=, such as 'minilm-views' (for texts), or dim= (for given vectors), not both"
+        )
     if dim is not None:
         dim = checked_dim(dim)
     if dtype not in [view_type.value for view_type in ViewType]:

@@ -32,7 +32,7 @@ def create_store(directory: Path, settings: Mapping[str, Any]) -> None:
     the index. ConfigError when the path exists; StoreError when it cannot be made.
     """
     if os.path.lexists(directory):
-        raise ConfigError(f"{directory} exists already; open it, or remove it first")
+        raise ConfigError(f"{directory} exists already; open it by mvindex.open(), or remove it first")
     refuse_network(directory)
     index_id = secrets.token_hex(16)
     try:

@@ -148,7 +148,7 @@ def create_shards(directory: Path, count: int, settings: Mapping[str, Any]) -> N
     ConfigError when the path exists.
     """
     if os.path.lexists(directory):
-        raise ConfigError(f"{directory} exists already; open it, or remove it first")
+        raise ConfigError(f"{directory} exists already; open it by mvindex.open(), or remove it first")
     whole_id = new_index_id()
     with atomic_directory(directory) as building:
         ids = []

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import time
 
 import numpy as np
 import pytest
@@ -157,3 +158,23 @@ def test_an_absent_resource_has_the_protocols_code_and_no_traceback(call, caplog
     assert error.code == -32002 and uri.rpartition("/")[2] in error.message
     assert not [record for record in caplog.records if record.exc_info or record.levelno > logging.INFO]
     assert call(lambda client: client.read_resource("mvindex://documents/a")).contents[0].text == "a text"
+
+
+def test_a_server_ends_once_its_index_is_warm(tmp_path):
+    from mvindex_connectors.mcp.server import make_server, serve
+
+    with mvindex.create(tmp_path / "x.mvx", encoder=encode) as index:
+        index.add([Document("a", "a text")])
+        server, ended = make_server(index, max_chars=10_000), []
+        warm_up = index.warm_up
+
+        def warm_slowly():
+            time.sleep(0.2)
+            ended.append(warm_up())
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(index, "warm_up", warm_slowly)
+            # Its client has gone.
+            patch.setattr(server, "run", lambda transport: None)
+            serve(server, index, None)
+        assert len(ended) == 1

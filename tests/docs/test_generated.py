@@ -61,6 +61,15 @@ def test_a_page_of_directives_says_in_short_what_it_documents(hook):
     for text in pages.values():
         assert text == hook.summarised_page(text), "run python docs/hooks/generated_pages.py"
         assert "| |" not in text and "|  |" not in text
+    assert "| Stored bytes do not match their checksum | `mvindex build` makes derived files again; " in pages["errors"]
+
+
+def test_every_class_of_errors_is_listed_with_its_way_out():
+    from mvindex import errors
+
+    page = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
+    listed = dict(re.findall(r"^\| `(?:mvindex\.)?(\w+)` \| [^|]+ \| ([A-Z`][^|]+\.) \|$", page, re.MULTILINE))
+    assert listed.keys() == {name for name, each in vars(errors).items() if isinstance(each, type)}
 
 
 def test_a_table_of_a_page_is_made_anew(hook):

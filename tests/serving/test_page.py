@@ -380,6 +380,28 @@ def test_a_document_has_its_own_page_whose_text_is_as_warm_as_its_views(browser,
     wait(lambda: browser.number("#document:not([hidden])"))
 
 
+def test_documents_like_one_are_found_from_its_page_and_have_an_address(browser, serving):
+    show(browser, serving, q="why did the oil price rise?", doc="oil")
+    browser.page.click("text=More like this")
+    wait(lambda: ids(browser))
+    settled(browser)
+    with mvindex.open(serving.url("page")) as client:
+        alike = [hit.id for hit in client.search(like="oil", top_k=10)]
+    assert ids(browser) == alike and len(alike) == 3
+    assert address(browser) == {"index": "page", "like": "oil"}
+    assert browser.texts("#one-head") == ["More like oil: the two nearest views decide"]
+    assert not browser.number("#one .explain")
+    browser.page.click("#one h3 a")
+    wait(lambda: browser.number("#document:not([hidden])"))
+    settled(browser)
+    browser.page.click(".back")
+    wait(lambda: ids(browser) == alike)
+    show(browser, serving, like="oil", filter='{"lang": "en"}')
+    assert ids(browser) == ["cats"]
+    browser.page.fill("#query", "a comet")
+    wait(lambda: address(browser).get("q") == "a comet" and "like" not in address(browser))
+
+
 def test_all_documents_can_be_browsed_without_a_query(browser, serving):
     show(browser, serving)
     browser.page.click("text=Browse all 4 documents")

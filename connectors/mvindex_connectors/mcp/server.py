@@ -96,11 +96,16 @@ def make_server(
 def serve(server: MCPServer[Any], index: IndexProtocol, http: int | None) -> None:
     """Serve over stdio until its end, or over HTTP on a port of this machine until a signal."""
     # A client need not wait for the encoder to list the tools.
-    threading.Thread(target=index.warm_up, daemon=True).start()
-    if http is None:
-        server.run("stdio")
-    else:
-        server.run("streamable-http", host="127.0.0.1", port=http)
+    warming = threading.Thread(target=index.warm_up)
+    warming.start()
+    try:
+        if http is None:
+            server.run("stdio")
+        else:
+            server.run("streamable-http", host="127.0.0.1", port=http)
+    finally:
+        # The index is closed next, and an interpreter that ends inside ONNX Runtime aborts the process.
+        warming.join()
 
 
 class _Tool(Tool):

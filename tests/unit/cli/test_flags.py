@@ -3,7 +3,9 @@ from dataclasses import dataclass
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
+from mvindex.cli import app
 from mvindex.cli.flags import FileFlags, RerankFlags, expand_flags
 from mvindex.corpus import CorpusOptions, FolderOptions
 
@@ -34,3 +36,20 @@ def test_flags_of_files_have_the_defaults_of_the_library():
 def test_flags_of_reranking_need_a_checkpoint(flags):
     with pytest.raises(typer.BadParameter, match="belongs to --rerank CHECKPOINT"):
         flags.check()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["info", "notes.mvx"], "got notes.mvx. An index is given by --index notes.mvx"),
+        (["query", "oil", "notes.mvx"], "got notes.mvx. An index is given by --index notes.mvx"),
+        (["query", "when", "was", "it"], "got was it. A text with spaces is given in quotes"),
+        (["info", "\x1b[31m"], "got ␛[31m"),
+    ],
+)
+def test_further_arguments_are_refused_with_the_way_out(words, told, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.mvx").mkdir()
+    done = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
+    assert done.exit_code == 2
+    assert done.stderr.splitlines()[-1] == f"Error: expected no further arguments, {told}"

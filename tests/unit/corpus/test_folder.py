@@ -319,6 +319,12 @@ def test_an_index_in_the_folder_and_rejects_are_no_input(make):
     assert files(read(folder)[0]) == ["a.md"]
 
 
+def test_an_index_is_no_folder_of_files(make):
+    folder = make(**{"a.mvx/x.md": "x"})
+    with pytest.raises(CorpusError, match="a.mvx: expected a folder of files, got an index"):
+        open_corpus(os.path.join(folder, "a.mvx"))
+
+
 def test_a_broken_file_is_a_reject_and_the_rest_is_read(make):
     folder = make(**{"a.md": "a\0b", "b.md": "b"})
     broken, good = read(folder)[0]

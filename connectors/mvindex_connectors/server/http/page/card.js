@@ -18,7 +18,7 @@ export function scaleOf(results) {
 }
 
 // place: rank, otherRank, otherName, scale, hasWeights, isExplained, address. explain() and filterBy(key, value) are called
-// when a person asks for them.
+// when a person asks for them; explain is null where nothing can be explained.
 export function card(hit, place, { explain, filterBy }) {
   const text = made("p", { class: "text" });
   const point = (view) => mark(hit, text, view);
@@ -29,7 +29,7 @@ export function card(hit, place, { explain, filterBy }) {
       place.otherName ? moved(place) : null),
     text,
     footer(hit, place, filterBy),
-    place.isExplained ? explained(hit, place, point) : explainButton(explain));
+    place.isExplained ? explained(hit, place, point) : explain && explainButton(explain));
   article.dataset.id = hit.id;
   point(null);
   return made("li", {}, article);

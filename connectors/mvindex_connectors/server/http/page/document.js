@@ -4,11 +4,12 @@ import { made, shown } from "./made.js";
 import { heated, HEAT_LEVELS, levels } from "./text.js";
 
 // hit: the document as a search with the query returns it, explained; null without a query.
-export function documentPage(found, hit, { back, query, filterBy }) {
+export function documentPage(found, hit, { back, query, alike, filterBy }) {
   const parts = [
     made("p", {}, made("a", { href: back.address, class: "back" }, `\u2190 ${back.name}`)),
     made("h2", { id: "document-title", tabindex: "-1" }, found.title || found.id),
     made("div", { class: "meta" }, made("span", { class: "name" }, found.id), ...metadata(found.metadata, filterBy)),
+    made("p", { class: "small" }, made("a", { href: alike }, "More like this")),
   ];
   if (hit === null || !hit.views.length) {
     parts.push(

@@ -1,4 +1,4 @@
-// The form, its requests to the server, and what the address names: a search, a browse, or a document.
+// The form, its requests to the server, and what the address names: a search, documents like one, a browse, or a document.
 import { card, hideSnippet, scaleOf } from "./card.js";
 import { documentPage } from "./document.js";
 import { facetsOf, showChips, toggled } from "./filters.js";
@@ -86,7 +86,7 @@ function shownAt() {
 
 // The address: what is shown, as parameters. Empty values are left out.
 function addressOf(changes = {}) {
-  const values = { index: part("index").value, q: part("query").value.trim(), n: "", doc: "", browse: "" };
+  const values = { index: part("index").value, q: part("query").value.trim(), n: "", like: "", doc: "", browse: "" };
   for (const name of FIELDS) values[name] = part(name).value === defaultOf(part(name)) ? "" : part(name).value.trim();
   for (const name of ["exact", "explain"]) values[name] = part(name).checked ? "1" : "";
   const kept = new URLSearchParams();
@@ -107,6 +107,13 @@ function go(changes) {
 function visit(address) {
   if (address !== `?${shownAt()}`) history.pushState(null, "", address);
   route();
+}
+
+// What stands in the address beside filter and options where no query does: the document that others are like, or all.
+function subject() {
+  if (part("query").value.trim()) return {};
+  const like = shownAt().get("like");
+  return like ? { like } : { browse: "1" };
 }
 
 // Searches for what is typed so far.
@@ -136,7 +143,7 @@ function filterOf() {
 
 function filterBy(filter) {
   part("filter").value = Object.keys(filter).length ? JSON.stringify(filter) : "";
-  go({ browse: part("query").value.trim() ? "" : "1" });
+  go(subject());
 }
 
 function plainFilter() {
@@ -165,9 +172,9 @@ async function route() {
     }
     document.title = kept.get("q") ? `${kept.get("q")} \u2013 mvindex` : "mvindex";
     offer();
-    if (info.encoder === null && !kept.has("doc") && !kept.has("browse")) noTexts();
+    if (info.encoder === null && !["doc", "browse", "like"].some((name) => kept.has(name))) noTexts();
     else if (kept.get("doc")) await showDocument(kept.get("doc"));
-    else if (kept.get("q")) await search(Number(kept.get("n")) || STEP);
+    else if (kept.get("q") || kept.get("like")) await search(Number(kept.get("n")) || STEP, kept.get("q") ? "" : kept.get("like"));
     else if (kept.has("browse")) await browse();
     else welcome();
   } catch (err) {
@@ -220,12 +227,12 @@ async function describe() {
   if (takesTexts && !part("token-label").hidden) part("query").focus();
 }
 
-function question(top_k) {
-  const body = { query: part("query").value.trim(), top_k };
+function question(top_k, like) {
+  const body = like ? { like, top_k } : { query: part("query").value.trim(), top_k };
   const filter = filterOf();
   if (filter !== null) body.filter = filter;
   if (part("exact").checked) body.exact = true;
-  if (part("explain").checked || part("with").value) body.explain = true;
+  if (!like && (part("explain").checked || part("with").value)) body.explain = true;
   return body;
 }
 
@@ -235,16 +242,17 @@ function otherOptions() {
   return options.scoring === "drpq" && temperature ? { ...options, temperature: Number(temperature) } : options;
 }
 
-async function search(top_k) {
+// Searches for the query, or for documents like one: these are compared by views, so that nothing else can be chosen.
+async function search(top_k, like) {
   const started = performance.now();
-  const body = question(top_k);
-  const bodies = [{ ...body, mode: info.lexical === null ? "dense" : part("mode").value }];
-  if (part("with").value) bodies.push({ ...body, ...otherOptions() });
+  const body = question(top_k, like);
+  const bodies = [{ ...body, mode: like || info.lexical === null ? "dense" : part("mode").value }];
+  if (part("with").value && !like) bodies.push({ ...body, ...otherOptions() });
   const found = await Promise.all(bodies.map((each) => ask(`${place()}/search`, each)));
   if (!found[0].hits.length) return nothing();
   facets = facetsOf(found[0].hits, info.sample);
   offer();
-  rank(found);
+  rank(found, like);
   comeBack();
   say(summary(found, Math.round(performance.now() - started)));
   part("more").hidden = found[0].hits.length < top_k || top_k >= 1000 || info.documents <= top_k;
@@ -259,7 +267,7 @@ function comeBack() {
 
 // Shows ten more documents, and moves the focus to the first of them.
 async function more(top_k) {
-  history.replaceState(null, "", addressOf({ n: String(top_k + STEP) }));
+  history.replaceState(null, "", addressOf({ ...subject(), n: String(top_k + STEP) }));
   await route();
   part("one").children[top_k]?.querySelector("a").focus();
 }
@@ -274,7 +282,7 @@ function summary([one, other], ms) {
   return `${base}, ${isSame ? "in the same order by both" : `${both} of them in both rankings`}`;
 }
 
-function rank(found) {
+function rank(found, like) {
   const isCompared = found.length > 1;
   const kinds = found.map((result, at) => (at && part("with").value === "drpq" ? "drpq" : result.mode));
   const ranks = found.map((result) => new Map(result.hits.map((hit, at) => [hit.id, at + 1])));
@@ -282,15 +290,15 @@ function rank(found) {
   found.forEach((result, at) => {
     const side = SIDES[at];
     const [name, what] = RANKINGS[kinds[at]];
-    part(`${side}-head`).textContent = `By ${name}: ${what}`;
+    part(`${side}-head`).textContent = like ? `More like ${like}: the two nearest views decide` : `By ${name}: ${what}`;
     part(`${side}-state`).textContent = exactness(result);
     part("side").children[at].textContent = name;
     part(side).replaceChildren(...result.hits.map((hit, n) => card(hit, {
       scale, rank: n + 1, isExplained: hit.views !== undefined, hasWeights: kinds[at] === "drpq",
       otherRank: isCompared ? ranks[1 - at].get(hit.id) : undefined,
       otherName: isCompared ? RANKINGS[kinds[1 - at]][0] : "",
-      address: addressOf({ doc: hit.id, n: String(result.hits.length) }),
-    }, { explain: () => explain(hit.id), filterBy: (...of) => filterBy(toggled(plainFilter(), ...of)) })));
+      address: addressOf({ like, doc: hit.id, n: String(result.hits.length) }),
+    }, { explain: like ? null : () => explain(hit.id), filterBy: (...of) => filterBy(toggled(plainFilter(), ...of)) })));
   });
   document.querySelector(".column[data-side=other]").hidden = !isCompared;
   document.body.classList.toggle("wide", isCompared);
@@ -357,11 +365,12 @@ async function showDocument(id) {
     const asked = { query, top_k: 1, filter: { id }, explain: true, mode: "dense" };
     hit = (await ask(`${place()}/search`, asked)).hits[0] || null;
   }
-  const back = query ? { name: "Back to the results", address: addressOf({ n: kept.get("n") }) }
+  const like = kept.get("like");
+  const back = query || like ? { name: "Back to the results", address: addressOf({ like, n: kept.get("n") }) }
     : { name: "All documents", address: addressOf({ browse: "1" }) };
   document.body.classList.remove("wide");
   part("document").replaceChildren(...documentPage(found, hit, {
-    back, query, filterBy: (...of) => filterBy(toggled(plainFilter(), ...of)),
+    back, query, alike: addressOf({ q: "", like: id }), filterBy: (...of) => filterBy(toggled(plainFilter(), ...of)),
   }));
   show("document");
   left = id;
@@ -416,7 +425,7 @@ for (const name of ["input", "compositionend"]) part("query").addEventListener(n
 part("index").addEventListener("change", () => { part("filter").value = ""; go(); });
 part("token").addEventListener("change", withToken);
 for (const name of ["mode", "with", "temperature", "filter", "exact", "explain"]) {
-  part(name).addEventListener("change", () => go({ browse: part("query").value.trim() ? "" : "1" }));
+  part(name).addEventListener("change", () => go(subject()));
 }
 part("home").addEventListener("click", (event) => {
   event.preventDefault();
