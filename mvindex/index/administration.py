@@ -22,6 +22,7 @@ from mvindex.search.request import Queries, SearchRequest, Vector, as_vectors
 from mvindex.store import catalog, schema
 from mvindex.store.embedded import EmbeddedStore, LocalStore
 from mvindex.store.fields import parse_filter_fields
+from mvindex.store.lexical.reader import LexicalReader
 from mvindex.store.lexical.tokenizer import AUTO, TERMS_VERSION, StoredLexical, detect_lexical, parse_lexical
 from mvindex.store.protocol import Operation, Store
 from mvindex.store.sharded import ShardedStore
@@ -265,7 +266,7 @@ def _is_lexical_sound(store: EmbeddedStore) -> bool:
         return False
     try:
         with store.reading(store.snapshot) as reader:
-            reader.lexical().check()
+            LexicalReader(reader).check()
     except DamagedIndex as err:
         logger.info("%s: %s", store.directory, err)
         return False

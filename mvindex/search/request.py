@@ -243,15 +243,18 @@ class SearchRequest:
 
     def of(self, query: QueryLike, text: str | Sequence[str] | None = None) -> SearchRequest:
         """Return the request for these queries; QueryError where they are none, or do not go with the options."""
+        if isinstance(query, str) and text is None:
+            texts = _texts_of(query)
+            return self._with(Queries(texts, texts), is_single=True)
         groups = as_groups(query)
         if groups is None:
             queries, is_single = self._parsed(query, text)
             return self._with(queries, is_single)
         is_single = isinstance(query, QueryGroup)
-        texts: Any = [text] * len(groups) if text is None or is_single else text
-        if isinstance(texts, str) or len(texts) != len(groups):
+        beside: Any = [text] * len(groups) if text is None or is_single else text
+        if isinstance(beside, str) or len(beside) != len(groups):
             raise QueryError(f"text: expected a text for each of {len(groups)} query groups")
-        parsed = tuple(self._parsed_group(*each) for each in zip(groups, texts, strict=True))
+        parsed = tuple(self._parsed_group(*each) for each in zip(groups, beside, strict=True))
         return replace(self, queries=parsed, is_single=is_single)
 
     def of_documents(self, like: Like | None) -> SearchRequest:

@@ -148,10 +148,6 @@ class Snapshot:
                 self._allowed_views = kept
         return kept.views, kept.num_views
 
-    def count(self, documents: Bools) -> int:
-        """Return how many documents (num_rows,) bool there are; the live ones are counted once a snapshot."""
-        return self.num_documents if documents is self.alive else int(np.count_nonzero(documents))
-
     @property
     def generation(self) -> int:
         """The generation's number; a new one means that a compaction renumbered the document rows."""

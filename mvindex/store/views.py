@@ -260,6 +260,8 @@ class MappedViews:
         rows.check(0, len(rows.bytes))
         views.read_at_random()
         self._records: npt.NDArray[Any] = rows.bytes.view(ROW_DTYPE)
+        # Of document rows and of view rows, deleted ones included.
+        self.num_rows, self.num_views = len(self._records), len(self.matrix)
         # Which documents' views matched their checksum. Threads write only True into it, so that a race costs no more
         # than checking a document twice.
         self._is_verified: Bools = np.zeros(len(self._records), dtype=bool)
@@ -298,16 +300,6 @@ class MappedViews:
         is_first = bool(self._records["view_start"][0] == 0)
         begin = max(self._ordered_rows - 1, 0)
         return is_first and all(bool((counts > 0).all()) for _, counts in self._counts(begin))
-
-    @property
-    def num_rows(self) -> int:
-        """Number of document rows, deleted ones included."""
-        return len(self._records)
-
-    @property
-    def num_views(self) -> int:
-        """Number of view rows, those of deleted documents included."""
-        return len(self.matrix)
 
     @cached_property
     def max_views(self) -> int:

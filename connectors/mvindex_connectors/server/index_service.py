@@ -296,7 +296,8 @@ class IndexService:
                 snapshot = part.store.snapshot
                 with part.errors(), part.store.reading(snapshot) as reader:
                     matching = reader.matching(condition)
-                documents, views = documents + snapshot.count(matching), views + snapshot.views.count_of(matching)
+                documents += int(np.count_nonzero(matching))
+                views += snapshot.views.count_of(matching)
             return documents, views
 
         return await self.read(count)
