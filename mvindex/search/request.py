@@ -282,6 +282,15 @@ class SearchRequest:
         _PUT_IS_SINGLE(made, is_single)
         return made
 
+    def check_group(self) -> None:
+        """Raise QueryError for an option that does not go with a query group."""
+        if self.rerank is not None:
+            raise QueryError("rerank= reads one text, a query group has several; rerank its hits, or search a text")
+        if self.operators:
+            raise QueryError("operators= reads the text of one query; a query group has several")
+        if self.mode is Mode.LEXICAL:
+            raise QueryError("mode='lexical' reads no vectors of a query group; expected mode='dense' or 'hybrid'")
+
     def with_queries(self, queries: Queries) -> SearchRequest:
         """Return the request for these queries, which are checked."""
         return replace(self, queries=(queries,))
@@ -351,12 +360,7 @@ class SearchRequest:
 
     def _parsed_group(self, group: QueryGroup, text: object) -> Queries:
         """Return one query group, its text beside each row."""
-        if self.rerank is not None:
-            raise QueryError("rerank= reads one text, a query group has several; rerank its hits, or search a text")
-        if self.operators:
-            raise QueryError("operators= reads the text of one query; a query group has several")
-        if self.mode is Mode.LEXICAL:
-            raise QueryError("mode='lexical' reads no vectors of a query group; expected mode='dense' or 'hybrid'")
+        self.check_group()
         if text is not None and not isinstance(text, str):
             raise QueryError(f"text: expected one text for a query group, got {type(text).__name__}")
         rows: Sequence[str] | Floats
