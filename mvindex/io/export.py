@@ -268,7 +268,7 @@ def export_index(
     try:
         with _exclusive_directory(directory):
             manifest = _begin_or_resume(directory, fresh, index.where)
-            export = _Export(directory, FORMATS[to], ViewType(kept["dtype"]), len(index), on_progress)
+            export = _Export(directory, FORMATS[to], ViewType(settings["dtype"]), len(index), on_progress)
             return export.run(index, manifest)
     except OSError as err:
         raise StoreError(f"{directory}: cannot be written: {err.strerror or err}") from err

@@ -51,7 +51,7 @@ def append(directory: Path, before: CommittedSegment, data: npt.NDArray[np.gener
     is_new = before.size_bytes == 0
     check_regular(path)
     try:
-        with open(path, "w+b" if is_new else "r+b", opener=open_unshared) as file:
+        with open(path, "w+b" if is_new else "r+b", opener=open_unshared if is_new else None) as file:
             check_length(path, file.seek(0, os.SEEK_END), before.size_bytes)
             _check_last_block(file, path, before)
             file.truncate(before.size_bytes)
@@ -179,15 +179,10 @@ class ViewType(Enum):
     FP16 = "fp16"
     FP32 = "fp32"
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The little-endian NumPy dtype on disk."""
-        return np.dtype("<f2" if self is ViewType.FP16 else "<f4")
-
-    @property
-    def suffix(self) -> str:
-        """The end of the file's name."""
-        return "f16" if self is ViewType.FP16 else "f32"
+    def __init__(self, name: str) -> None:
+        # The end of the file's name, and the little-endian NumPy dtype on disk.
+        self.suffix = name.replace("p", "")
+        self.dtype: np.dtype[Any] = np.dtype({"f16": "<f2", "f32": "<f4"}[self.suffix])
 
 
 class PackedViews(NamedTuple):
