@@ -85,7 +85,7 @@ class Clock:
 
     def wrap_search(self, index):
         """Wrap what a search of this index calls."""
-        self.wrap(Index, "_vectors_of", "encode")
+        self.wrap(Index, "_encoded", "encode")
         self.wrap(type(open_scan()), "candidates", "rank")
         ranking = EngineCache().open(embedded_store_of(index).snapshot)
         if ranking is not None:

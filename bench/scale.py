@@ -81,7 +81,7 @@ class Collection:
         requests = [
             Request(top_k=depth, allowed=snapshot.alive, num_allowed=snapshot.num_documents) for depth in DEPTHS
         ]
-        return [Tuning(Parts([Part(snapshot, engines, request)]), self.questions) for request in requests]
+        return [Tuning(Parts([Part(snapshot, engines, request, reader=None)]), self.questions) for request in requests]
 
     def kind(self, kind):
         """Yield the rows of a kind: as built, and as tuned."""

@@ -22,6 +22,7 @@ from mvindex.search.request import Queries, SearchRequest, Vector, as_vectors
 from mvindex.store import catalog, schema
 from mvindex.store.embedded import EmbeddedStore, LocalStore
 from mvindex.store.fields import parse_filter_fields
+from mvindex.store.lexical.reader import LexicalReader
 from mvindex.store.lexical.tokenizer import AUTO, TERMS_VERSION, StoredLexical, detect_lexical, parse_lexical
 from mvindex.store.protocol import Operation, Store
 from mvindex.store.reader import SnapshotReader
@@ -255,7 +256,7 @@ def _is_lexical_sound(store: EmbeddedStore) -> bool:
         return True
     if StoredLexical.parse(setting).version != TERMS_VERSION:
         return False
-    return _is_sound(store, lambda reader: reader.lexical().check())
+    return _is_sound(store, lambda reader: LexicalReader(reader).check())
 
 
 def _is_sound(store: EmbeddedStore, check: Callable[[SnapshotReader], None]) -> bool:

@@ -168,7 +168,7 @@ class Index(Searches):
     @property
     def fusion(self) -> Fusion:
         """How hybrid search fuses when a search does not say: as tuned, else zscore with weights (1, 1)."""
-        return self._state().fusion
+        return self._state(self._store.settings).fusion
 
     @property
     def missing_shards(self) -> tuple[int, ...]:
@@ -181,8 +181,11 @@ class Index(Searches):
 
         Loaded anew after a refresh that shows that the index was re-embedded.
         """
+        return self._encoder_of(self._store.settings["encoder"])
+
+    def _encoder_of(self, spec: Mapping[str, Any] | None) -> Encoder:
+        """Return the encoder of a record in the settings; see encoder."""
         with self._lock:
-            spec = self._store.settings["encoder"]
             if self._encoder is None or (spec and spec.get("fingerprint") != self._encoder.fingerprint):
                 if spec is None:
                     raise QueryError(f"{self.where}: this index was made of given vectors; give vectors, not texts")
@@ -329,18 +332,17 @@ class Index(Searches):
             return search_like(request.like, request, self._store.vectors, self.run, self.where)
         if request.diversity is not None:
             return search_diverse(request, request.diversity, self._store.vectors, self._ordered)
-        state, results = self._state(), list[SearchResult]()
-        for queries, plan in make_plans(request, state):
-            results += self._engine.search(self._encoded(queries, plan), plan)
-        if self._store.settings["encoder"] != state.encoder:
+        settings, results = self._store.settings, list[SearchResult]()
+        for queries, plan in make_plans(request, self._state(settings)):
+            results += self._engine.search(self._encoded(queries, plan, settings), plan)
+        if self._store.settings["encoder"] != settings["encoder"]:
             return self._ordered(request)  # another thread moved on to views of another encoder
         if request.cursor is not None:
             return request.cursor.pages(results, request, str(self._store.settings.get("index_id") or self.where))
         return results
 
-    def _state(self) -> IndexState:
+    def _state(self, settings: Mapping[str, Any]) -> IndexState:
         """Return what the plan of a search depends on; the same for the same settings."""
-        settings = self._store.settings
         kept = self._planned
         if kept is None or kept[0] is not settings:
             has_lexical = self.capabilities.supports(Operation.LEXICAL) and settings.get("lexical") is not None
@@ -360,17 +362,19 @@ class Index(Searches):
 
     def _plan_questions(self, request: SearchRequest) -> tuple[Queries, Plan]:
         """Return the encoded queries of a request with texts, and its plan."""
-        plan = make_plan(request, self._state(), has_text=True)
-        return self._encoded(request.queries[0], plan), plan
+        settings = self._store.settings
+        plan = make_plan(request, self._state(settings), has_text=True)
+        return self._encoded(request.queries[0], plan, settings), plan
 
-    def _encoded(self, queries: Queries, plan: Plan) -> Queries:
+    def _encoded(self, queries: Queries, plan: Plan, settings: Mapping[str, Any]) -> Queries:
         """Return the queries with vectors of the index's dimensions, where the search reads views."""
         if plan.mode is Mode.LEXICAL:
             return queries
-        rows = queries.rows
+        rows, dim = queries.rows, settings["dim"]
         if not isinstance(rows, np.ndarray):
-            return queries.encoded(self._vectors_of(rows))
-        dim = self._store.dim
+            if not rows:
+                return queries.encoded(np.empty((0, dim or 1), dtype=np.float32))
+            return queries.encoded(as_vectors(self._encoder_of(settings["encoder"]).encode_queries(rows), dim))
         if dim is not None and rows.shape[1] != dim:
             as_vectors(rows, dim)
         return queries
@@ -388,7 +392,7 @@ class Index(Searches):
         query = Queries(np.ones((1, self.dim), dtype=np.float32), ["warm up"])
         for aggregate in Aggregate:
             self.run(SearchRequest(queries=(query,), top_k=1, aggregate=aggregate, mode=Mode.DENSE))
-        if self._state().has_lexical:
+        if self._state(self._store.settings).has_lexical:
             self.run(SearchRequest(queries=(query,), top_k=1, mode=Mode.HYBRID))
 
     def explain_all(
@@ -404,7 +408,7 @@ class Index(Searches):
         request = SearchRequest(mode=Mode.DENSE).of(query)
         if not request.is_single or request.queries[0].combine is not None:
             raise QueryError("explain: expected one query, a text or a (d,) vector, got several")
-        vectors = self._encoded(request.queries[0], Plan()).vectors
+        vectors = self._encoded(request.queries[0], Plan(), self._store.settings).vectors
         return score_views(self._store.views(check_ids(ids)), vectors[0], chosen)
 
     @overload
@@ -432,13 +436,7 @@ class Index(Searches):
         """Return one vector per text, (q, dim) float32, by the index's encoder; QueryError for an empty text."""
         for number, text in enumerate(texts, start=1):
             check_query_text(text, number, len(texts))
-        return self._vectors_of(texts)
-
-    def _vectors_of(self, texts: Sequence[str]) -> Floats:
-        """Return one vector per text, (q, dim) float32; texts are checked."""
-        if not texts:
-            return np.empty((0, self.dim or 1), dtype=np.float32)
-        return as_vectors(self.encoder.encode_queries(texts), self._store.dim)
+        return self._encoded(Queries(texts), Plan(), self._store.settings).vectors
 
     if not TYPE_CHECKING:
 

@@ -108,7 +108,7 @@ def _view_entry(number: int, document: Document | None, rows: npt.ArrayLike | No
         missing, extra = ("documents", "views") if document is None else ("views", "documents")
         raise EncoderError(f"there are fewer {missing} than {extra}: item {number} has none; expected one for one")
     _check_document(document, number)
-    if document.view_texts:
+    if len(document.view_texts):
         raise EncoderError(f"document {document.id!r}: expected no view_texts beside given views; encode them too")
     try:
         array = as_numbers(rows)

@@ -7,6 +7,7 @@ the committed chunks by their content and continues with the first one that is n
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -277,18 +278,26 @@ def _make_views(
     return Views(np.concatenate(parts), np.append(0, np.cumsum(counts)), np.concatenate(spans))
 
 
+# Ids of a run that are kept in memory before they go to a file together.
+_IDS_IN_MEMORY = 1 << 9
+
+
 class SeenIds:
-    """The ids of a run with their locations, in a temporary SQLite file: 21 million of them do not fit in memory."""
+    """The ids of a run with their locations, most of a long one in a temporary SQLite file.
+
+    21 million of them do not fit in memory.
+    """
 
     def __init__(self) -> None:
-        self._connection = temporary_database()
-        self._connection.execute("CREATE TABLE seen(id TEXT PRIMARY KEY, location TEXT NOT NULL) WITHOUT ROWID")
+        self._last: dict[str, str] = {}
+        self._connection: sqlite3.Connection | None = None
 
     def __enter__(self) -> SeenIds:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._connection.close()
+        if self._connection is not None:
+            self._connection.close()
 
     def drop_repeats(
         self, chunk: Sequence[Entry], on_duplicate: Callable[[Entry, str], None], report: IngestReport
@@ -297,8 +306,7 @@ class SeenIds:
 
         Others with an id made from their content are counted in the report; on_duplicate is called for the rest.
         """
-        with temporary_errors():
-            locations = self._locations([entry.document.id for entry in chunk])
+        locations = self._locations([entry.document.id for entry in chunk])
         firsts = []
         for entry in chunk:
             earlier = locations.get(entry.document.id)
@@ -307,16 +315,29 @@ class SeenIds:
                 if not entry.has_made_id:
                     on_duplicate(entry, earlier)
                 continue
-            locations[entry.document.id] = entry.source_location
+            locations[entry.document.id] = self._last[entry.document.id] = entry.source_location
             firsts.append(entry)
-        rows = [(entry.document.id, entry.source_location) for entry in firsts]
-        with temporary_errors():
-            self._connection.execute("BEGIN")
-            self._connection.executemany("INSERT INTO seen VALUES (?, ?)", rows)
-            self._connection.execute("COMMIT")
+        if len(self._last) >= _IDS_IN_MEMORY:
+            self._put_away()
         return firsts
 
     def _locations(self, ids: Sequence[str]) -> dict[str, str]:
-        query = "SELECT seen.id, seen.location FROM json_each(?) AS given JOIN seen ON seen.id = given.value"
-        with closing(self._connection.execute(query, (json.dumps(list(ids), ensure_ascii=False),))) as cursor:
-            return dict(cursor.fetchall())
+        """Return the locations of those of the ids that were seen."""
+        found = {doc_id: self._last[doc_id] for doc_id in ids if doc_id in self._last}
+        if self._connection is not None:
+            query = "SELECT seen.id, seen.location FROM json_each(?) AS given JOIN seen ON seen.id = given.value"
+            given = json.dumps(list(ids), ensure_ascii=False)
+            with temporary_errors(), closing(self._connection.execute(query, (given,))) as cursor:
+                found.update(cursor.fetchall())
+        return found
+
+    def _put_away(self) -> None:
+        """Move the ids in memory to the file."""
+        with temporary_errors():
+            if self._connection is None:
+                self._connection = temporary_database()
+                self._connection.execute("CREATE TABLE seen(id TEXT PRIMARY KEY, location TEXT NOT NULL) WITHOUT ROWID")
+            self._connection.execute("BEGIN")
+            self._connection.executemany("INSERT INTO seen VALUES (?, ?)", self._last.items())
+            self._connection.execute("COMMIT")
+        self._last.clear()

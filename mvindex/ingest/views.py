@@ -278,7 +278,12 @@ def encode_with_view_texts(
     replaced: the ids of documents that replace stored ones.
     """
     views = encode(documents, replaced, on_progress)
-    given = [(number, text) for number, document in enumerate(documents) for text in document.own_view_texts]
+    given = [
+        (number, text)
+        for number, document in enumerate(documents)
+        if len(document.view_texts)
+        for text in document.own_view_texts
+    ]
     if not given:
         return views
     extra = encode([Document(documents[number].id, text.text) for number, text in given], (), no_progress)

@@ -267,7 +267,7 @@ def export_index(
     fresh = Manifest(to=to, source=_state(index), settings=kept, next_ordinal=int(settings["next_ordinal"]))
     with map_write_errors(directory), _exclusive_directory(directory):
         manifest = _begin_or_resume(directory, fresh, index.where)
-        export = _Export(directory, FORMATS[to], ViewType(kept["dtype"]), len(index), on_progress)
+        export = _Export(directory, FORMATS[to], ViewType(settings["dtype"]), len(index), on_progress)
         return export.run(index, manifest)
 
 

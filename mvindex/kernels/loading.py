@@ -24,17 +24,13 @@ class Loading:
     """A first use of compiled loops, which loads or compiles them, in a thread of its own. Thread-safe.
 
     The thread is not a daemon: a process that ends waits for it, so that the machine has the loops from then on.
+    has_loaded: whether the loops are loaded.
     """
 
     def __init__(self) -> None:
         self._thread: Thread | None = None
         self._error: Exception | None = None
-        self._is_done = False
-
-    @property
-    def has_loaded(self) -> bool:
-        """Whether the loops are loaded; nothing is begun."""
-        return self._is_done
+        self.has_loaded = False
 
     def is_done(self, load: Callable[[], object], *, waits: bool = True) -> bool:
         """Return whether the loops are loaded, after beginning with it and waiting unless they have to be compiled.
@@ -50,7 +46,7 @@ class Loading:
             Exception: What load raised, to those that expect work; others go on without the loops.
 
         """
-        if self._is_done:
+        if self.has_loaded:
             return True
         with _changed:
             if self._thread is None:
@@ -61,9 +57,9 @@ class Loading:
                 _changed.wait_for(lambda: self._thread is not thread or self._has_ended() or _goes_on(is_patient))
             if self._error is not None and is_patient:
                 raise self._error
-            if not self._is_done and _num_compiling:
+            if not self.has_loaded and _num_compiling:
                 _announce()
-            return self._is_done
+            return self.has_loaded
 
     def wait(self) -> None:
         """Wait for the end of a load that has begun."""
@@ -72,7 +68,7 @@ class Loading:
             thread.join()
 
     def _has_ended(self) -> bool:
-        return self._is_done or self._error is not None
+        return self.has_loaded or self._error is not None
 
     def _run(self, load: Callable[[], object]) -> None:
         error: Exception | None = None
@@ -84,7 +80,7 @@ class Loading:
             logger.warning("compiled search loops could not be loaded; searches do without: %s", err)
         with _changed:
             if error is None:
-                self._is_done = True
+                self.has_loaded = True
             elif isinstance(error, MvindexError):
                 self._thread = None
             else:

@@ -287,7 +287,8 @@ class Scored:
         rows, ordinals = found.rows[order].reshape(shape)[0], found.ordinals[order].reshape(shape)[0]
         # The winning slot is that for the query that the document scores best for.
         winners = slots[scores.argmax(axis=0), np.arange(len(rows))]
-        return cls(rows, combine_scores(scores, combine), winners, ordinals)
+        combined = scores[0] if num_queries == 1 else combine_scores(scores, combine)
+        return cls(rows, combined, winners, ordinals)
 
     def top(self, top_k: int) -> Scored:
         """Return the top_k, best first: falling scores, then rising ordinals."""

@@ -8,6 +8,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from threading import Lock
 
+import numpy as np
+
 from mvindex import engines
 from mvindex.engines.build import EngineCache
 from mvindex.engines.protocol import ScanEngine
@@ -18,10 +20,10 @@ from mvindex.search.fusion import Fusion, Mode
 from mvindex.search.hits import make_results
 from mvindex.search.hybrid import JudgedQuestion, Ranked, candidates_of, fuse_rankings, judge, of_views, rank_terms
 from mvindex.search.parts import Part, Parts
-from mvindex.search.plan import Plan, SnapshotTerms
+from mvindex.search.plan import Plan
 from mvindex.search.ranking import Engines, Request, Share
 from mvindex.search.request import Queries
-from mvindex.search.terms import LexicalSearch, TermCounts
+from mvindex.search.terms import LexicalSearch, SnapshotTerms, TermCounts
 from mvindex.search.views import rank_group, rank_views
 from mvindex.store.embedded import EmbeddedStore, LocalStore, StorePart
 from mvindex.store.snapshot import Snapshot
@@ -130,10 +132,13 @@ class LocalSearch:
         snapshot = source.store.snapshot
         opened = _NO_ENGINES if plan.mode is Mode.LEXICAL else self._engines_of(source.store, snapshot, plan, share)
         reader = stack.enter_context(source.store.reading(snapshot))
-        allowed = snapshot.alive if plan.filter is None else reader.allowed(plan.filter)
-        if plan.operators is not None:
-            allowed = allowed & plan.operators.matching(SnapshotTerms(reader))
-        num_allowed, depth, share_of = snapshot.count(allowed), plan.depth, None
+        allowed, num_allowed = snapshot.alive, snapshot.num_documents
+        if plan.filter is not None or plan.operators is not None:
+            allowed = allowed if plan.filter is None else reader.allowed(plan.filter)
+            if plan.operators is not None:
+                allowed = allowed & plan.operators.matching(SnapshotTerms(reader))
+            num_allowed = int(np.count_nonzero(allowed))
+        depth, share_of = plan.depth, None
         if plan.shard is not None and plan.shard.num_shards > 1:
             share_of = Share(num_shards=plan.shard.num_shards, top_k=depth)
         request = Request(
@@ -202,10 +207,8 @@ def _ranked(queries: Queries, parts: Parts, terms: LexicalSearch | None, plan: P
     if plan.mode is Mode.LEXICAL and terms is not None:
         ranked = rank_terms(terms, queries.texts or (), plan.top_k)
     else:
-        if queries.combine is not None:
-            dense = [rank_group(parts, queries.vectors, queries.combine)]
-        else:
-            dense = rank_views(parts, queries.vectors)
+        vectors, combine = queries.vectors, queries.combine
+        dense = rank_views(parts, vectors) if combine is None else [rank_group(parts, vectors, combine)]
         ranked = (
             [of_views(ranking) for ranking in dense] if terms is None else fuse_rankings(terms, queries, dense, plan)
         )

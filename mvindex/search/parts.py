@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mvindex.errors import StoreError
 from mvindex.kernels.score import Scoring
 from mvindex.records import Field, Floats, Ints
 from mvindex.search.exact import StoredViews
@@ -30,7 +29,7 @@ class Part(NamedTuple):
         snapshot: What is searched.
         engines: Those that rank views.
         request: The same for all parts but for what is allowed.
-        opened: The reader of documents and terms; None where only views are ranked.
+        reader: The reader of documents and terms.
         errors: A context that names the store in errors.
 
     """
@@ -38,15 +37,8 @@ class Part(NamedTuple):
     snapshot: Snapshot
     engines: Engines
     request: Request
-    opened: SnapshotReader | None = None
+    reader: SnapshotReader
     errors: Callable[[], AbstractContextManager[None]] = nullcontext
-
-    @property
-    def reader(self) -> SnapshotReader:
-        """The reader of documents and terms; StoreError for a part that was opened for views alone."""
-        if self.opened is None:
-            raise StoreError(f"{self.snapshot.directory}: expected a part with a reader")
-        return self.opened
 
 
 class Parts:

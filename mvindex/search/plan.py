@@ -26,7 +26,6 @@ from mvindex.store.protocol import Capabilities, Operation
 
 if TYPE_CHECKING:
     from mvindex.store.lexical.tokenizer import Lexical, Tokens
-    from mvindex.store.reader import SnapshotReader
 
 # A quoted phrase, which may have a sign, or what stands between spaces.
 _PARTS = re.compile(r'(?<!\S)(?P<sign>[+-]?)"(?P<phrase>[^"]+)"|(?P<word>\S+)')
@@ -54,24 +53,6 @@ class TermRows(Protocol):
 
     def texts(self, rows: list[int]) -> list[str]:
         """Return what lexical search indexes of these documents; an empty text for one that is gone."""
-
-
-class SnapshotTerms:
-    """The TermRows of a snapshot of an embedded store."""
-
-    def __init__(self, reader: SnapshotReader) -> None:
-        self._reader, self._lexical = reader, reader.lexical()
-        self.kind, self.num_rows = self._lexical.kind, self._lexical.num_rows
-
-    def rows_with(self, term: int) -> npt.NDArray[Any]:
-        """Return the rows of the documents that have the term of this hash."""
-        matches = self._lexical.find(term)
-        return matches.postings.rows[: matches.size]
-
-    def texts(self, rows: list[int]) -> list[str]:
-        """Return what lexical search indexes of these documents."""
-        stored = self._reader.stored(rows)
-        return [stored[row].lexical_text for row in rows]
 
 
 class Operators(NamedTuple):

@@ -243,15 +243,18 @@ class SearchRequest:
 
     def of(self, query: QueryLike, text: str | Sequence[str] | None = None) -> SearchRequest:
         """Return the request for these queries; QueryError where they are none, or do not go with the options."""
+        if isinstance(query, str) and text is None:
+            texts = _texts_of(query)
+            return self._with(Queries(texts, texts), is_single=True)
         groups = as_groups(query)
         if groups is None:
             queries, is_single = self._parsed(query, text)
             return self._with(queries, is_single)
         is_single = isinstance(query, QueryGroup)
-        texts: Any = [text] * len(groups) if text is None or is_single else text
-        if isinstance(texts, str) or len(texts) != len(groups):
+        beside: Any = [text] * len(groups) if text is None or is_single else text
+        if isinstance(beside, str) or len(beside) != len(groups):
             raise QueryError(f"text: expected a text for each of {len(groups)} query groups")
-        parsed = tuple(self._parsed_group(*each) for each in zip(groups, texts, strict=True))
+        parsed = tuple(self._parsed_group(*each) for each in zip(groups, beside, strict=True))
         return replace(self, queries=parsed, is_single=is_single)
 
     def of_documents(self, like: Like | None) -> SearchRequest:
@@ -278,6 +281,15 @@ class SearchRequest:
         _PUT_QUERIES(made, (queries,))
         _PUT_IS_SINGLE(made, is_single)
         return made
+
+    def check_group(self) -> None:
+        """Raise QueryError for an option that does not go with a query group."""
+        if self.rerank is not None:
+            raise QueryError("rerank= reads one text, a query group has several; rerank its hits, or search a text")
+        if self.operators:
+            raise QueryError("operators= reads the text of one query; a query group has several")
+        if self.mode is Mode.LEXICAL:
+            raise QueryError("mode='lexical' reads no vectors of a query group; expected mode='dense' or 'hybrid'")
 
     def with_queries(self, queries: Queries) -> SearchRequest:
         """Return the request for these queries, which are checked."""
@@ -348,12 +360,7 @@ class SearchRequest:
 
     def _parsed_group(self, group: QueryGroup, text: object) -> Queries:
         """Return one query group, its text beside each row."""
-        if self.rerank is not None:
-            raise QueryError("rerank= reads one text, a query group has several; rerank its hits, or search a text")
-        if self.operators:
-            raise QueryError("operators= reads the text of one query; a query group has several")
-        if self.mode is Mode.LEXICAL:
-            raise QueryError("mode='lexical' reads no vectors of a query group; expected mode='dense' or 'hybrid'")
+        self.check_group()
         if text is not None and not isinstance(text, str):
             raise QueryError(f"text: expected one text for a query group, got {type(text).__name__}")
         rows: Sequence[str] | Floats

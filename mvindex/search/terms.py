@@ -28,7 +28,7 @@ from mvindex.search.fusion import Fusion
 from mvindex.search.parts import Parts
 from mvindex.store.lexical.reader import Lengths, LexicalReader, PostingsCache, Skips, TermPostings
 from mvindex.store.lexical.tokenizer import Lexical, tokenize, tokenize_query
-from mvindex.store.reader import StoredDocument
+from mvindex.store.reader import SnapshotReader, StoredDocument
 
 if TYPE_CHECKING:
     from mvindex.search.exact import ViewSource
@@ -290,7 +290,7 @@ class LexicalSearch:
         own, kinds = TermCounts(0, 0), set()
         for part in parts.all:
             with part.errors():
-                terms = part.reader.lexical()
+                terms = LexicalReader(part.reader)
                 own = TermCounts(own.num_documents + terms.num_documents, own.num_terms + terms.num_terms)
             self._terms.append(terms)
             kinds.add(terms.kind)
@@ -306,9 +306,9 @@ class LexicalSearch:
 
     def query_terms(self, question: str) -> QueryTerms:
         """Return the terms of a question: scores are added in their order."""
-        terms, weights = [], []
-        for hashed, times in count_terms(question, self._kind):
-            parts, num_documents, everywhere = self._find(hashed)
+        terms, weights, counted = [], [], count_terms(question, self._kind)
+        found = self._find([hashed for hashed, _ in counted])
+        for (hashed, times), (parts, num_documents, everywhere) in zip(counted, found, strict=True):
             weights.append(times * self._weights.idf(everywhere))
             if num_documents and everywhere:
                 terms.append(QueryTerm(hashed, weights[-1], num_documents, parts))
@@ -403,7 +403,7 @@ class LexicalSearch:
 
     def slots(self, question: str, documents: Sequence[StoredDocument]) -> Ints:
         """Return each document's view whose span matches the question best; see best_slots()."""
-        return best_slots(question, documents, self._kind, self._weights, lambda hashed: self._find(hashed)[2])
+        return best_slots(question, documents, self._kind, self._weights, lambda hashed: self._find([hashed])[0][2])
 
     @property
     def _kind(self) -> Lexical:
@@ -411,22 +411,43 @@ class LexicalSearch:
 
     def term_counts(self, questions: Iterable[str]) -> TermCounts:
         """Return the counts of these stores, for the terms of the questions."""
-        hashes = {hashed for question in questions for hashed, _ in count_terms(question, self._kind)}
-        found = ((hashed, self._find(hashed)[1]) for hashed in sorted(hashes))
+        hashes = sorted({hashed for question in questions for hashed, _ in count_terms(question, self._kind)})
+        found = ((hashed, here) for hashed, (_, here, _) in zip(hashes, self._find(hashes), strict=True))
         return TermCounts(self._weights.num_documents, self._weights.num_terms, tuple(found))
 
-    def _find(self, hashed: int) -> tuple[list[tuple[TermPostings, int]], int, int]:
-        """Return a term's postings in each part, how many are of its snapshot, and its documents: here, and of all.
+    def _find(self, hashes: Sequence[int]) -> list[tuple[list[tuple[TermPostings, int]], int, int]]:
+        """Return each term's postings in each part, how many are of its snapshot, and its documents: here, and of all.
 
         Both are numbers of live documents; of all it is 0 where the term is not counted.
         """
-        parts, here = [], 0
+        of_parts = []
         for part, terms in zip(self.parts.all, self._terms, strict=True):
             with part.errors():
-                postings, size, num_live = terms.find(hashed)
-            parts.append((postings, size))
-            here += num_live
-        return parts, here, here if self._documents_with is None else self._documents_with.get(hashed, 0)
+                of_parts.append(terms.find(hashes))
+        found = []
+        for hashed, matches in zip(hashes, zip(*of_parts, strict=True), strict=True):
+            here = sum([each.num_live for each in matches])
+            everywhere = here if self._documents_with is None else self._documents_with.get(hashed, 0)
+            found.append(([(each.postings, each.size) for each in matches], here, everywhere))
+        return found
+
+
+class SnapshotTerms:
+    """The TermRows of a snapshot of an embedded store."""
+
+    def __init__(self, reader: SnapshotReader) -> None:
+        self._reader, self._lexical = reader, LexicalReader(reader)
+        self.kind, self.num_rows = self._lexical.kind, self._lexical.num_rows
+
+    def rows_with(self, term: int) -> npt.NDArray[Any]:
+        """Return the rows of the documents that have the term of this hash."""
+        [matches] = self._lexical.find([term])
+        return matches.postings.rows[: matches.size]
+
+    def texts(self, rows: list[int]) -> list[str]:
+        """Return what lexical search indexes of these documents."""
+        stored = self._reader.stored(rows)
+        return [stored[row].lexical_text for row in rows]
 
 
 def is_compiled(num_postings: int) -> bool:

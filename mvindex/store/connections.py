@@ -103,7 +103,8 @@ class Catalog:
     def checkpoint(self) -> None:
         """Move the write-ahead log into the database and empty it, unless a reader is in the way."""
         with self._connections.used(self.path), map_sqlite_errors(self.path):
-            connection = _connect(self.path, "rw")
+            # It reads no table, so that the schema does not matter.
+            connection = _open(self.path, "rw")
             try:
                 connection.execute("PRAGMA busy_timeout=100")
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -341,6 +342,20 @@ def _refuse_other_names(path: Path) -> None:
 
 
 def _connect(path: Path, mode: str, is_fixed: bool = False) -> ReadConnection:
+    """Open a connection whose schema is that of an index; see _open()."""
+    connection = _open(path, mode, is_fixed)
+    try:
+        connection.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
+        refuse_other_schema(connection, path)
+        if mode == "ro":
+            fields.register(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _open(path: Path, mode: str, is_fixed: bool = False) -> ReadConnection:
     """Open a connection. is_fixed: the file does not change, as on read-only media: no lock file is needed."""
     logs = (_log_of(path), path.with_name(path.name + "-shm"))
     check_regular(path)
@@ -359,15 +374,7 @@ def _connect(path: Path, mode: str, is_fixed: bool = False) -> ReadConnection:
         raise StoreError(f"{journal}: a catalog has no such file; remove it")
     uri = f"{path.absolute().as_uri()}?mode={mode}{'&immutable=1' if is_fixed else ''}"
     # Connections go from thread to thread through the pool, one user at a time.
-    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, factory=ReadConnection)
-    try:
-        connection.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
-        refuse_other_schema(connection, path)
-        fields.register(connection)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+    return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, factory=ReadConnection)
 
 
 def _make_log(path: Path) -> None:

@@ -305,7 +305,7 @@ class EmbeddedStore(LocalStore):
         with self._refresh_lock:  # so that of two threads the later one never brings back the older state
             latest = self._latest_generation()
             with latest.catalog.reading() as connection:
-                settings = catalog.read_settings(connection)
+                settings = catalog.current_settings(connection)
             _check_identity(self.directory, self.snapshot, settings)
             if (latest.number, settings["version"]) == self.snapshot.state:
                 return False

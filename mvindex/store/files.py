@@ -95,7 +95,7 @@ def network_of(directory: Path, mounts: str) -> str | None:
             continue
         point = _ESCAPE.sub(lambda match: chr(int(match[1], 8)), fields[4])
         # A mount stands behind the one that it is mounted in; a later one above hides those below it.
-        if os.path.commonpath([path, point]) == point:
+        if f"{path}/".startswith(f"{point.rstrip('/')}/"):
             found = right.split()[0]
     return found if found in _NETWORKS else None
 

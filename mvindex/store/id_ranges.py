@@ -131,7 +131,7 @@ def _range(connection: sqlite3.Connection, first: str) -> tuple[int, int, str | 
     """Return the number of ids in a range, their checksum, and where the next range begins; None for the last."""
     query = "SELECT first, ids, ids_checksum, checksum FROM id_ranges WHERE first >= ? ORDER BY first LIMIT 2"
     found = connection.execute(query, (first,)).fetchall()
-    if not found or found[0][0] != first or any(row_checksum(*row[:3]) != row[3] for row in found):
+    if not found or found[0][0] != first or found != [(*row[:3], row_checksum(*row[:3])) for row in found]:
         raise _damaged(f"from {first!r} on: a row does not match its checksum")
     return found[0][1], found[0][2] & _MASK, found[1][0] if len(found) > 1 else None
 

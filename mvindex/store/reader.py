@@ -27,7 +27,6 @@ from mvindex.store.connections import FILE_NAME
 from mvindex.store.fields import FieldType
 from mvindex.store.filter_sql import Sql, to_sql
 from mvindex.store.filters import Condition, Filter, parse_filter
-from mvindex.store.lexical.reader import LexicalReader
 from mvindex.store.rows import (
     Batch,
     Rows,
@@ -105,9 +104,9 @@ class SnapshotReader:
 
     def __init__(self, connection: sqlite3.Connection, snapshot: Snapshot, settings: Mapping[str, Any]) -> None:
         """Read inside the connection's transaction; settings: the catalog's in it, which may be later."""
-        self._connection = connection
-        self._snapshot = snapshot
-        self._settings, self._version = settings, settings.get("version")
+        self.connection = connection
+        self.snapshot = snapshot
+        self.settings, self._version = settings, settings.get("version")
 
     def matching(self, condition: Filter) -> Bools:
         """Return which document rows are live and satisfy the filter, (num_rows,).
@@ -120,35 +119,35 @@ class SnapshotReader:
     @property
     def _fields(self) -> Mapping[str, str]:
         """The declared filter fields, name to type."""
-        return self._snapshot.settings.get(FILTER_FIELDS_KEY) or {}
+        return self.snapshot.settings.get(FILTER_FIELDS_KEY) or {}
 
     def _matching(self, condition: Condition) -> Bools:
         if not self._fields:
-            return self._select(to_sql(condition)) & self._snapshot.alive
+            return self._select(to_sql(condition)) & self.snapshot.alive
         # Version 0.2 looked for keys between dots only.
         names = [name for name in self._fields if "." not in name or self._has_members(name)]
-        columns = ColumnFilter(self._snapshot.num_rows, names, self, self._select_within)
-        return columns.matching(condition) & self._snapshot.alive
+        columns = ColumnFilter(self.snapshot.num_rows, names, self, self._select_within)
+        return columns.matching(condition) & self.snapshot.alive
 
     def _select(self, sql: Sql) -> Bools:
         """Return which rows satisfy the SQL, (num_rows,), whether they are live or not."""
         self._check_metadata()
-        is_match = np.zeros(self._snapshot.num_rows, dtype=bool)
-        self._mark(is_match, sql, "m.doc_row < ?", self._snapshot.num_rows)
+        is_match = np.zeros(self.snapshot.num_rows, dtype=bool)
+        self._mark(is_match, sql, "m.doc_row < ?", self.snapshot.num_rows)
         return is_match
 
     def _select_within(self, condition: Condition, within: Bools) -> Bools:
         """Return which of the rows within satisfy a parsed filter."""
         sql, rows = to_sql(condition), np.flatnonzero(within)
-        if len(rows) > self._snapshot.num_rows // _FEW_ROWS:
+        if len(rows) > self.snapshot.num_rows // _FEW_ROWS:
             return self._select(sql) & within
-        is_match = np.zeros(self._snapshot.num_rows, dtype=bool)
+        is_match = np.zeros(self.snapshot.num_rows, dtype=bool)
         for begin in range(0, len(rows), _FETCH_ROWS):
             given = json.dumps(rows[begin : begin + _FETCH_ROWS].tolist())
             query = (
                 "SELECT m.doc_row, m.json, m.checksum FROM json_each(?) AS g JOIN metadata AS m ON m.doc_row = g.value"
             )
-            count, wrong = first_wrong_metadata(self._connection.execute(query, (given,)))
+            count, wrong = first_wrong_metadata(self.connection.execute(query, (given,)))
             self._refuse_wrong(wrong)
             if count != len(rows[begin : begin + _FETCH_ROWS]):
                 raise DamagedIndex(f"{FILE_NAME}: the metadata of document rows is missing")
@@ -169,35 +168,35 @@ class SnapshotReader:
 
     def column(self, name: str) -> Column:
         """Return the column of a declared filter field; kept with the snapshot."""
-        snapshot = self._snapshot
+        snapshot = self.snapshot
         kind, before = FieldType(self._fields[name]), snapshot.columns.get(name)
         before = before if before is not None and before.type is kind else None
-        column = snapshot.columns[name] = read_column(self._connection, name, kind, snapshot.num_rows, before)
+        column = snapshot.columns[name] = read_column(self.connection, name, kind, snapshot.num_rows, before)
         return column
 
     def members(self, name: str) -> Members | None:
         """Return the members of the lists in a declared filter field, kept with the snapshot; None without them."""
-        snapshot = self._snapshot
+        snapshot = self.snapshot
         if not self._has_members(name):
             return None
         kind, before = FieldType(self._fields[name]), snapshot.members.get(name)
         before = before if before is not None and before.column.type is kind else None
-        members = snapshot.members[name] = read_members(self._connection, name, kind, snapshot.num_rows, before)
+        members = snapshot.members[name] = read_members(self.connection, name, kind, snapshot.num_rows, before)
         return members
 
     def _has_members(self, name: str) -> bool:
-        return has_members(self._connection, name, self._snapshot.num_rows)
+        return has_members(self.connection, name, self.snapshot.num_rows)
 
     def check_columns(self) -> None:
         """Compare the columns of declared filter fields with the metadata; DamagedIndex where they differ."""
-        check_columns(self._connection, self._fields, self._snapshot.num_rows)
+        check_columns(self.connection, self._fields, self.snapshot.num_rows)
 
     def allowed(self, condition: Filter) -> Bools:
         """Return what matching() does, read-only; kept for the next searches with the same filter.
 
         For readers only: inside a write the same version of the catalog has several states.
         """
-        parsed, kept = parse_filter(condition, self._fields), self._snapshot.filtered
+        parsed, kept = parse_filter(condition, self._fields), self.snapshot.filtered
         sql = to_sql(parsed)
         if len(sql.parameters) > _KEPT_PARAMETERS:
             return self._matching(parsed)
@@ -208,7 +207,7 @@ class SnapshotReader:
             found = self._matching(parsed)
             found.flags.writeable = False
         others = [pair for pair in kept if pair[0] != key]
-        self._snapshot.filtered = ((key, found), *others[: _KEPT_FILTERS - 1])
+        self.snapshot.filtered = ((key, found), *others[: _KEPT_FILTERS - 1])
         return found
 
     def find(self, doc_id: str) -> int | None:
@@ -220,21 +219,17 @@ class SnapshotReader:
                 f"SELECT {_COLUMNS} FROM documents AS d INDEXED BY documents_{state} "  # noqa: S608 - fixed text
                 f"WHERE {condition} AND id = ? AND doc_row < ? ORDER BY doc_row DESC LIMIT 1"
             )
-            for row in self._connection.execute(query, (doc_id, self._snapshot.num_rows)):
+            for row in self.connection.execute(query, (doc_id, self.snapshot.num_rows)):
                 check_document(row)
                 if row[1] != doc_id:
                     raise DamagedIndex(f"{FILE_NAME}: the index of ids leads from {doc_id!r} to document {row[1]!r}")
-                if self._snapshot.alive[row[0]]:
+                if self.snapshot.alive[row[0]]:
                     return int(row[0])
-        self._snapshot.source.check_not_live(self._connection, [doc_id], self._settings)
-        if self._version != self._snapshot.settings["version"]:
+        self.snapshot.source.check_not_live(self.connection, [doc_id], self.settings)
+        if self._version != self.snapshot.settings["version"]:
             # It might have been deleted since the snapshot.
-            self._snapshot.source.check_ids(self._connection, ["deleted"])
+            self.snapshot.source.check_ids(self.connection, ["deleted"])
         return None
-
-    def lexical(self) -> LexicalReader:
-        """Return the reader of the lexical index; Unsupported for an index without one."""
-        return LexicalReader(self._connection, self._snapshot, self._settings)
 
     def ids(self, doc_rows: Sequence[int]) -> dict[int, str]:
         """Return the id of each document row."""
@@ -246,7 +241,7 @@ class SnapshotReader:
         """Return what documents() does, of whole documents that were shown lately from memory."""
         if not ALL_FIELDS.issubset(fields):
             return self.documents(doc_rows, fields)
-        recent = self._snapshot.source.recent_documents(self._version)
+        recent = self.snapshot.source.recent_documents(self._version)
         found = {row: _AS_TUPLE(StoredDocument, each) for row, each in recent.find(doc_rows).items()}
         if len(found) < len(doc_rows):
             read = self.documents([row for row in doc_rows if row not in found])
@@ -265,12 +260,12 @@ class SnapshotReader:
             DamagedIndex: When a document does not match its checksum, or its metadata is no JSON object.
 
         """
-        verified, wanted = self._snapshot.source.verified, sorted(set(doc_rows))
+        verified, wanted = self.snapshot.source.verified, sorted(set(doc_rows))
         fresh = verified.without_texts(wanted)
         known = [row for row in wanted if row not in fresh] if fresh else wanted
         found = {}
         if known:
-            rows = list(limited(self._connection.execute(_query_of(frozenset(fields)), (str(known),))))
+            rows = list(limited(self.connection.execute(_query_of(frozenset(fields)), (str(known),))))
             fresh |= verified.without_metadata(rows) if Field.METADATA in fields else set()
             found = {row[0]: StoredDocument(row[2], row[3], row[4], row[5], row[6]) for row in rows}
             fresh |= set(known).difference(found) if len(found) != len(known) else set()
@@ -296,7 +291,7 @@ class SnapshotReader:
         stored = self._stored(row, is_shown=True)
         whole = StoredDocument(stored.id, stored.title, stored.text, stored.metadata, stored.spans)
         _check_metadata(whole)
-        self._snapshot.source.verified.add(row[0], metadata_checksum=row[-1])
+        self.snapshot.source.verified.add(row[0], metadata_checksum=row[-1])
         return whole
 
     def stored(self, doc_rows: Sequence[int]) -> dict[int, StoredRow]:
@@ -307,13 +302,13 @@ class SnapshotReader:
     def rows(self, doc_rows: Ints) -> Rows:
         """Return the documents of these rows with their views, as they are written; each checked."""
         stored = self.stored(doc_rows.tolist())
-        packed, starts = self._snapshot.views.fetch(doc_rows)
+        packed, starts = self.snapshot.views.fetch(doc_rows)
         documents = [stored[row] for row in doc_rows.tolist()]
-        return Rows(documents, self._snapshot.views.ordinals(doc_rows), packed, starts)
+        return Rows(documents, self.snapshot.views.ordinals(doc_rows), packed, starts)
 
     def batches(self, size: int) -> Iterator[Batch]:
         """Yield the live documents, by rising ordinals, up to `size` at a time; DamagedIndex when one is not sound."""
-        live = self._snapshot.rows_by_ordinal
+        live = self.snapshot.rows_by_ordinal
         for begin in range(0, len(live), size):
             yield self.batch(live[begin : begin + size])
 
@@ -333,13 +328,13 @@ class SnapshotReader:
 
     def find_live(self, ids: Sequence[str]) -> Ints:
         """Return the rows of the ids that were in the snapshot and still are, (m,) int64."""
-        found = find_existing(self._connection, ids).values()
-        rows = np.array([known.doc_row for known in found if known.doc_row < self._snapshot.num_rows], dtype=np.int64)
-        return rows[self._snapshot.alive[rows]]
+        found = find_existing(self.connection, ids).values()
+        rows = np.array([known.doc_row for known in found if known.doc_row < self.snapshot.num_rows], dtype=np.int64)
+        return rows[self.snapshot.alive[rows]]
 
     def _rows(self, doc_rows: Sequence[int]) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of the catalog with these numbers; DamagedIndex when one is missing."""
-        rows = self._connection.execute(
+        rows = self.connection.execute(
             f"SELECT {_COLUMNS}, t.title, t.text, t.spans, t.checksum, m.json, m.checksum "  # noqa: S608 - fixed text
             "FROM json_each(?) AS given "
             "JOIN documents AS d ON d.doc_row = given.value "
@@ -380,11 +375,11 @@ class SnapshotReader:
 
     def _check_metadata(self) -> None:
         """Check the metadata of all rows of the snapshot; DamagedIndex on a checksum mismatch."""
-        snapshot = self._snapshot
+        snapshot = self.snapshot
         # Read once: another thread that searches the same snapshot may end its own check meanwhile.
         begin = snapshot.checked_metadata
         query = "SELECT doc_row, json, checksum FROM metadata WHERE doc_row >= ? AND doc_row < ?"
-        rows = self._connection.execute(query, (begin, snapshot.num_rows))
+        rows = self.connection.execute(query, (begin, snapshot.num_rows))
         count, wrong = first_wrong_metadata(rows)
         self._refuse_wrong(wrong)
         self._refuse_missing(count, begin)
@@ -393,29 +388,29 @@ class SnapshotReader:
     def _refuse_wrong(self, wrong: int | None) -> None:
         """Raise DamagedIndex for a row whose metadata does not match its checksum; None is no row."""
         if wrong is not None:
-            found = self._connection.execute("SELECT id FROM documents WHERE doc_row = ?", (wrong,)).fetchone()
+            found = self.connection.execute("SELECT id FROM documents WHERE doc_row = ?", (wrong,)).fetchone()
             name = f"document {found[0]!r} (row {wrong})" if found else f"row {wrong}"
             raise DamagedIndex(f"{FILE_NAME}: the metadata of {name} does not match its checksum")
 
     def _check_documents(self) -> None:
         """Check the ids of all rows of the snapshot; DamagedIndex on a checksum mismatch."""
-        snapshot = self._snapshot
+        snapshot = self.snapshot
         begin = snapshot.checked_documents
         query = f"SELECT {_COLUMNS} FROM documents AS d WHERE d.doc_row >= ? AND d.doc_row < ?"  # noqa: S608 - fixed text
         count = 0
-        for row in self._connection.execute(query, (begin, snapshot.num_rows)):
+        for row in self.connection.execute(query, (begin, snapshot.num_rows)):
             check_document(row)
             count += 1
         self._refuse_missing(count, begin)
         snapshot.checked_documents = snapshot.num_rows
 
     def _refuse_missing(self, count: int, begin: int) -> None:
-        if count != self._snapshot.num_rows - begin:
-            raise DamagedIndex(f"{FILE_NAME}: {self._snapshot.num_rows} document rows were committed; some are missing")
+        if count != self.snapshot.num_rows - begin:
+            raise DamagedIndex(f"{FILE_NAME}: {self.snapshot.num_rows} document rows were committed; some are missing")
 
     def _execute_filter(self, query: str, parameters: Sequence[Any]) -> sqlite3.Cursor:
         try:
-            return self._connection.execute(query, parameters)
+            return self.connection.execute(query, parameters)
         except sqlite3.OperationalError as err:
             if "overflow" not in str(err) and "too large" not in str(err):
                 raise

@@ -65,8 +65,8 @@ def content_hash(document: Document, views: Floats | None = None, spans: Ints | 
     """Return the xxh3-128 of a document's title, text, view_texts, given views (k, d) and spans (k, 2)."""
     title, text = document.title.encode(), document.text.encode()
     parts = [len(title).to_bytes(8, "little"), title, len(text).to_bytes(8, "little"), text]
-    if document.view_texts:
-        parts += [repr((each.text, each.span)).encode() for each in document.own_view_texts]
+    if len(document.view_texts):
+        parts += [repr((str(each.text), each.span)).encode() for each in document.own_view_texts]
     if views is not None:
         parts.append(np.ascontiguousarray(views, dtype="<f4").tobytes())
     if spans is not None and (spans >= 0).any():

@@ -20,6 +20,7 @@ from mvindex.errors import ConfigError, DamagedIndex
 from mvindex.records import Bools, Ints
 from mvindex.store import catalog, schema
 from mvindex.store.columns import Column, Members
+from mvindex.store.connections import ReadConnection
 from mvindex.store.fields import parse_filter_fields
 from mvindex.store.files import read_acknowledged
 from mvindex.store.generation import Generation
@@ -66,11 +67,13 @@ class Snapshot:
     (see SnapshotReader).
     """
 
-    def __init__(self, source: Generation, connection: sqlite3.Connection, previous: Snapshot | None = None) -> None:
+    def __init__(self, source: Generation, connection: ReadConnection, previous: Snapshot | None = None) -> None:
         """Read the state. previous: of the same generation; whatever it verified is not verified again."""
         self.source = source
         self.directory = source.directory
-        self.settings: Mapping[str, Any] = read_checked(source, connection)
+        self.settings: Mapping[str, Any] = check_settings(source, catalog.current_settings(connection))
+        # Generation and version: grows with every commit.
+        self.state = source.number, int(self.settings["version"])
         self.dim: int | None = self.settings["dim"]
         self.view_type = ViewType(self.settings["dtype"])
         segments = [catalog.read_committed(connection, name) for name in segment_names(self.settings)]
@@ -148,19 +151,10 @@ class Snapshot:
                 self._allowed_views = kept
         return kept.views, kept.num_views
 
-    def count(self, documents: Bools) -> int:
-        """Return how many documents (num_rows,) bool there are; the live ones are counted once a snapshot."""
-        return self.num_documents if documents is self.alive else int(np.count_nonzero(documents))
-
     @property
     def generation(self) -> int:
         """The generation's number; a new one means that a compaction renumbered the document rows."""
         return self.source.number
-
-    @property
-    def state(self) -> tuple[int, int]:
-        """Generation and version; grows with every commit."""
-        return self.source.number, int(self.settings["version"])
 
 
 def read_snapshot(source: Generation, previous: Snapshot | None = None) -> Snapshot:
@@ -227,8 +221,12 @@ def _live_rows(source: Generation, connection: sqlite3.Connection, settings: Map
 
 
 def read_checked(source: Generation, connection: sqlite3.Connection) -> dict[str, Any]:
+    """Return the settings, read anew; see check_settings()."""
+    return check_settings(source, catalog.read_settings(connection))
+
+
+def check_settings(source: Generation, settings: dict[str, Any]) -> dict[str, Any]:
     """Return the settings; DamagedIndex names the first that is not valid for this generation."""
-    settings = catalog.read_settings(connection)
     expected: dict[str, tuple[str, Callable[[Any], bool]]] = {
         **_OF_VIEWS,
         "format_version": (str(FORMAT_VERSION), lambda value: value == FORMAT_VERSION),

@@ -51,7 +51,7 @@ def append(directory: Path, before: CommittedSegment, data: npt.NDArray[np.gener
     is_new = before.size_bytes == 0
     check_regular(path)
     try:
-        with open(path, "w+b" if is_new else "r+b", opener=open_unshared) as file:
+        with open(path, "w+b" if is_new else "r+b", opener=open_unshared if is_new else None) as file:
             check_length(path, file.seek(0, os.SEEK_END), before.size_bytes)
             _check_last_block(file, path, before)
             file.truncate(before.size_bytes)
@@ -179,15 +179,10 @@ class ViewType(Enum):
     FP16 = "fp16"
     FP32 = "fp32"
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The little-endian NumPy dtype on disk."""
-        return np.dtype("<f2" if self is ViewType.FP16 else "<f4")
-
-    @property
-    def suffix(self) -> str:
-        """The end of the file's name."""
-        return "f16" if self is ViewType.FP16 else "f32"
+    def __init__(self, name: str) -> None:
+        # The end of the file's name, and the little-endian NumPy dtype on disk.
+        self.suffix = name.replace("p", "")
+        self.dtype: np.dtype[Any] = np.dtype({"f16": "<f2", "f32": "<f4"}[self.suffix])
 
 
 class PackedViews(NamedTuple):
@@ -260,6 +255,8 @@ class MappedViews:
         rows.check(0, len(rows.bytes))
         views.read_at_random()
         self._records: npt.NDArray[Any] = rows.bytes.view(ROW_DTYPE)
+        # Of document rows and of view rows, deleted ones included.
+        self.num_rows, self.num_views = len(self._records), len(self.matrix)
         # Which documents' views matched their checksum. Threads write only True into it, so that a race costs no more
         # than checking a document twice.
         self._is_verified: Bools = np.zeros(len(self._records), dtype=bool)
@@ -298,16 +295,6 @@ class MappedViews:
         is_first = bool(self._records["view_start"][0] == 0)
         begin = max(self._ordered_rows - 1, 0)
         return is_first and all(bool((counts > 0).all()) for _, counts in self._counts(begin))
-
-    @property
-    def num_rows(self) -> int:
-        """Number of document rows, deleted ones included."""
-        return len(self._records)
-
-    @property
-    def num_views(self) -> int:
-        """Number of view rows, those of deleted documents included."""
-        return len(self.matrix)
 
     @cached_property
     def max_views(self) -> int:

@@ -209,7 +209,9 @@ class GenerationWriter:
 
     def _deleted(self, doc_rows: Sequence[int]) -> dict[str, int]:
         """Return count and checksum of all deleted rows, with these added."""
-        before = self.settings["deleted"]
+        before: dict[str, int] = self.settings["deleted"]
+        if not doc_rows:
+            return before
         added = deleted_checksum(np.array(doc_rows, dtype=np.int64))
         return {"count": before["count"] + len(doc_rows), "checksum": (before["checksum"] + added) % (1 << 64)}
 

@@ -10,7 +10,7 @@ from mvindex.ingest import Entry, IngestHooks, IngestReport
 from mvindex.ingest.pipeline import ingest_chunk
 from mvindex_connectors.milvus import writes
 from mvindex_connectors.milvus.layout import id_hash
-from mvindex_connectors.milvus.writes import SeenIds
+from mvindex_connectors.milvus.writes import WrittenIds
 
 
 def stored(index):
@@ -49,7 +49,8 @@ def test_columns_and_rows_of_pymilvus_store_the_same(place, monkeypatch):
 
 
 def test_what_was_written_is_found_and_nearly_nothing_else():
-    written, parts = SeenIds(), [[f"{part}-{number}" for number in range(size)] for part, size in enumerate((5, 1, 9))]
+    written = WrittenIds()
+    parts = [[f"{part}-{number}" for number in range(size)] for part, size in enumerate((5, 1, 9))]
     assert written.among(["0-0"]) == []
     for part in parts:
         written.add(part)
@@ -59,7 +60,7 @@ def test_what_was_written_is_found_and_nearly_nothing_else():
 
 def test_ids_that_share_a_hash_are_looked_up(monkeypatch):
     monkeypatch.setattr("mvindex_connectors.milvus.writes.id_hash", lambda doc_id: id_hash(doc_id[:1]))
-    written = SeenIds()
+    written = WrittenIds()
     written.add(["apple"])
     assert written.among(["ant", "bee"]) == ["ant"]
 

@@ -5,6 +5,7 @@ import contextlib
 import http.client
 import json
 
+import grpc
 import numpy as np
 import pytest
 from serving_tools import served
@@ -12,6 +13,8 @@ from serving_tools import served
 import mvindex
 from mvindex.errors import LimitExceeded, QueryError
 from mvindex.records import QueryGroup
+from mvindex.v1 import search_pb2
+from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote.async_client import AsyncIndexClient
 from mvindex_connectors.remote.client import IndexClient
 
@@ -108,6 +111,16 @@ def test_http_takes_groups(place, server):
 def test_http_names_what_is_wrong(server, members, message):
     status, found = post(server, members)
     assert status == 400 and message in json.dumps(found)
+
+
+def test_grpc_takes_no_operators_of_a_group(server):
+    given = {"texts": search_pb2.Texts(values=["oil", "war"]), "combine": search_pb2.COMBINE_MAX}
+    message = search_pb2.SearchRequest(index="a", operators=True, mode=search_pb2.MODE_HYBRID, **given)
+    with (
+        grpc.insecure_channel(server.target) as channel,
+        pytest.raises(grpc.RpcError, match="a query group has several"),
+    ):
+        MvindexServiceStub(channel).Search(message)
 
 
 def test_clients_name_what_is_wrong(server):

@@ -90,7 +90,7 @@ def open_rows(address: str, given: RowFields) -> MilvusRows:
 
 
 class MilvusRows:
-    """The rows of a collection: the ViewSource of Milvus."""
+    """The rows of a collection: the RowSource of Milvus."""
 
     max_limit = _MAX_ROWS
     copied_by = "`mvindex import milvus`"

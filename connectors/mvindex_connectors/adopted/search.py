@@ -13,7 +13,7 @@ from mvindex.errors import StoreError, Unsupported
 from mvindex.kernels.score import BY_BEST_VIEW, Scoring, document_scores
 from mvindex.records import ALL_FIELDS, Bools, Field, Floats, Ints, SearchResult
 from mvindex.search.confidence import make_estimator
-from mvindex.search.exact import ViewSource as StoredViews
+from mvindex.search.exact import ViewSource
 from mvindex.search.fusion import Fusion, Mode
 from mvindex.search.hits import cites_of, hits_of
 from mvindex.search.hybrid import Ranked, fuse_rankings, of_views, rank_terms
@@ -27,7 +27,7 @@ from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.filters import Filter
 from mvindex.store.reader import StoredDocument
 from mvindex_connectors.adopted.sidecar import Sidecar
-from mvindex_connectors.adopted.source import AdoptedDocument, ViewSource, score_sums
+from mvindex_connectors.adopted.source import AdoptedDocument, RowSource, score_sums
 
 # Rows of the first round for each document that is asked for, and how many times more each next round has.
 _FIRST, _GROWTH = 4, 4
@@ -42,7 +42,7 @@ _SETTLED, _SCORES_AT_ONCE = 64, 1 << 25
 class Documents:
     """Documents of one search, numbered as they are met, all of them allowed."""
 
-    def __init__(self, source: ViewSource) -> None:
+    def __init__(self, source: RowSource) -> None:
         self._where, self._source = source.where, source
         self._numbers: dict[str, int] = {}
         self._ids: list[str] = []
@@ -90,7 +90,7 @@ class Documents:
     def check(self, documents: Mapping[int, AdoptedDocument]) -> None:
         """Do nothing: they were not listed before."""
 
-    def terms(self, fusion: Fusion, views: StoredViews) -> TermSearch:
+    def terms(self, fusion: Fusion, views: ViewSource) -> TermSearch:
         """Raise Unsupported: there are none."""
         raise Unsupported(f"{self._where}: it has no sidecar with terms")
 
@@ -98,7 +98,7 @@ class Documents:
 class Catalog:
     """The sidecar of an adopted index: its documents with texts, terms and metadata, as of the last sync."""
 
-    def __init__(self, source: ViewSource, sidecar: Sidecar) -> None:
+    def __init__(self, source: RowSource, sidecar: Sidecar) -> None:
         self._source, self._sidecar = source, sidecar
         self._search = LocalSearch(sidecar.store)
 
@@ -197,7 +197,7 @@ class _ListedDocuments(Documents):
             if listed[row] != document.whole():
                 self._fail(f"document {document.id!r:.80} has changed")
 
-    def terms(self, fusion: Fusion, views: StoredViews) -> TermSearch:
+    def terms(self, fusion: Fusion, views: ViewSource) -> TermSearch:
         """Return the search by terms, beside these views."""
         search = LexicalSearch(self._parts, fusion)
         search.views = views
@@ -211,7 +211,7 @@ class AdoptedSearch:
     neighbors: how many rows before and behind the one that scored best a hit shows.
     """
 
-    source: ViewSource
+    source: RowSource
     catalog: Catalog | None = None
     neighbors: int = 0
 
@@ -369,13 +369,13 @@ class AdoptedSearch:
 class _Views:
     """The stored views of one search, each document read once: the ViewSource of the core over an adopted index."""
 
-    source: ViewSource
+    source: RowSource
     documents: Documents
     scored_together: int = 0
     _read: dict[int, AdoptedDocument] = field(default_factory=dict)
 
     def score(self, queries: Floats, pairs: Pairs, scoring: Scoring) -> ScoredPairs:
-        """Return the documents with their scores; see the ViewSource of mvindex.search.exact."""
+        """Return the documents with their scores; see ViewSource."""
         self.load(pairs.doc_rows)
         scores, slots = np.empty(len(pairs.which), np.float32), np.empty(len(pairs.which), np.int64)
         for query in np.unique(pairs.which).tolist():

@@ -1,4 +1,4 @@
-"""ViewSource: what an index of others gives, rows that are vectors of documents, and how these are scored."""
+"""RowSource: what an index of others gives, rows that are vectors of documents, and how these are scored."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def join_texts(texts: Sequence[str]) -> tuple[str, Ints]:
     return _JOINED_BY.join(filter(None, places)), spans
 
 
-class ViewSource(Protocol):
+class RowSource(Protocol):
     """An index of others, read only."""
 
     @property

@@ -17,12 +17,12 @@ from mvindex.store.reader import StoredDocument
 from mvindex.store.rows import Batch
 from mvindex.store.views import ViewType
 from mvindex_connectors.adopted.search import AdoptedSearch, Catalog
-from mvindex_connectors.adopted.source import Metric, ViewSource
+from mvindex_connectors.adopted.source import Metric, RowSource
 
 _READ_AT_ONCE = 256
 
 
-def adopted_index(source: ViewSource, encoder: EncoderLike | None, temperature: float, *, neighbors: int = 0) -> Index:
+def adopted_index(source: RowSource, encoder: EncoderLike | None, temperature: float, *, neighbors: int = 0) -> Index:
     """Return the index over a source; ConfigError for an encoder of other dimensions. neighbors: see AdoptedSearch."""
     loaded = None if encoder is None else as_encoder(encoder)
     if loaded is not None and loaded.dim != source.dim:
@@ -51,7 +51,7 @@ class AdoptedStore:
 
     def __init__(
         self,
-        source: ViewSource,
+        source: RowSource,
         encoder: Mapping[str, Any] | None,
         temperature: float,
         catalog: Catalog | None = None,

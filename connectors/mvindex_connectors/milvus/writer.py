@@ -46,7 +46,7 @@ from mvindex_connectors.milvus.lease import Lease
 from mvindex_connectors.milvus.reader import Reader, check_limits, check_metadata, checked, new_records, sealed
 from mvindex_connectors.milvus.term_counts import COUNTED_KEY, TERMS_KEY, TermState, is_counted
 from mvindex_connectors.milvus.term_writer import INTENT_DOCUMENTS, TermStep, TermWriter
-from mvindex_connectors.milvus.writes import Column, SeenIds, columns_of, upsert
+from mvindex_connectors.milvus.writes import Column, WrittenIds, columns_of, upsert
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class MilvusWriter:
         self._where = connection.address.shown
         # Under the lease, after a strong read, a session sees everything.
         self._reader = Reader(connection, "Session")
-        self._seen: SeenIds | None = None
+        self._seen: WrittenIds | None = None
         self._terms = TermWriter(connection, state, self._reader)
         self._num_written = 0
 
@@ -112,7 +112,7 @@ class MilvusWriter:
             self.change_settings(**changed)
             self._terms.remove_segments(retired)
         # Numbers are never reused: before the first one there is no document, and nobody else adds one.
-        self._seen = None if self._state.settings["next_document"] else SeenIds()
+        self._seen = None if self._state.settings["next_document"] else WrittenIds()
 
     def known(self, ids: Sequence[str]) -> dict[str, ExistingDocument]:
         """Return what is stored of the ids that exist, as committed now; rows are document numbers."""

@@ -157,7 +157,7 @@ def _requests(columns: Mapping[str, Column], size: int) -> Iterator[tuple[int, i
         yield begin, len(columns["pk"])
 
 
-class SeenIds:
+class WrittenIds:
     """Ids by their hashes, 8 bytes each; an id with the hash of another counts as seen too."""
 
     def __init__(self) -> None:

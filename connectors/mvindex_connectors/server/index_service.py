@@ -191,7 +191,7 @@ class IndexService:
         # Long texts take as long as many.
         num_items = max(len(queries.rows), sum(map(len, queries.unencoded)) // _ITEM_CHARS)
         return request.with_queries(
-            await self.convert(lambda: self._checks.queries(queries, request.mode), num_items, meter)
+            await self.convert(lambda: self._checks.queries(queries, request), num_items, meter)
         )
 
     async def explain_all(
@@ -296,7 +296,8 @@ class IndexService:
                 snapshot = part.store.snapshot
                 with part.errors(), part.store.reading(snapshot) as reader:
                     matching = reader.matching(condition)
-                documents, views = documents + snapshot.count(matching), views + snapshot.views.count_of(matching)
+                documents += int(np.count_nonzero(matching))
+                views += snapshot.views.count_of(matching)
             return documents, views
 
         return await self.read(count)

@@ -335,8 +335,9 @@ class QueryChecks:
         for number, text in enumerate(texts, start=1):
             self.text(text, number, len(texts))
 
-    def queries(self, queries: Queries, mode: Mode) -> Queries:
+    def queries(self, queries: Queries, request: SearchRequest) -> Queries:
         """Return the queries of a message, checked, with a text for each row where there are any."""
+        mode = request.mode
         self.number(len(queries.rows))
         rows = as_vectors(queries.vectors, self._index.dim) if queries.are_encoded else queries.rows
         self.texts(queries.unencoded)
@@ -344,8 +345,7 @@ class QueryChecks:
         if texts is not None:
             self.texts(texts)
         if queries.combine is not None:
-            if mode is Mode.LEXICAL:
-                raise QueryError("mode='lexical' reads no vectors of a query group; expected mode='dense' or 'hybrid'")
+            request.check_group()
             if texts is not None and len(texts) != 1:
                 raise QueryError(f"text: expected one text for a query group, got {len(texts)}")
             texts = None if texts is None else list(texts) * len(rows)

@@ -383,13 +383,11 @@ def _checked(segment: Segment, block: int, found: tuple[bytes, int] | None) -> b
 def _write(connection: sqlite3.Connection, segment: Segment, lengths: Ints, blobs: Sequence[bytes]) -> None:
     """Write a segment of these blocks, which must not exist yet."""
     blob = lengths.astype("<u4").tobytes()
+    checksums = [row_checksum(*segment, block, each) for block, each in enumerate(blobs)]
     values = (*segment, int(lengths.sum()), blob, row_checksum(*segment, blob))
     connection.execute("INSERT INTO lexical_segments VALUES (?, ?, ?, ?, ?, ?)", values)
-    first_key, _ = _keys([segment])
-    rows = [
-        (first_key + block, num_postings_of(blob), blob, row_checksum(*segment, block, blob))
-        for block, blob in enumerate(blobs)
-    ]
+    keys = range(segment.first_row * _MAX_BLOCKS, segment.end * _MAX_BLOCKS)
+    rows = zip(keys, map(num_postings_of, blobs), blobs, checksums, strict=False)
     connection.executemany("INSERT INTO lexical_blocks VALUES (?, ?, ?, ?)", rows)
 
 

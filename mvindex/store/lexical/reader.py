@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,7 +23,7 @@ from mvindex.store import schema
 from mvindex.store.lexical.postings import LastBlocks, Segment, read_block, read_blocks, read_lengths, read_segments
 
 if TYPE_CHECKING:
-    from mvindex.store.snapshot import Snapshot
+    from mvindex.store.reader import SnapshotReader
 
 Lengths = npt.NDArray[np.uint32]
 
@@ -182,8 +182,8 @@ class LexicalReader:
     later questions, see PostingsCache.
     """
 
-    def __init__(self, connection: sqlite3.Connection, snapshot: Snapshot, settings: Mapping[str, Any]) -> None:
-        """Open it; settings: the catalog's in the transaction.
+    def __init__(self, reader: SnapshotReader) -> None:
+        """Open it.
 
         Raises:
             Unsupported: There is no lexical index.
@@ -191,15 +191,18 @@ class LexicalReader:
             StoreError: An older mvindex made its terms.
 
         """
+        snapshot = reader.snapshot
         self.kind = snapshot.lexical.kind
         setting = snapshot.settings[schema.LEXICAL_KEY]
-        if settings.get(schema.LEXICAL_KEY) != setting:
+        if reader.settings.get(schema.LEXICAL_KEY) != setting:
             raise StaleReader(f"{snapshot.directory.parent}: its lexical index was rebuilt; refresh() or open it again")
         # Document rows, live or not, and live documents.
         self.num_rows, self.num_documents = snapshot.num_rows, snapshot.num_documents
-        self._connection, self._snapshot = connection, snapshot
+        self._connection, self._snapshot = reader.connection, snapshot
         self.cache = snapshot.postings
         self._last_blocks: LastBlocks = {}
+        # Number of terms of each document row, (num_rows,): 4 bytes a document, kept with the generation.
+        self.lengths: Lengths = self.cache.lengths_of(self.num_rows, self._read_lengths)[: self.num_rows]
 
     @cached_property
     def _segments(self) -> list[Segment]:
@@ -208,11 +211,6 @@ class LexicalReader:
             raise DamagedIndex(f"{self._snapshot.directory.parent}: its lexical index lacks documents")
         return segments
 
-    @cached_property
-    def lengths(self) -> Lengths:
-        """Number of terms of each document row, (num_rows,): 4 bytes a document, kept with the generation."""
-        return self.cache.lengths_of(self.num_rows, self._read_lengths)[: self.num_rows]
-
     @property
     def num_terms(self) -> int:
         """Number of terms of all live documents."""
@@ -220,8 +218,11 @@ class LexicalReader:
             self._snapshot.num_terms = int(self.lengths.sum(where=self._snapshot.alive, dtype=np.int64))
         return self._snapshot.num_terms
 
-    def find(self, term: int) -> TermMatches:
-        """Return the documents that have the term of this hash."""
+    def find(self, terms: Sequence[int]) -> list[TermMatches]:
+        """Return the documents that have each term, given by its hash."""
+        return [self._find(term) for term in terms]
+
+    def _find(self, term: int) -> TermMatches:
         found = self.cache.find(term)
         if found is None or found.end < self.num_rows:
             found = self._read(term, found)

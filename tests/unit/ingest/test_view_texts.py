@@ -41,6 +41,7 @@ def test_a_hit_by_a_view_text_cites_its_span(tmp_path, encoder):
 def test_other_view_texts_make_a_changed_document(tmp_path, encoder):
     steps = [((), "added"), ((), "unchanged"), (("price",), "replaced"), (("price",), "unchanged")]
     steps += [((ViewText("price", (0, 3)),), "replaced"), ((ViewText("price", (0, 4)),), "replaced"), ((), "replaced")]
+    steps += [(np.array(["price", "oil"]), "replaced"), (["price", "oil"], "unchanged")]
     with mvindex.create(tmp_path / "y.mvx", encoder=encoder) as index:
         for view_texts, expected in steps:
             report = index.add([Document("a", TEXT, view_texts=view_texts)])

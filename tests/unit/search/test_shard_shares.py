@@ -75,7 +75,7 @@ def queries():
 
 def found_by(index, queries, **options):
     """Return the rankings of all queries, with the work that they took."""
-    plan = make_plan(parse_options(**options), index._state(), has_text=False)
+    plan = make_plan(parse_options(**options), index._state(index.settings), has_text=False)
     with search_engine_of(index).opened(plan) as parts:
         return rank_views(parts, queries)
 

@@ -17,7 +17,7 @@ from mvindex import records
 from mvindex.errors import DocumentError, MvindexError, QueryError
 from mvindex.ingest import CHUNK_DOCUMENTS, GivenViews, view_entries
 from mvindex.records import Combine, Floats, require_text
-from mvindex.search.fusion import Mode
+from mvindex.search.fusion import parse_choice
 from mvindex.search.like import Like, parse_like
 from mvindex.search.request import Queries, SearchRequest, as_vectors, parse_options
 from mvindex_connectors.server.http import schemas
@@ -204,8 +204,12 @@ def search_request(request: schemas.SearchRequest) -> SearchRequest:
         return parsed.of_documents(_like(request, given))
     texts = _texts(request, is_single or request.combine is not UNSET)
     if request.combine is not UNSET:
-        _check_group(request, parsed)
-        is_single, combine = True, Combine(request.combine)
+        combine = parse_choice("combine", request.combine, Combine)
+        if is_single:
+            raise QueryError("combine: expected queries or vectors, the members of a group, got a single query")
+        if request.explain:
+            raise QueryError("combine: expected no explain, which takes single queries")
+        is_single = True
     return replace(parsed, queries=(Queries(_rows(request), texts, combine),), is_single=is_single)
 
 
@@ -217,16 +221,6 @@ def _like(request: schemas.SearchRequest, given: Mapping[str, Any]) -> Like | No
     if request.explain:
         raise QueryError("explain: expected a query, got documents, whose views are several")
     return parse_like(given.get("like"), given.get("positives", ()), given.get("negatives", ()))
-
-
-def _check_group(request: schemas.SearchRequest, options: SearchRequest) -> None:
-    """Raise QueryError where the queries of a request make no group."""
-    if request.combine not in [each.value for each in Combine]:
-        raise QueryError(f"combine: expected max, sum or mean, got {request.combine!r:.60}")
-    if request.queries is UNSET and request.vectors is UNSET:
-        raise QueryError("combine: expected queries or vectors, the members of a group, got a single query")
-    if options.mode is Mode.LEXICAL or options.operators or request.explain:
-        raise QueryError("combine: expected no mode lexical, operators or explain, which take single queries")
 
 
 def _rows(request: schemas.SearchRequest) -> list[str] | Floats:

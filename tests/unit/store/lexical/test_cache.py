@@ -6,7 +6,7 @@ import pytest
 import mvindex
 from mvindex.index import embedded_store_of
 from mvindex.store.lexical import reader
-from mvindex.store.lexical.reader import PostingsCache, TermPostings
+from mvindex.store.lexical.reader import LexicalReader, PostingsCache, TermPostings
 from tests.helpers import lexical_reference as slow
 from tests.helpers.lexical_examples import check_against_slow, hits, made
 
@@ -50,10 +50,10 @@ def test_an_older_snapshot_of_one_generation_ignores_later_rows(tmp_path):
     before = hits(index, "oil")
     index.add_views([mvindex.Document(f"n{number}", "oil oil") for number in range(5)], np.ones((5, 2)))
     assert len(hits(index, "oil")) == 7
-    with embedded_store_of(index).reading(older) as reader:
-        lexical = reader.lexical()
+    with embedded_store_of(index).reading(older) as catalog:
+        lexical = LexicalReader(catalog)
         [term] = source.postings._terms
-        kept, size, num_live = lexical.find(term)
+        [(kept, size, num_live)] = lexical.find([term])
         assert (kept.end, size, num_live) == (7, 2, 2)
         assert len(lexical.lengths) == 2
     assert len(before) == 2
