@@ -295,9 +295,9 @@ class HitSource(Protocol):
 
 
 class _Undecoded:
-    """Holds the document that a hit of undecoded_hit() decodes on demand, and what makes citation and confidence."""
+    """Holds what a hit of undecoded_hit() decodes on demand, what makes citation and confidence, and what was asked."""
 
-    __slots__ = ("_cite", "_estimate", "_source")
+    __slots__ = ("_asked", "_cite", "_estimate", "_source")
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,6 +347,9 @@ class Hit(_Undecoded):
 
 # A frozen dataclass sets its attributes by name; by their slots it takes half the time.
 _SET: dict[str, Callable[[Hit, Any], None]] = {name: getattr(Hit, name).__set__ for name in Hit.__dataclass_fields__}
+_ASKED: Callable[[Hit], tuple[Any, str, float | None]] = _Undecoded.__dict__["_asked"].__get__
+# Takes a hit, and query, scoring and temperature of the search that found it.
+set_asked: Callable[[Hit, tuple[Any, str, float | None]], None] = _Undecoded.__dict__["_asked"].__set__
 _SOURCE: Callable[[Hit], HitSource] = _Undecoded.__dict__["_source"].__get__
 _SET_SOURCE: Callable[[Hit, HitSource], None] = _Undecoded.__dict__["_source"].__set__
 _CITE: Callable[[Hit], Cite] = _Undecoded.__dict__["_cite"].__get__
@@ -657,9 +660,41 @@ def _in_bold(text: str, is_bold: bool) -> str:
     return f"<b>{text}</b>" if is_bold else text
 
 
-def id_of(document: str | Hit) -> str:
-    """Return the id of a document that is given by it, or as a hit."""
-    return document.id if isinstance(document, Hit) else document
+class ToExplain(NamedTuple):
+    """A document, by its id or as a hit, that is explained for a query, a text or a (d,) vector."""
+
+    query: Any
+    document: str | Hit
+    scoring: str
+    temperature: float | None
+
+    @property
+    def id(self) -> str:
+        """Return the document's id."""
+        return self.document.id if isinstance(self.document, Hit) else self.document
+
+
+def to_explain(query: object, document: str | Hit | None, scoring: str | None, temperature: float | None) -> ToExplain:
+    """Return what the arguments of explain() ask for: a hit alone stands for what found it; QueryError for neither."""
+    if not isinstance(query, Hit):
+        if document is None:
+            raise QueryError("explain: expected a hit, or a query and a hit or an id, got a query alone")
+        return ToExplain(query, document, "max" if scoring is None else scoring, temperature)
+    if document is not None:
+        raise QueryError("explain: expected a hit alone, or a query and a hit or an id, got a hit and another document")
+    try:
+        asked, own_scoring, own_temperature = _ASKED(query)
+    except AttributeError:
+        raise QueryError(
+            f"explain: the hit {query.id!r} has no query: it was found by documents or by several queries, or is a "
+            "copy; give the query, too: explain(query, hit)"
+        ) from None
+    return ToExplain(
+        asked,
+        query,
+        own_scoring if scoring is None else scoring,
+        own_temperature if temperature is None else temperature,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, overload
+from typing import TYPE_CHECKING, Any, Protocol, cast, overload
 
 from mvindex.errors import QueryError
 from mvindex.records import (
@@ -25,8 +25,8 @@ from mvindex.records import (
     check_id,
     check_ids,
     dump_metadata,
-    id_of,
     shown,
+    to_explain,
 )
 from mvindex.search.request import QueryLike, SearchRequest, parse_request
 from mvindex.store.filters import Filter, check_deletion
@@ -149,19 +149,32 @@ class Searches(Protocol):
         """Return a result for each query of the request, as the index orders documents: before reranking."""
 
     def explain(
-        self, query: str | Vector, id: str | Hit, scoring: ScoringName = "max", *, temperature: float | None = None
+        self,
+        query: str | Vector | Hit,
+        id: str | Hit | None = None,
+        scoring: ScoringName | None = None,
+        *,
+        temperature: float | None = None,
     ) -> Explanation:
         """Return every view of a document, or of a hit, with its score for one query, best first.
 
+        Args:
+            query: A text or a (d,) vector; or a hit alone, for the query, scoring and temperature that found it.
+            id: The document's id, or a hit.
+            scoring: As for search(); "max" by default.
+            temperature: As for search().
+
         Raises:
-            QueryError: There is no such document.
+            QueryError: There is no such document, or a hit alone that one query did not find.
 
         """
-        doc_id = id_of(id)
-        found = self.explain_all(query, [doc_id], scoring, temperature=temperature)
-        if doc_id not in found:
-            raise QueryError(f"{self.where}: there is no document {doc_id!r}")
-        return Explanation(found[doc_id], id)
+        asked = to_explain(query, id, scoring, temperature)
+        found = self.explain_all(
+            asked.query, [asked.id], cast("ScoringName", asked.scoring), temperature=asked.temperature
+        )
+        if asked.id not in found:
+            raise QueryError(f"{self.where}: there is no document {asked.id!r}")
+        return Explanation(found[asked.id], asked.document)
 
     @abstractmethod
     def explain_all(

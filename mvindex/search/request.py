@@ -19,7 +19,17 @@ from mvindex.arrays import as_numbers
 from mvindex.corpus.text.citation import MOST_CONTEXT, MOST_QUOTES, Quoting
 from mvindex.errors import QueryError
 from mvindex.kernels.score import Aggregate, parse_scoring
-from mvindex.records import ALL_FIELDS, Combine, Field, Floats, QueryGroup, SearchResult, check_count, check_flags
+from mvindex.records import (
+    ALL_FIELDS,
+    Combine,
+    Field,
+    Floats,
+    QueryGroup,
+    SearchResult,
+    check_count,
+    check_flags,
+    set_asked,
+)
 from mvindex.search.fusion import Method, Mode, parse_choice, parse_fusion
 from mvindex.search.pages import Cursor
 from mvindex.store.filters import Filter, operand_as_json
@@ -317,6 +327,12 @@ class SearchRequest:
         """Return what the caller gets of the results of all queries: reranked, and one for a single query."""
         if self.rerank is not None:
             results = self.rerank.reranked(self._questions(), results)
+        if self.like is None and self.queries[0].combine is None:
+            scoring = self.aggregate.value
+            for row, result in zip(self.queries[0].rows, results, strict=True):
+                asked = (row, scoring, self.temperature)
+                for hit in result.hits:
+                    set_asked(hit, asked)
         return results[0] if self.is_single else results
 
     def _questions(self) -> list[str]:

@@ -31,6 +31,7 @@ def test_it_returns_what_the_blocking_client_returns(serving):
                 "batch": await client.search(vectors(3), top_k=2, scoring="drpq", temperature=0.5),
                 "none": await client.search(vectors(3)[:0]),
                 "explain": await client.explain(row, "d3"),
+                "explain a hit": await client.explain((await client.search(row, 5, scoring="drpq"))[2]),
                 "explain all": await client.explain_all(row, ["d5", "nope", "d3"]),
                 "get": (await client.get("d3"), await client.get("nope")),
                 "info": await client.info(),
@@ -48,6 +49,8 @@ def test_it_returns_what_the_blocking_client_returns(serving):
         assert found["single"] == client.search(row, 5)
         assert found["batch"] == client.search(vectors(3), top_k=2, scoring="drpq", temperature=0.5)
         assert found["explain"] == client.explain(row, "d3")
+        hit = client.search(row, 5, scoring="drpq")[2]
+        assert found["explain a hit"] == client.explain(hit) == client.explain(row, hit, "drpq")
         assert found["explain all"] == {doc_id: client.explain(row, doc_id) for doc_id in ("d5", "d3")}
         assert found["get"] == (client.get("d3"), None)
         assert found["get several"] == client.get(["d5", "d3"])

@@ -1,6 +1,7 @@
 """A result as a sequence of hits, as rows and as a table of a notebook; what an index says of itself."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -85,7 +86,9 @@ def test_a_hit_is_explained_as_by_its_id_with_the_ranks_of_views_and_terms(tmp_p
         index.add_views([mvindex.Document("a", HOSTILE)], [views], spans=spans)
         hit = index.search(np.ones(2), 1, text="when did the oil crisis begin?", mode="hybrid")[0]
         found, by_id = index.explain(np.ones(2), hit), index.explain(np.ones(2), "a")
-    assert found == by_id and (found.components, by_id.components) == (hit.components, ())
+        alone = index.explain(hit)
+    assert found == by_id == alone and (found.components, by_id.components) == (hit.components, ())
+    assert alone.components == hit.components
     html = found._repr_html_()
     assert "<caption>" not in by_id._repr_html_() and html.count("<tr>") == 3
     assert [float(score) for score in re.findall(r"<td>(\d\.\d+)</td>", html)] == [4, 3]
@@ -93,6 +96,29 @@ def test_a_hit_is_explained_as_by_its_id_with_the_ranks_of_views_and_terms(tmp_p
     assert "&lt;script&gt;" in html and "<script>" not in html
     for name, part in zip(("dense", "lexical"), hit.components, strict=True):
         assert f"{name}: rank {part.rank}, score {part.score:.4f}" in html
+
+
+@pytest.mark.parametrize("scoring", [{}, {"scoring": "drpq", "temperature": 0.5}], ids=["max", "drpq"])
+def test_a_hit_alone_is_explained_by_the_query_that_found_it(index, scoring):
+    queries = np.array([[1, 0], [0.6, 0.8]], np.float32)
+    for query, result in zip(queries, index.search(queries, 3, **scoring), strict=True):
+        assert [index.explain(hit) for hit in result] == [index.explain(query, hit, **scoring) for hit in result]
+
+
+def test_a_hit_without_a_query_is_refused(index):
+    hit = index.search(np.ones(2), 1)[0]
+    found = {
+        "by documents": index.search(like="d1", top_k=1)[0],
+        "by several queries": index.search(mvindex.QueryGroup(np.eye(2)), 1)[0],
+        "copied": replace(hit),
+    }
+    for each in found.values():
+        with pytest.raises(QueryError, match=rf"the hit '{each.id}' has no query: .*explain\(query, hit\)"):
+            index.explain(each)
+    with pytest.raises(QueryError, match="expected a hit alone, .* got a hit and another document"):
+        index.explain(hit, "d1")
+    with pytest.raises(QueryError, match="expected a hit, or a query and a hit or an id, got a query alone"):
+        index.explain(np.ones(2))
 
 
 def test_a_hit_that_was_deleted_is_named(index):

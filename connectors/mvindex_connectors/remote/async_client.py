@@ -13,7 +13,17 @@ import numpy as np
 from mvindex.errors import Unsupported
 from mvindex.ingest import Entry, IngestHooks, IngestReport, view_entries
 from mvindex.ingest.items import Items, item_entries
-from mvindex.records import Document, Explanation, Floats, Hit, IndexInfo, SearchResult, ViewScore, ViewSpans, id_of
+from mvindex.records import (
+    Document,
+    Explanation,
+    Floats,
+    Hit,
+    IndexInfo,
+    SearchResult,
+    ViewScore,
+    ViewSpans,
+    to_explain,
+)
 from mvindex.search.request import QueryLike, SearchRequest, Vector, parse_request
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities, Operation
@@ -218,11 +228,19 @@ class AsyncIndexClient(Reconnecting):
         return True
 
     async def explain(
-        self, query: str | Vector, id: str | Hit, scoring: str = "max", *, temperature: float | None = None
+        self,
+        query: str | Vector | Hit,
+        id: str | Hit | None = None,
+        scoring: str | None = None,
+        *,
+        temperature: float | None = None,
     ) -> Explanation:
         """Return every view of a document with its score for one query; see IndexProtocol.explain()."""
-        request = explain_request(self._address.name, query, id_of(id), scoring, temperature)
-        return Explanation(map(view_from, (await self._channel.call(self._stub.Explain, request)).views), id)
+        asked = to_explain(query, id, scoring, temperature)
+        request = explain_request(self._address.name, asked.query, asked.id, asked.scoring, asked.temperature)
+        return Explanation(
+            map(view_from, (await self._channel.call(self._stub.Explain, request)).views), asked.document
+        )
 
     async def explain_all(
         self, query: str | Vector, ids: str | Iterable[str], scoring: str = "max", *, temperature: float | None = None

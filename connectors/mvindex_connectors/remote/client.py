@@ -14,7 +14,17 @@ from mvindex.index.arrow import arrow_reader
 from mvindex.index.protocol import Searches
 from mvindex.ingest import Entry, IngestHooks, IngestReport, view_entries
 from mvindex.ingest.items import Items, item_entries
-from mvindex.records import Document, Explanation, Floats, Hit, IndexInfo, SearchResult, ViewScore, ViewSpans, id_of
+from mvindex.records import (
+    Document,
+    Explanation,
+    Floats,
+    Hit,
+    IndexInfo,
+    SearchResult,
+    ViewScore,
+    ViewSpans,
+    to_explain,
+)
 from mvindex.search.request import SearchRequest, Vector
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities, Operation
@@ -271,11 +281,17 @@ class IndexClient(Reconnecting, RemoteIndex):
         return [result_from(each) for response in responses for each in response.results]
 
     def explain(
-        self, query: str | Vector, id: str | Hit, scoring: str = "max", *, temperature: float | None = None
+        self,
+        query: str | Vector | Hit,
+        id: str | Hit | None = None,
+        scoring: str | None = None,
+        *,
+        temperature: float | None = None,
     ) -> Explanation:
         """Return every view of a document with its score for one query; see IndexProtocol.explain()."""
-        request = explain_request(self._address.name, query, id_of(id), scoring, temperature)
-        return Explanation(map(view_from, self._channel.call(self._stub.Explain, request).views), id)
+        asked = to_explain(query, id, scoring, temperature)
+        request = explain_request(self._address.name, asked.query, asked.id, asked.scoring, asked.temperature)
+        return Explanation(map(view_from, self._channel.call(self._stub.Explain, request).views), asked.document)
 
     def explain_all(
         self, query: str | Vector, ids: str | Iterable[str], scoring: str = "max", *, temperature: float | None = None
