@@ -88,6 +88,7 @@ NOT_RUN = [
     NotRun("docs/explanation/peers.md", f"{_PEERS} --documents 20000", BENCH),
     NotRun("docs/explanation/peers.md", "OMP_NUM_THREADS=1 python bench/latency.py --corpus transplants", BENCH),
     NotRun("docs/explanation/peers.md", "OMP_NUM_THREADS=1 python bench/latency.py --corpus seeded", BENCH),
+    NotRun("docs/explanation/peers.md", "python bench/graph.py", BENCH),
     NotRun("docs/how-to/scale.md", "python bench/peers.py", BENCH),
     NotRun("docs/tutorials/an-agent-over-mcp.md", "pip install", INSTALLS),
     NotRun("docs/tutorials/first-index.md", "pip install", INSTALLS),
