@@ -151,6 +151,18 @@ def test_another_corpus_after_a_run_that_was_stopped_comes_behind_it(tmp_path, s
         assert order(index) == [*there, *(f"e{n}" for n in range(30))]
 
 
+def test_a_run_of_one_shard_does_not_go_on_where_another_shard_has_read_further(tmp_path, small_chunks):
+    path = tmp_path / "x.mvx"
+    whole(path, 2, corpus(20)).close()
+    with open_shard_index(path, ShardPlace(1, 2)) as shard:
+        assert shard.add_views(*corpus(60, seed=1, prefix="e"), hooks=stop_after(2)).stopped
+    fill_shard(path, ShardPlace(0, 2), corpus(30, seed=2, prefix="f"), corpus(30, seed=3, prefix="g"))
+    with mvindex.open(path) as index:
+        there = order(index)
+        index.add_views(*corpus(60, seed=1, prefix="e"))
+        assert sorted(order(index)[: len(there)]) == sorted(there) and len(index) > len(there)
+
+
 def test_a_shard_that_was_stopped_goes_on_only_with_its_own_corpus(tmp_path, small_chunks):
     place, path = ShardPlace(1, 2), tmp_path / "x.mvx"
     fill_shard(path, place, corpus(20))
