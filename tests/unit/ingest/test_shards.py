@@ -16,7 +16,7 @@ import mvindex
 from mvindex.errors import ConfigError, DocumentError, IndexLocked, StoreError
 from mvindex.index import store_of
 from mvindex.index.factory import open_shard_index
-from mvindex.ingest import IngestHooks, pipeline
+from mvindex.ingest import IngestHooks, pipeline, shards
 from mvindex.ingest.pipeline import ingest_store
 from mvindex.ingest.shards import Target, assemble, ingest_shards
 from mvindex.store.shard_layout import ShardPlace
@@ -149,6 +149,15 @@ def test_another_corpus_after_a_run_that_was_stopped_comes_behind_it(tmp_path, s
         ordinals = [value[0] for value in stored(index).values()]
         assert len(set(ordinals)) == len(ordinals) == len(there) + 30
         assert order(index) == [*there, *(f"e{n}" for n in range(30))]
+
+
+def test_the_first_new_document_tells_another_corpus_before_many_wait(tmp_path, small_chunks, monkeypatch):
+    monkeypatch.setattr(shards, "_WAITING_CHUNKS", 1)
+    with mvindex.create(tmp_path / "x.mvx", dim=DIM, shards=3) as index:
+        index.add_views(*corpus(200), hooks=stop_after(20))
+        there = order(index)
+        index.add_views(*corpus(80, seed=5, prefix="e"))
+        assert order(index) == [*there, *(f"e{n}" for n in range(80))]
 
 
 def test_a_run_of_one_shard_does_not_go_on_where_another_shard_has_read_further(tmp_path, small_chunks):

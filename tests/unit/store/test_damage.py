@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -102,3 +103,12 @@ def test_a_database_of_another_program_is_refused(tmp_path):
         (tmp_path / "y.mvx" / "catalog.sqlite").write_bytes(content)
         with pytest.raises(StoreError, match="there is no mvindex index here"):
             mvindex.open(tmp_path / "y.mvx")
+
+
+def test_a_catalog_of_another_program_is_refused(tmp_path):
+    mvindex.create(tmp_path / "a.mvx", dim=4).close()
+    (catalog,) = (tmp_path / "a.mvx").rglob("catalog.sqlite")
+    with closing(sqlite3.connect(catalog, isolation_level=None)) as connection:
+        connection.execute("PRAGMA application_id=7")
+    with pytest.raises(StoreError, match="a database of another program \\(application id 7\\)"):
+        mvindex.open(tmp_path / "a.mvx")
