@@ -13,6 +13,7 @@ from mvindex.errors import (
     DamagedIndex,
     StoreError,
 )
+from mvindex.store.connections import map_sqlite_errors
 from tests.helpers.index_examples import vectors
 
 
@@ -112,3 +113,13 @@ def test_a_catalog_of_another_program_is_refused(tmp_path):
         connection.execute("PRAGMA application_id=7")
     with pytest.raises(StoreError, match="a database of another program \\(application id 7\\)"):
         mvindex.open(tmp_path / "a.mvx")
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind"), [("SELECT CAST(x'ff' AS TEXT)", DamagedIndex), ("SELECT 1 FROM x", StoreError)]
+)
+def test_only_what_cannot_be_decoded_is_damage(tmp_path, sql, kind):
+    with closing(sqlite3.connect(":memory:")) as connection, pytest.raises(StoreError) as caught:
+        with map_sqlite_errors(tmp_path):
+            connection.execute(sql).fetchall()
+    assert type(caught.value) is kind
