@@ -29,6 +29,11 @@ def test_texts_and_dicts_become_documents():
     assert (found[1].title, found[3].title, found[4]) == ("T", "only a title", given[4])
 
 
+def test_a_title_may_come_after_dicts_without_one():
+    given = [{"text": "one"}] * 300 + [{"text": "another", "title": "T"}]
+    assert [(one.title, one.metadata) for one in documents_of(given)][-2:] == [("", {}), ("T", {})]
+
+
 def test_the_same_content_without_an_id_is_one_document_and_ids_are_stable(tmp_path):
     with mvindex.create(tmp_path / "a.mvx", encoder=ones) as index:
         report = index.add(["a", "b", "a", {"text": "b"}])

@@ -16,7 +16,7 @@ import mvindex
 from mvindex.errors import ConfigError, DocumentError, IndexLocked, StoreError
 from mvindex.index import store_of
 from mvindex.index.factory import open_shard_index
-from mvindex.ingest import IngestHooks, pipeline
+from mvindex.ingest import IngestHooks, pipeline, shards
 from mvindex.ingest.pipeline import ingest_store
 from mvindex.ingest.shards import Target, assemble, ingest_shards
 from mvindex.store.shard_layout import ShardPlace
@@ -149,6 +149,27 @@ def test_another_corpus_after_a_run_that_was_stopped_comes_behind_it(tmp_path, s
         ordinals = [value[0] for value in stored(index).values()]
         assert len(set(ordinals)) == len(ordinals) == len(there) + 30
         assert order(index) == [*there, *(f"e{n}" for n in range(30))]
+
+
+def test_the_first_new_document_tells_another_corpus_before_many_wait(tmp_path, small_chunks, monkeypatch):
+    monkeypatch.setattr(shards, "_WAITING_CHUNKS", 1)
+    with mvindex.create(tmp_path / "x.mvx", dim=DIM, shards=3) as index:
+        index.add_views(*corpus(200), hooks=stop_after(20))
+        there = order(index)
+        index.add_views(*corpus(80, seed=5, prefix="e"))
+        assert order(index) == [*there, *(f"e{n}" for n in range(80))]
+
+
+def test_a_run_of_one_shard_does_not_go_on_where_another_shard_has_read_further(tmp_path, small_chunks):
+    path = tmp_path / "x.mvx"
+    whole(path, 2, corpus(20)).close()
+    with open_shard_index(path, ShardPlace(1, 2)) as shard:
+        assert shard.add_views(*corpus(60, seed=1, prefix="e"), hooks=stop_after(2)).stopped
+    fill_shard(path, ShardPlace(0, 2), corpus(30, seed=2, prefix="f"), corpus(30, seed=3, prefix="g"))
+    with mvindex.open(path) as index:
+        there = order(index)
+        index.add_views(*corpus(60, seed=1, prefix="e"))
+        assert sorted(order(index)[: len(there)]) == sorted(there) and len(index) > len(there)
 
 
 def test_a_shard_that_was_stopped_goes_on_only_with_its_own_corpus(tmp_path, small_chunks):

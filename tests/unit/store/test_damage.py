@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from mvindex.errors import (
     DamagedIndex,
     StoreError,
 )
+from mvindex.store.connections import map_sqlite_errors
 from tests.helpers.index_examples import vectors
 
 
@@ -102,3 +104,22 @@ def test_a_database_of_another_program_is_refused(tmp_path):
         (tmp_path / "y.mvx" / "catalog.sqlite").write_bytes(content)
         with pytest.raises(StoreError, match="there is no mvindex index here"):
             mvindex.open(tmp_path / "y.mvx")
+
+
+def test_a_catalog_of_another_program_is_refused(tmp_path):
+    mvindex.create(tmp_path / "a.mvx", dim=4).close()
+    (catalog,) = (tmp_path / "a.mvx").rglob("catalog.sqlite")
+    with closing(sqlite3.connect(catalog, isolation_level=None)) as connection:
+        connection.execute("PRAGMA application_id=7")
+    with pytest.raises(StoreError, match="a database of another program \\(application id 7\\)"):
+        mvindex.open(tmp_path / "a.mvx")
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind"), [("SELECT CAST(x'ff' AS TEXT)", DamagedIndex), ("SELECT 1 FROM x", StoreError)]
+)
+def test_only_what_cannot_be_decoded_is_damage(tmp_path, sql, kind):
+    with closing(sqlite3.connect(":memory:")) as connection, pytest.raises(StoreError) as caught:
+        with map_sqlite_errors(tmp_path):
+            connection.execute(sql).fetchall()
+    assert type(caught.value) is kind

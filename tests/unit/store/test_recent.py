@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import mvindex
+from mvindex.index import embedded_store_of
 from mvindex.store import generation
 from mvindex.store.generation import RecentDocuments
 from mvindex.store.reader import SnapshotReader
@@ -63,6 +64,17 @@ def test_a_commit_is_seen_and_a_snapshot_stays(path):
         index.refresh()
         texts = {hit.id: hit.text for hit in found(index)}
         assert "d1" not in texts and texts["d2"] == "another text" and len(texts) == NUM_DOCUMENTS - 1
+
+
+def test_ids_are_found_in_a_snapshot_while_they_are_live(path):
+    with mvindex.open(path) as index, mvindex.open(path) as writer:
+        store = embedded_store_of(index)
+        with store.reading(store.snapshot) as reader:
+            assert reader.find_live(["d1", "d2", "d3"]).tolist() == [1, 2, 3]
+        writer.add_views([mvindex.Document("d2", "another text")], np.ones((1, 2, 4)))
+        writer.delete(ids="d1")
+        with store.reading(store.snapshot) as reader:
+            assert reader.find_live(["d1", "d2", "d3"]).tolist() == [3]
 
 
 def test_what_is_asked_for_again_outlives_the_rest(monkeypatch):
