@@ -13,7 +13,7 @@ from mvindex.encoder.levels import GELU_OFFSET
 from mvindex.encoder.onnx_encoder import IDS, MASK, STATES, WORDS
 from mvindex.plugins import require
 from mvindex.records import Floats
-from mvindex_train.light.quantise import Linear, QuantisedLinear, quantise_rows
+from mvindex_train.light.quantise import WORD_BLOCK, Linear, QuantisedLinear, quantise_rows
 
 _OPSET, _IR_VERSION = 18, 9
 _WORD_EMBEDDINGS = "embeddings.word_embeddings.weight"
@@ -101,8 +101,8 @@ def write_graph(
         path: The file; weights_file, if given, lies beside it and takes all constants of 1,024 bytes or more.
         weights: The embeddings and norms by their name in the checkpoint.
         shape: The model's.
-        linears: The linear maps by name, of each layer those of linear_names() or of split_names(). Where they are
-            Linear, their inputs are outputs of the graph too, by name.
+        linears: The linear maps by name, of each layer those of linear_names() or of split_names(). The inputs of a
+            Linear that is tapped are outputs of the graph too, by name.
         weights_file: The name of the file of weights.
 
     """
@@ -171,16 +171,18 @@ class _Graph:
         add("Reshape", [state, "whole"], STATES)
 
     def _embedded(self) -> str:
-        """Add the embeddings: of words, one scale a word where the graph is quantised; of places and of type 0."""
+        """Add the embeddings: of words, one scale a block where the graph is quantised; of places and of type 0."""
         add, constant, name = self.nodes.add, self.nodes.constant, "embeddings."
         words = self._weights.get(_WORD_EMBEDDINGS)
         if words is None:
             found = WORDS
         elif self._is_quantised:
-            levels, scales = quantise_rows(words)
-            found = add("Gather", [constant("words", levels), IDS], "word_levels")
+            levels, scales = quantise_rows(words.reshape(-1, WORD_BLOCK))
+            found = add("Gather", [constant("words", levels.reshape(len(words), -1, WORD_BLOCK)), IDS], "word_levels")
             found = add("Cast", [found], "word_floats", to=self.nodes.onnx.TensorProto.FLOAT)
-            found = add("Mul", [found, add("Gather", [constant("word_scales", scales), IDS], "scales")], "word")
+            constant("word_scales", scales.reshape(len(words), -1, 1))
+            found = add("Mul", [found, add("Gather", ["word_scales", IDS], "scales")], "word_blocks")
+            found = add("Reshape", [found, "whole"], "word")
         else:
             found = add("Gather", [constant("words", words), IDS], "word")
         places = self._weights[f"{name}position_embeddings.weight"]
@@ -296,7 +298,7 @@ class _Graph:
                 "MatMulIntegerToFloat", [levels, both[0], "one", both[1], zero], f"{name}.product", contrib=True
             )
             return self.nodes.add("Mul", [found, scales], f"{name}.scaled")
-        if inputs not in self.taps:
+        if linear.is_tapped and inputs not in self.taps:
             self.taps.append(inputs)
         return self.nodes.add(
             "MatMul", [inputs, self.nodes.constant(f"{name}.weight", linear.weight)], f"{name}.product"
