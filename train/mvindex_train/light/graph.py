@@ -155,7 +155,10 @@ class _Graph:
         constant("flat", np.array([-1, self._shape.width], np.int64))
         # What is added to the scores of padding: so much that nothing of it is read.
         found = add("Cast", [MASK], "read", to=self.nodes.onnx.TensorProto.FLOAT)
-        add("Unsqueeze", [found, constant("of_values", np.array([1, 3], np.int64))], "read_column")
+        column = add("Unsqueeze", [found, constant("of_values", np.array([1, 3], np.int64))], "read_column")
+        # Two equal columns: a product with one is a dot product, whose order depends on the padding and the batch.
+        add("Expand", [column, constant("two_columns", np.array([1, 1, 1, 2], np.int64))], "read_columns")
+        constant("one_column", np.array([1], np.int64))
         found = add("Sub", [found, constant("read_one", np.float32(1))], "padding")
         found = add("Mul", [found, constant("far", _FAR)], "padding.far")
         add("Unsqueeze", [found, constant("of_scores", np.array([1, 2], np.int64))], "unread")
@@ -241,7 +244,8 @@ class _Graph:
         found = add("Add", [found, "unread"], f"{place}masked")
         largest = add("ReduceMax", [found, "last_axis"], f"{place}largest")
         found = add("Exp", [add("Sub", [found, largest], f"{place}below")], f"{place}shares")
-        total = add("MatMul", [found, "read_column"], f"{place}total")
+        total = add("MatMul", [found, "read_columns"], f"{place}totals")
+        total = add("Slice", [total, "first", "one_column", "last_axis"], f"{place}total")
         found = add("Div", [add("MatMul", [found, value], f"{place}read.total"), total], f"{place}read.by_head")
         found = add("Transpose", [found], f"{place}read", perm=[0, 2, 1, 3])
         return add("Reshape", [found, "flat"], f"{place}read.flat")
