@@ -226,8 +226,9 @@ class _Graph:
         """Add the attention; names: of the maps for query, key and value.
 
         ONNX Runtime's softmax, alone or in its one operation for attention, sums in lanes of the processor. Last bits
-        differ then, which moves some input to the next level. A product with ones sums one after the other: the bits
-        are the same with any padding, and wherever multiply-add is fused. ReduceSum's depend on the padding.
+        differ then, which moves some input to the next level. A product with two columns of ones sums one after the
+        other: the bits are the same with any padding, and wherever multiply-add is fused. ReduceSum's depend on the
+        padding.
         """
         add = self.nodes.add
         bias = self.nodes.constant(f"{place}bias", np.concatenate([self._linears[name].bias for name in names]))
