@@ -136,13 +136,14 @@ def quantise_layer(
     query, key, value, mixed, wide, narrow = layer_linears(weights, layer).values()
     state, _, state_between, gelu = taps
     compared = quantise_linears([query, key], state, even=smooth)
-    bias = value.bias + (compared[0].centre @ value.weight).astype(np.float32)
+    centre = compared[0].centre
+    bias = value.bias if centre is None else value.bias + centre @ value.weight
     # All inputs of a row have one scale: a few large outputs of GELU would cost the others their levels.
     order = np.argsort(-gelu.max(axis=0), kind="stable")
     border = len(order) // _SHARE_OF_LARGE // 2 * 2
     large, small = np.sort(order[:border]), np.sort(order[border:])
     wides = [Linear(wide.weight[:, part], wide.bias[part]) for part in (large, small)]
-    made = [
+    made: list[Linear | QuantisedLinear] = [
         *compared,
         Linear(value.weight, bias, is_tapped=False),
         replace(mixed, is_tapped=False),
