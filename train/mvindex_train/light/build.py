@@ -37,7 +37,7 @@ BASE_FILES = (
     "sentence_bert_config.json", "config_sentence_transformers.json", "1_Pooling/config.json",
 )  # fmt: skip
 _BATCH, _MAX_LENGTH, _COMPARED_STEP = 16, 256, 8
-# One output of GELU in so many is large.
+# One output of GELU in so many is large: the map behind it reads these in fp32.
 _SHARE_OF_LARGE = 12
 
 
@@ -103,11 +103,11 @@ def _inputs(tokenizer_file: Path, texts: Sequence[str]) -> list[dict[str, Any]]:
 
 def _quantise(
     path: Path, weights: Mapping[str, Floats], shape: Shape, inputs: Sequence[dict[str, Any]]
-) -> dict[str, QuantisedLinear]:
+) -> dict[str, Linear | QuantisedLinear]:
     """Return the maps quantised, each on what it reads behind quantised layers; path: of a graph that is written."""
     onnxruntime = require("onnxruntime", "train", "the light form of an encoder")
     linears = {name: one for layer in range(shape.layers) for name, one in layer_linears(weights, layer).items()}
-    found: dict[str, QuantisedLinear] = {}
+    found: dict[str, Linear | QuantisedLinear] = {}
     for layer in range(shape.layers):
         write_graph(path, weights, replace(shape, layers=layer + 1), {**linears, **found})
         session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
@@ -126,23 +126,31 @@ def layer_linears(weights: Mapping[str, Floats], layer: int) -> dict[str, Linear
     }
 
 
-def quantise_layer(weights: Mapping[str, Floats], layer: int, taps: Sequence[Floats]) -> dict[str, QuantisedLinear]:
-    """Return a layer's maps quantised; taps: what its four kinds of maps read, (rows, inputs), in order."""
+def quantise_layer(
+    weights: Mapping[str, Floats], layer: int, taps: Sequence[Floats]
+) -> dict[str, Linear | QuantisedLinear]:
+    """Return a layer's maps; taps: what its four kinds of maps read, (rows, inputs), in order.
+
+    Errors of values, and of what is read of them, reach the state as they are: these maps stay in fp32.
+    """
     query, key, value, mixed, wide, narrow = layer_linears(weights, layer).values()
-    state, read, state_between, gelu = taps
+    state, _, state_between, gelu = taps
+    compared = quantise_linears([query, key], state, even=smooth)
+    centre = compared[0].centre
+    bias = value.bias if centre is None else value.bias + centre @ value.weight
     # All inputs of a row have one scale: a few large outputs of GELU would cost the others their levels.
     order = np.argsort(-gelu.max(axis=0), kind="stable")
     border = len(order) // _SHARE_OF_LARGE // 2 * 2
     large, small = np.sort(order[:border]), np.sort(order[border:])
     wides = [Linear(wide.weight[:, part], wide.bias[part]) for part in (large, small)]
-    # The bias is added once, to the sum of both.
-    narrows = [Linear(narrow.weight[large], narrow.bias), Linear(narrow.weight[small], 0 * narrow.bias)]
-    made = [
-        *quantise_linears([query, key, value], state, even=smooth),
-        *quantise_linears([mixed], read),
+    made: list[Linear | QuantisedLinear] = [
+        *compared,
+        Linear(value.weight, bias, is_tapped=False),
+        replace(mixed, is_tapped=False),
         *quantise_linears(wides, state_between, even=even_out),
-        *quantise_linears(narrows[:1], gelu[:, large], shifted=True),
-        *quantise_linears(narrows[1:], gelu[:, small], shifted=True),
+        Linear(narrow.weight[large], narrow.bias, is_tapped=False),
+        # The bias is added once, to the sum of both.
+        *quantise_linears([Linear(narrow.weight[small], 0 * narrow.bias)], gelu[:, small], shifted=True),
     ]
     return dict(zip(split_names(layer), made, strict=True))
 

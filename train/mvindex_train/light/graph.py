@@ -13,7 +13,7 @@ from mvindex.encoder.levels import GELU_OFFSET
 from mvindex.encoder.onnx_encoder import IDS, MASK, STATES, WORDS
 from mvindex.plugins import require
 from mvindex.records import Floats
-from mvindex_train.light.quantise import Linear, QuantisedLinear, quantise_rows
+from mvindex_train.light.quantise import WORD_BLOCK, Linear, QuantisedLinear, quantise_rows
 
 _OPSET, _IR_VERSION = 18, 9
 _WORD_EMBEDDINGS = "embeddings.word_embeddings.weight"
@@ -101,8 +101,8 @@ def write_graph(
         path: The file; weights_file, if given, lies beside it and takes all constants of 1,024 bytes or more.
         weights: The embeddings and norms by their name in the checkpoint.
         shape: The model's.
-        linears: The linear maps by name, of each layer those of linear_names() or of split_names(). Where they are
-            Linear, their inputs are outputs of the graph too, by name.
+        linears: The linear maps by name, of each layer those of linear_names() or of split_names(). The inputs of a
+            Linear that is tapped are outputs of the graph too, by name.
         weights_file: The name of the file of weights.
 
     """
@@ -155,7 +155,10 @@ class _Graph:
         constant("flat", np.array([-1, self._shape.width], np.int64))
         # What is added to the scores of padding: so much that nothing of it is read.
         found = add("Cast", [MASK], "read", to=self.nodes.onnx.TensorProto.FLOAT)
-        add("Unsqueeze", [found, constant("of_values", np.array([1, 3], np.int64))], "read_column")
+        column = add("Unsqueeze", [found, constant("of_values", np.array([1, 3], np.int64))], "read_column")
+        # Two equal columns: a product with one is a dot product, whose order depends on the padding and the batch.
+        add("Expand", [column, constant("two_columns", np.array([1, 1, 1, 2], np.int64))], "read_columns")
+        constant("one_column", np.array([1], np.int64))
         found = add("Sub", [found, constant("read_one", np.float32(1))], "padding")
         found = add("Mul", [found, constant("far", _FAR)], "padding.far")
         add("Unsqueeze", [found, constant("of_scores", np.array([1, 2], np.int64))], "unread")
@@ -171,16 +174,18 @@ class _Graph:
         add("Reshape", [state, "whole"], STATES)
 
     def _embedded(self) -> str:
-        """Add the embeddings: of words, one scale a word where the graph is quantised; of places and of type 0."""
+        """Add the embeddings: of words, one scale a block where the graph is quantised; of places and of type 0."""
         add, constant, name = self.nodes.add, self.nodes.constant, "embeddings."
         words = self._weights.get(_WORD_EMBEDDINGS)
         if words is None:
             found = WORDS
         elif self._is_quantised:
-            levels, scales = quantise_rows(words)
-            found = add("Gather", [constant("words", levels), IDS], "word_levels")
+            levels, scales = quantise_rows(words.reshape(-1, WORD_BLOCK))
+            found = add("Gather", [constant("words", levels.reshape(len(words), -1, WORD_BLOCK)), IDS], "word_levels")
             found = add("Cast", [found], "word_floats", to=self.nodes.onnx.TensorProto.FLOAT)
-            found = add("Mul", [found, add("Gather", [constant("word_scales", scales), IDS], "scales")], "word")
+            constant("word_scales", scales.reshape(len(words), -1, 1))
+            found = add("Mul", [found, add("Gather", ["word_scales", IDS], "scales")], "word_blocks")
+            found = add("Reshape", [found, "whole"], "word")
         else:
             found = add("Gather", [constant("words", words), IDS], "word")
         places = self._weights[f"{name}position_embeddings.weight"]
@@ -221,8 +226,9 @@ class _Graph:
         """Add the attention; names: of the maps for query, key and value.
 
         ONNX Runtime's softmax, alone or in its one operation for attention, sums in lanes of the processor. Last bits
-        differ then, which moves some input to the next level. A product with ones sums one after the other: the bits
-        are the same with any padding, and wherever multiply-add is fused. ReduceSum's depend on the padding.
+        differ then, which moves some input to the next level. A product with two columns of ones sums one after the
+        other: the bits are the same with any padding, and wherever multiply-add is fused. ReduceSum's depend on the
+        padding.
         """
         add = self.nodes.add
         bias = self.nodes.constant(f"{place}bias", np.concatenate([self._linears[name].bias for name in names]))
@@ -239,7 +245,8 @@ class _Graph:
         found = add("Add", [found, "unread"], f"{place}masked")
         largest = add("ReduceMax", [found, "last_axis"], f"{place}largest")
         found = add("Exp", [add("Sub", [found, largest], f"{place}below")], f"{place}shares")
-        total = add("MatMul", [found, "read_column"], f"{place}total")
+        total = add("MatMul", [found, "read_columns"], f"{place}totals")
+        total = add("Slice", [total, "first", "one_column", "last_axis"], f"{place}total")
         found = add("Div", [add("MatMul", [found, value], f"{place}read.total"), total], f"{place}read.by_head")
         found = add("Transpose", [found], f"{place}read", perm=[0, 2, 1, 3])
         return add("Reshape", [found, "flat"], f"{place}read.flat")
@@ -296,7 +303,7 @@ class _Graph:
                 "MatMulIntegerToFloat", [levels, both[0], "one", both[1], zero], f"{name}.product", contrib=True
             )
             return self.nodes.add("Mul", [found, scales], f"{name}.scaled")
-        if inputs not in self.taps:
+        if linear.is_tapped and inputs not in self.taps:
             self.taps.append(inputs)
         return self.nodes.add(
             "MatMul", [inputs, self.nodes.constant(f"{name}.weight", linear.weight)], f"{name}.product"

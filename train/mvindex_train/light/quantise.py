@@ -20,8 +20,8 @@ Doubles = npt.NDArray[np.float64]
 
 Even: TypeAlias = Callable[[Doubles, Floats], tuple[Doubles, Doubles]]
 
-# The largest level of a word's embedding.
-WORD_LEVELS = 127
+# The largest level of a word's embedding, and how many of its elements have one scale.
+WORD_LEVELS, WORD_BLOCK = 127, 32
 _INPUT_LEVELS = 127
 # Added to the diagonal of the inputs' products, as a share of its mean (GPTQ, section 3.3).
 _DAMPING = 0.01
@@ -36,10 +36,15 @@ _GPTQ_LEAVES = 0.5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Linear:
-    """A map of rows x to x @ weight + bias. weight: (inputs, outputs); bias: (outputs,), float32."""
+    """A map of rows x to x @ weight + bias, in fp32.
+
+    weight: (inputs, outputs); bias: (outputs,), float32. is_tapped: its inputs are an output of the graph, by which its
+    integers are chosen then.
+    """
 
     weight: Floats
     bias: Floats
+    is_tapped: bool = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
