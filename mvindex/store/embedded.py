@@ -400,6 +400,7 @@ class EmbeddedStore(LocalStore):
         if self.settings.get("shard") is not None:
             current, active = read_current(self.directory), active_current(self.directory)
             if active is not None and active != current:
+                self.refresh()  # the settings are those of the generation that is named
                 write_current(self.directory, active, self.settings)
 
     def _checkpoint(self) -> None:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import mvindex
 from mvindex.errors import ConfigError, DamagedIndex, DocumentError, EncoderError, IndexLocked, StaleReader
 from mvindex.ingest import pipeline
 from mvindex.records import Views, ViewText
+from mvindex.store.shard_layout import ShardPlace, open_shard
 from tests.durability.checks import stored_in
 from tests.durability.documents import DIM, SentenceViews, doc_id, document
 
@@ -318,6 +320,18 @@ def test_all_shards_switch_at_once_whenever_the_writer_is_killed(tmp_path, step,
         again = ShortViews()
         assert index.admin.reembed(again).encoded == len(again.encoded) == (0 if is_switched else 1)
         assert set(stored_in(index)) == {*before, doc_id(60)} and mvindex.verify(path).is_sound
+
+
+def test_a_store_that_was_opened_before_a_switch_names_the_settings_after_it(tmp_path):
+    path = tmp_path / "s.mvx"
+    with mvindex.create(path, encoder=SentenceViews(), shards=2) as index:
+        fill(index)
+    with closing(open_shard(path, ShardPlace(0, 2))) as before:
+        assert killed_at(path, f"write {path}/shard-00000-of-00002/current.json") == -9
+        before.adopt_switch()
+    first, second = ("shard-00000-of-00002", "shard-00001-of-00002")
+    problems = [problem.file for problem in mvindex.verify(path).problems]
+    assert not any(first in file for file in problems) and any(second in file for file in problems)
 
 
 def test_a_damaged_switch_is_named(tmp_path):
