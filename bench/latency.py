@@ -38,7 +38,7 @@ from mvindex.encoder import load_encoder, prepare_queries
 from mvindex.engines import open_scan
 from mvindex.engines.build import EngineCache
 from mvindex.engines.protocol import ranks_documents
-from mvindex.index import Index, embedded_store_of
+from mvindex.index import embedded_store_of
 from mvindex.measure.questions import Question
 from mvindex.search import hits
 from mvindex.search.exact import Best
@@ -85,7 +85,8 @@ class Clock:
 
     def wrap_search(self, index):
         """Wrap what a search of this index calls."""
-        self.wrap(Index, "_encoded", "encode")
+        if index.info().encoder is not None:
+            self.wrap(type(index.encoder), "encode_queries", "encode")
         self.wrap(type(open_scan()), "candidates", "rank")
         ranking = EngineCache().open(embedded_store_of(index).snapshot)
         if ranking is not None:
