@@ -689,12 +689,9 @@ def to_explain(query: object, document: str | Hit | None, scoring: str | None, t
             f"explain: the hit {query.id!r} has no query: it was found by documents or by several queries, or is a "
             "copy; give the query, too: explain(query, hit)"
         ) from None
-    return ToExplain(
-        asked,
-        query,
-        own_scoring if scoring is None else scoring,
-        own_temperature if temperature is None else temperature,
-    )
+    if scoring is None:
+        scoring, temperature = own_scoring, own_temperature if temperature is None else temperature
+    return ToExplain(asked, query, scoring, temperature)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

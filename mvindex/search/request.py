@@ -328,8 +328,9 @@ class SearchRequest:
         if self.rerank is not None:
             results = self.rerank.reranked(self._questions(), results)
         if self.like is None and self.queries[0].combine is None:
-            scoring = self.aggregate.value
-            for row, result in zip(self.queries[0].rows, results, strict=True):
+            rows, scoring = self.queries[0].rows, self.aggregate.value
+            # A copy of vectors: the caller may write the next query into the same array.
+            for row, result in zip(rows.copy() if isinstance(rows, np.ndarray) else rows, results, strict=True):
                 asked = (row, scoring, self.temperature)
                 for hit in result.hits:
                     set_asked(hit, asked)

@@ -105,6 +105,14 @@ def test_a_hit_alone_is_explained_by_the_query_that_found_it(index, scoring):
         assert [index.explain(hit) for hit in result] == [index.explain(query, hit, **scoring) for hit in result]
 
 
+def test_a_hit_is_explained_by_another_scoring_and_after_its_query_was_overwritten(index):
+    query = np.array([1, 0], np.float32)
+    hit = index.search(query, 1, scoring="drpq", temperature=0.5)[0]
+    expected = index.explain(query, hit, "max")
+    query[:] = [0, 1]
+    assert index.explain(hit, scoring="max") == expected
+
+
 def test_a_hit_without_a_query_is_refused(index):
     hit = index.search(np.ones(2), 1)[0]
     found = {
