@@ -1,6 +1,7 @@
 """Make and measure an index of 21,015,324 documents of 8 views of 96 dimensions, or of fewer: one command, resumable.
 
-    python bench/full_count.py --folder DIR --data DATA [--documents 1250000] [--lexical english] [--keep]
+    python bench/full_count.py --folder DIR --data DATA [--documents 1250000] [--words 100] [--lexical english]
+        [--keep]
 
 168,122,592 views, from a seeded generator (scale_parts/passages.py). Every step runs in a process of its own: `ingest`,
 `build`, `tune` (for a recall@10 of .95), `open`, `search`, `texts` (lexical and hybrid search), `tantivy` (the same
@@ -41,13 +42,18 @@ from mvindex.store.views import ViewType
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from scale_parts.corpora import BLOCK_DOCUMENTS  # noqa: E402 - as the line below
-from scale_parts.passages import Passages  # noqa: E402 - as the line below
+from scale_parts.passages import WORDS, Passages  # noqa: E402 - as the line below
 
 from tests.helpers.memory_limits import uncached  # noqa: E402 - after the path that has it
 
 QUESTIONS, FEW = 256, 64
 # Of the articles, those that a filter of the measured searches leaves.
-FILTERED = {"filter of a tenth": 10, "filter of a thousandth": 1000, "filter of a ten-thousandth": 10_000}
+FILTERED = {
+    "filter of a tenth": 10,
+    "filter of a hundredth": 100,
+    "filter of a thousandth": 1000,
+    "filter of a ten-thousandth": 10_000,
+}
 CALLERS = 8
 
 
@@ -85,7 +91,7 @@ class Step:
     def __init__(self, options):
         self.options, self.name = options, options.step
         self.path = options.folder / "index.mvx"
-        self.passages = Passages(options.documents, options)
+        self.passages = Passages(options.documents, options, options.words)
 
     def row(self, **figures):
         """Append a row to the file, durably."""
@@ -205,9 +211,11 @@ class Step:
         with mvindex.open(self.path) as index:
             while not index.warm_up():
                 time.sleep(1)
+            _, longer = self.passages.questions(FEW, num_words=4)
             for depth in (10, 100):
                 self._times(index, f"dense {depth}, {FEW} questions", vectors, None, None, top_k=depth)
                 self._times(index, f"lexical {depth}", vectors, texts, None, mode="lexical", top_k=depth)
+                self._times(index, f"lexical {depth}, four terms", vectors, longer, None, mode="lexical", top_k=depth)
             self._times(index, "hybrid", vectors, texts, None, mode="hybrid")
             return {"questions": FEW, "search": index.info().search}
 
@@ -321,7 +329,7 @@ class Step:
 
     def small(self):
         """Return the times of a process that has just opened the index: of one document, of a thousand, of a search."""
-        beyond = Passages(self.passages.documents + 2 * BLOCK_DOCUMENTS, self.options)
+        beyond = Passages(self.passages.documents + 2 * BLOCK_DOCUMENTS, self.options, self.options.words)
         last = beyond.blocks - 2
         documents, views = beyond.block(last), beyond.views(last)
         vectors, _ = self.passages.questions(FEW)
@@ -353,7 +361,7 @@ class Step:
     def change(self):
         """Add, replace and delete; how long a reader that was open takes to see each."""
         changed, passages = self.options.changed, self.passages
-        beyond = Passages(passages.documents + changed, self.options)
+        beyond = Passages(passages.documents + changed, self.options, self.options.words)
         first = passages.documents // BLOCK_DOCUMENTS
         figures = {}
         with mvindex.open(self.path) as index, mvindex.open(self.path) as reader:
@@ -459,13 +467,14 @@ def run_step(name, options):
 
 def planned(options):
     """Return what `plan` says of the index: bytes of memory and disk."""
-    text_bytes = 110 if options.lexical == "none" else 260
+    # Of a document beside its views: id, title, metadata and words; a term of a text takes more than its letters.
+    text_bytes = 50 + options.words * (5 if options.lexical == "none" else 17.5)
     held = Collection(
         documents=options.documents,
         views=options.views,
         dim=options.dim,
         view_type=ViewType.FP16,
-        text_bytes=text_bytes,
+        text_bytes=round(text_bytes),
     )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     plan = make_plan(PlanRequest(collection=held, machine=Machine(ram_bytes=memory), scan=scan_name()))
@@ -484,6 +493,7 @@ def main():
     parser = harness.parser(__doc__, documents=21_015_324, views=8, dim=96, seed=0, data=harness.COLLECTIONS)
     parser.add_argument("--changed", type=int, help="documents that are added, replaced, deleted; a tenth, or 100,000")
     parser.add_argument("--lexical", default="none", help="terms: none, unicode or english")
+    parser.add_argument("--words", type=int, default=WORDS, help="of the text of a document")
     parser.add_argument("--folder", type=Path, required=True, help="of the index and of rows.jsonl")
     parser.add_argument("--keep", action="store_true", help="leave the index there")
     parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)

@@ -24,9 +24,9 @@ def _word(rank):
 class Passages:
     """The first `documents` passages: ids from 1, titles of articles of 45 passages, views of the stand-in `gauss`."""
 
-    def __init__(self, documents, options):
-        """options: views, dim, data and seed, as full_count.py has them."""
-        self.documents, self._seed = documents, options.seed
+    def __init__(self, documents, options, words=WORDS):
+        """options: views, dim, data and seed, as full_count.py has them; words: of each text."""
+        self.documents, self._seed, self._num_words = documents, options.seed, words
         self._views = Gauss(real_vectors(options.data, options.dim), options.views, options.seed)
         self._words = np.array([_word(rank) for rank in range(VOCABULARY)])
         weights = 1 / (np.arange(VOCABULARY) + _OFFSET)
@@ -47,7 +47,7 @@ class Passages:
     def texts(self, block, version=0):
         """Return the texts of a block; another version has other words."""
         rng = np.random.default_rng([self._seed, 5, block, version])
-        drawn = np.searchsorted(self._ends, rng.random((self.count(block), WORDS)))
+        drawn = np.searchsorted(self._ends, rng.random((self.count(block), self._num_words)))
         return [" ".join(row) for row in self._words[np.minimum(drawn, VOCABULARY - 1)].tolist()]
 
     def block(self, block, version=0):
@@ -60,8 +60,8 @@ class Passages:
             str(block * BLOCK_DOCUMENTS + place + 1), text, f"Article {article}", {"article": article}
         )
 
-    def questions(self, count, turn=0):
-        """Return so many questions, (n, d), about passages of up to 16 blocks, and a text of two words of each's.
+    def questions(self, count, turn=0, num_words=2):
+        """Return so many questions, (n, d), about passages of up to 16 blocks, and a text of the first words of each's.
 
         turn: another number is about other blocks.
         """
@@ -70,4 +70,4 @@ class Passages:
         share = -(-count // len(chosen))
         vectors = np.concatenate([self._views.questions(block, share, self.views(block)) for block in chosen.tolist()])
         texts = [text for block in chosen.tolist() for text in self.texts(block)[:share]]
-        return vectors[:count], [" ".join(text.split()[:2]) for text in texts[:count]]
+        return vectors[:count], [" ".join(text.split()[:num_words]) for text in texts[:count]]
