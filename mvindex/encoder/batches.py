@@ -14,7 +14,7 @@ from mvindex.records import Bools, CountCallback, Floats, Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Batch:
+class TokenBatch:
     """Windows padded to one length. ids, mask: (b, t) int64; rows: (b, t) the row each state counts for, or CONTEXT.
 
     places: (w,) which windows the first w lines are; the others are padding. weights: (b, t) float32, of the states in
@@ -69,7 +69,7 @@ class BatchShape:
         return len(lengths)
 
 
-def batches(arranged: Arranged, shape: BatchShape, pad_id: int) -> Iterator[Batch]:
+def batches(arranged: Arranged, shape: BatchShape, pad_id: int) -> Iterator[TokenBatch]:
     """Yield the windows in batches of at most shape.max_tokens tokens with padding (or one window), longest first.
 
     The same windows always give the same batches; the longest come first so that too little memory shows at once.
@@ -93,7 +93,7 @@ class Finished:
     def __init__(self, arranged: Arranged, on_progress: CountCallback) -> None:
         self._left, self._owners, self._on_progress = arranged.num_windows.copy(), arranged.owners, on_progress
 
-    def report(self, batch: Batch) -> None:
+    def report(self, batch: TokenBatch) -> None:
         """Report the documents that are finished with this batch."""
         owners = self._owners[batch.places]
         np.subtract.at(self._left, owners, 1)
@@ -115,7 +115,7 @@ class _Tokens(NamedTuple):
         return cls(windows, lines, columns, starts[lines] + columns)
 
 
-def _pad(arranged: Arranged, tokens: _Tokens, first_rows: Ints, form: tuple[int, int], pad_id: int) -> Batch:
+def _pad(arranged: Arranged, tokens: _Tokens, first_rows: Ints, form: tuple[int, int], pad_id: int) -> TokenBatch:
     """Return the windows as one batch; form: its lines and their length."""
     at = (tokens.lines, tokens.columns)
     ids = np.full(form, pad_id, dtype=np.int64)
@@ -133,7 +133,7 @@ def _pad(arranged: Arranged, tokens: _Tokens, first_rows: Ints, form: tuple[int,
     if arranged.positions is not None:
         positions = np.tile(np.arange(form[1], dtype=np.int64), (form[0], 1))
         positions[at] = arranged.positions[tokens.places]
-    return Batch(ids, mask, rows, tokens.windows, weights, positions, _reads(arranged, tokens, mask))
+    return TokenBatch(ids, mask, rows, tokens.windows, weights, positions, _reads(arranged, tokens, mask))
 
 
 def _reads(arranged: Arranged, tokens: _Tokens, mask: Ints) -> Bools | None:

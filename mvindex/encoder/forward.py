@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mvindex.encoder.arranged import Arranged
-from mvindex.encoder.batches import Batch, BatchShape, batches
+from mvindex.encoder.batches import BatchShape, TokenBatch, batches
 from mvindex.encoder.checkpoint.reader import POSITIONS_AFTER_PADDING
 from mvindex.encoder.device import on_device
 from mvindex.encoder.families.windows import CONTEXT
@@ -30,7 +30,7 @@ class RowMeans:
         self._sums = np.zeros((num_rows, dim), dtype=np.float32)
         self._weights = np.zeros(num_rows, dtype=np.float32)
 
-    def add(self, batch: Batch, states: Floats) -> None:
+    def add(self, batch: TokenBatch, states: Floats) -> None:
         """Add the batch's states, (b, t, dim) float32: a row's sum does not depend on the rest of the batch."""
         places = np.flatnonzero(batch.rows != CONTEXT)
         places = places[np.argsort(batch.rows.ravel()[places], kind="stable")]
@@ -60,7 +60,7 @@ def add_document_share(rows: Floats, starts: Ints, share: float) -> None:
 
 
 def row_means(
-    parts: Iterable[tuple[Batch, torch.Tensor]], num_rows: int, dim: int, device: torch.device
+    parts: Iterable[tuple[TokenBatch, torch.Tensor]], num_rows: int, dim: int, device: torch.device
 ) -> torch.Tensor:
     """Return the means over batches that together hold all windows of the rows: (num_rows, dim) fp32, with gradients.
 
@@ -87,7 +87,7 @@ def _add_rows(sums: torch.Tensor, rows: torch.Tensor, values: torch.Tensor) -> t
     return sums.index_put((rows,), values, accumulate=True)
 
 
-def last_states(model: Any, batch: Batch) -> torch.Tensor:
+def last_states(model: Any, batch: TokenBatch) -> torch.Tensor:
     """Return the last hidden states, (b, t, dim), with gradients where they are enabled.
 
     Raises CheckpointError when the windows set positions, or what each token reads, and the model cannot follow.
@@ -106,7 +106,7 @@ def last_states(model: Any, batch: Batch) -> torch.Tensor:
     return states
 
 
-def _mask(model: Any, batch: Batch) -> torch.Tensor | None:
+def _mask(model: Any, batch: TokenBatch) -> torch.Tensor | None:
     """Return (b, 1, t, t) bool, which tokens each reads; None where all read all; (b, t) for some models.
 
     A model that is given (b, t) looks whether all of it is 1: on a GPU it would wait for each batch.
@@ -195,7 +195,7 @@ def _attending(model: Any) -> Any:
     return attending
 
 
-def _last_attention(model: Any, batch: Batch) -> Floats:
+def _last_attention(model: Any, batch: TokenBatch) -> Floats:
     """Return (b, t, t), what each token attends to, averaged over heads."""
     import torch
 
@@ -211,7 +211,7 @@ def _last_attention(model: Any, batch: Batch) -> Floats:
     return found
 
 
-def _layer_mask(batch: Batch) -> torch.Tensor:
+def _layer_mask(batch: TokenBatch) -> torch.Tensor:
     """Return (b, t) of 1 and 0, or an additive (b, 1, t, t) where tokens differ in what they read."""
     import torch
 

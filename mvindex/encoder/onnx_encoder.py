@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mvindex.encoder.arranged import Arranged, Inputs
-from mvindex.encoder.batches import Batch, BatchShape, Finished, batches
+from mvindex.encoder.batches import BatchShape, Finished, TokenBatch, batches
 from mvindex.encoder.checkpoint import Checkpoint
 from mvindex.encoder.checkpoint.families import BUILT_IN
 from mvindex.encoder.checkpoint.load import check_can_load
@@ -96,7 +96,7 @@ class OnnxEncoder(CheckpointEncoder):
             finished.report(batch)
         return means.means()
 
-    def _states(self, batch: Batch) -> Floats:
+    def _states(self, batch: TokenBatch) -> Floats:
         words = self.form.words
         inputs = {IDS: batch.ids} if words is None else {WORDS: words.embeddings(batch.ids)}
         return np.asarray(self._model.run([STATES], inputs | {MASK: batch.mask})[0])

@@ -13,7 +13,7 @@ import numpy as np
 
 from mvindex.encoder.arranged import Arranged, Inputs, ranges
 from mvindex.encoder.arranging import Arranging
-from mvindex.encoder.batches import Batch, Finished, batches
+from mvindex.encoder.batches import Finished, TokenBatch, batches
 from mvindex.encoder.checkpoint import Checkpoint, Parts, load_parts, load_tokenizer
 from mvindex.encoder.checkpoint.settings import first_line
 from mvindex.encoder.checkpoint_encoder import CheckpointEncoder
@@ -163,7 +163,7 @@ class TransformerEncoder(CheckpointEncoder):
 
         finished = Finished(arranged, on_progress)
 
-        def states() -> Iterator[tuple[Batch, torch.Tensor]]:
+        def states() -> Iterator[tuple[TokenBatch, torch.Tensor]]:
             for batch in batches(arranged, self._shape, self.pad_id):
                 yield batch, last_states(model, batch)
                 finished.report(batch)

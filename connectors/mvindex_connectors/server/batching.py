@@ -28,7 +28,7 @@ from mvindex.search.ranking import watched_stages
 from mvindex.search.request import Queries, SearchRequest
 from mvindex_connectors.server.config import Limits
 from mvindex_connectors.server.fairness import ENCODING_S, LONG_WORK_S, FairQueue, query_costs, switch_interval
-from mvindex_connectors.server.lanes import Job, Lane, QuickSearches, new_future
+from mvindex_connectors.server.lanes import Lane, QueuedSearch, QuickSearches, new_future
 from mvindex_connectors.server.limits import ResponseMeter, too_large_beyond, without_frames
 from mvindex_connectors.server.long_texts import LongCitations, Uncited, citing_in_workers, uncited
 
@@ -53,14 +53,14 @@ class _Batch:
     """Requests that are searched together.
 
     Attributes:
-        jobs: The requests.
+        searches: The requests.
         kind: See QuickSearches.
         begun: When the batch was taken.
         stages: Seconds of each stage so far.
 
     """
 
-    jobs: list[Job]
+    searches: list[QueuedSearch]
     kind: Hashable
     begun: float
     stages: dict[str, float] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class Batcher:
         cost = sum(costs)
         lane = self._large if cost > _MAX_SMALL else self._small
         self._check_queue(lane.waiting, meter.caller, cost)
-        whole = Job(request, new_future(), meter, cost, convert)
+        whole = QueuedSearch(request, new_future(), meter, cost, convert)
         if lane is self._small:
             with meter.turns.small():
                 if self._small.is_idle and self._large.is_idle:
@@ -153,10 +153,10 @@ class Batcher:
                     lane.drop_cancelled()
                     raise
         # A query group has one result.
-        jobs = (
+        searches = (
             [whole] if queries.combine is not None else [whole.part(part, sum(costs[part])) for part in _parts(costs)]
         )
-        futures = [self._submit(lane, job) for job in jobs]
+        futures = [self._submit(lane, queued) for queued in searches]
         try:
             return [result for part in await asyncio.gather(*futures) for result in part]
         finally:
@@ -164,9 +164,9 @@ class Batcher:
                 future.cancel()
             lane.drop_cancelled()
 
-    def _search_here(self, job: Job, kind: Hashable) -> list[Any]:
-        """Return what a job is answered, searched in the event loop."""
-        batch = _Batch([job], kind, time.monotonic())
+    def _search_here(self, queued: QueuedSearch, kind: Hashable) -> list[Any]:
+        """Return what a search is answered, searched in the event loop."""
+        batch = _Batch([queued], kind, time.monotonic())
         answer: list[Any] | Exception
         (answer,) = self._search_jobs(batch, _nothing, is_large=False)
         # After the response is on its way.
@@ -175,7 +175,7 @@ class Batcher:
             raise answer
         return answer
 
-    def _check_queue(self, waiting: FairQueue[Job], caller: str, cost: int) -> None:
+    def _check_queue(self, waiting: FairQueue[QueuedSearch], caller: str, cost: int) -> None:
         """Raise LimitExceeded where the caller has more than its share of a lane waiting."""
         own = waiting.cost_of(caller)
         share = self._queued // max(1, waiting.num_callers + (not own))
@@ -185,95 +185,97 @@ class Batcher:
                 f"{share}. Try again in a second"
             )
 
-    def _submit(self, lane: Lane, job: Job) -> asyncio.Future[list[SearchResult]]:
-        lane.waiting.append(job)
+    def _submit(self, lane: Lane, queued: QueuedSearch) -> asyncio.Future[list[SearchResult]]:
+        lane.waiting.append(queued)
         self._pump()
-        if lane is self._small and not job.future.done() and job in lane.waiting:
+        if lane is self._small and not queued.future.done() and queued in lane.waiting:
             asyncio.get_running_loop().call_later(_MAX_WAIT_S, self._pump)
-        return job.future
+        return queued.future
 
     def _pump(self) -> None:
-        """Let lanes with room take waiting jobs."""
+        """Let lanes with room take waiting searches."""
         small, large = self._small.waiting, self._large.waiting
         if self._small.has_room:
             self._start(self._small, self._take(small, self._batch))
         if self._large.has_room:
-            is_overdue = bool(small) and time.monotonic() - min(job.since for job in small) >= _MAX_WAIT_S
+            is_overdue = bool(small) and time.monotonic() - min(queued.since for queued in small) >= _MAX_WAIT_S
             # By turns if both are waiting.
             self._has_helped = is_overdue and not (self._has_helped and large)
             self._start(self._large, self._take(small, self._batch) if self._has_helped else self._take_large())
 
-    def _take_large(self) -> list[Job]:
-        """Return the jobs of the next batch of large requests: one part while small requests come."""
+    def _take_large(self) -> list[QueuedSearch]:
+        """Return the searches of the next batch of large requests: one part while small requests come."""
         waiting = self._large.waiting
         if not waiting:
             return []
         has_small = waiting.peek().meter.turns.had_small_lately
         return self._take(waiting, min(self._batch, _PARTS_AT_ONCE), 1 if has_small else _PARTS_AT_ONCE)
 
-    def _take(self, waiting: FairQueue[Job], max_queries: int, max_cost: float = math.inf) -> list[Job]:
-        """Remove and return the jobs of the next batch, in order, at least one, without cancelled ones."""
-        jobs: list[Job] = []
+    def _take(
+        self, waiting: FairQueue[QueuedSearch], max_queries: int, max_cost: float = math.inf
+    ) -> list[QueuedSearch]:
+        """Remove and return the searches of the next batch, in order, at least one, without cancelled ones."""
+        searches: list[QueuedSearch] = []
         size = cost = 0
         while waiting and (
-            not jobs or (size + waiting.peek().size <= max_queries and cost + waiting.peek().cost <= max_cost)
+            not searches or (size + waiting.peek().size <= max_queries and cost + waiting.peek().cost <= max_cost)
         ):
-            job = waiting.popleft()
-            if not job.future.done():
-                jobs.append(job)
-                size += job.size
-                cost += job.cost
-        return jobs
+            queued = waiting.popleft()
+            if not queued.future.done():
+                searches.append(queued)
+                size += queued.size
+                cost += queued.cost
+        return searches
 
-    def _start(self, lane: Lane, jobs: list[Job]) -> None:
-        if not jobs:
+    def _start(self, lane: Lane, searches: list[QueuedSearch]) -> None:
+        if not searches:
             return
-        loop, thread = asyncio.get_running_loop(), lane.begin(jobs)
-        batch = _Batch(jobs, self._quick.kind(jobs), time.monotonic())
+        loop, thread = asyncio.get_running_loop(), lane.begin(searches)
+        batch = _Batch(searches, self._quick.kind(searches), time.monotonic())
 
         def encoded() -> None:
-            loop.call_soon_threadsafe(self._let_next, lane, jobs)
+            loop.call_soon_threadsafe(self._let_next, lane, searches)
 
         def ended(done: Future[list[Any]]) -> None:
             # Called directly from the thread: an asyncio future in between would take another turn of the loop.
             note = partial(self._note, batch, batch.age_s, has_thread=True)
-            loop.call_soon_threadsafe(self._finish, lane, jobs, thread, done, note)
+            loop.call_soon_threadsafe(self._finish, lane, searches, thread, done, note)
 
         is_large = lane is self._large and not self._has_helped
         thread.submit(self._search_jobs, batch, encoded, is_large).add_done_callback(ended)
 
-    def _let_next(self, lane: Lane, jobs: list[Job]) -> None:
-        lane.let_next(jobs)
+    def _let_next(self, lane: Lane, searches: list[QueuedSearch]) -> None:
+        lane.let_next(searches)
         self._pump()
 
     def _note(self, batch: _Batch, took_s: float, *, has_thread: bool) -> None:
         """Record a batch that has ended."""
-        size = sum(job.size for job in batch.jobs)
+        size = sum(queued.size for queued in batch.searches)
         self._quick.ended(batch.kind, took_s, size, has_thread=has_thread)
-        self._observer.observe_batch(size, [batch.begun - job.since for job in batch.jobs], batch.stages)
+        self._observer.observe_batch(size, [batch.begun - queued.since for queued in batch.searches], batch.stages)
 
     def _finish(
         self,
         lane: Lane,
-        jobs: list[Job],
+        searches: list[QueuedSearch],
         thread: ThreadPoolExecutor,
         done: Future[list[Any]],
         note: Callable[[], None],
     ) -> None:
-        """Resolve the jobs, start the lane's next batch, then record this one."""
-        lane.end(jobs, thread)
+        """Resolve the searches, start the lane's next batch, then record this one."""
+        lane.end(searches, thread)
         failed = done.exception()
-        answers = [failed] * len(jobs) if failed is not None else done.result()
-        for job, answer in zip(jobs, answers, strict=True):
+        answers = [failed] * len(searches) if failed is not None else done.result()
+        for queued, answer in zip(searches, answers, strict=True):
             if isinstance(answer, Uncited):
                 self._citations.add(answer)
             else:
-                _resolve(job, answer)
+                _resolve(queued, answer)
         self._pump()
         asyncio.get_running_loop().call_soon(note)
 
     def _search_jobs(self, batch: _Batch, encoded: Callable[[], None], is_large: bool) -> list[Any]:
-        """Return the results of each job of a batch, or its error. Runs in a thread, unless it is quick.
+        """Return the results of each search of a batch, or its error. Runs in a thread, unless it is quick.
 
         Args:
             batch: The batch; takes the seconds of each stage.
@@ -281,23 +283,26 @@ class Batcher:
             is_large: Whether to pause for small requests.
 
         """
-        jobs, stages = batch.jobs, batch.stages
+        searches, stages = batch.searches, batch.stages
         if is_large:
-            for job in jobs:
-                job.meter.is_in_thread = True
-            jobs[0].meter.give_way()
-        with _switching(jobs, is_large), watched_stages(stages):
-            queries = self._encode(jobs, stages)
+            for queued in searches:
+                queued.meter.is_in_thread = True
+            searches[0].meter.give_way()
+        with _switching(searches, is_large), watched_stages(stages):
+            queries = self._encode(searches, stages)
             if "encode" in stages:
                 encoded()
             begun = time.perf_counter()
-            answers = [_metered(*each) for each in zip(jobs, self._search(jobs, queries), strict=True)]
+            answers = [_metered(*each) for each in zip(searches, self._search(searches, queries), strict=True)]
             stages["search"] = time.perf_counter() - begun - stages.get("rescore", 0.0)
-            return [_completed(job, answer, can_wait=not is_large) for job, answer in zip(jobs, answers, strict=True)]
+            return [
+                _completed(queued, answer, can_wait=not is_large)
+                for queued, answer in zip(searches, answers, strict=True)
+            ]
 
-    def _encode(self, jobs: list[Job], stages: dict[str, float]) -> list[Queries | Exception]:
-        """Return the queries of each job, all texts that need it encoded at once; or the error of that."""
-        texts = [text for job in jobs if job.needs_encoding for text in job.queries.unencoded]
+    def _encode(self, searches: list[QueuedSearch], stages: dict[str, float]) -> list[Queries | Exception]:
+        """Return the queries of each search, all texts that need it encoded at once; or the error of that."""
+        texts = [text for queued in searches if queued.needs_encoding for text in queued.queries.unencoded]
         begun = time.perf_counter()
         encoded: Floats | Exception = np.empty((0, 0), dtype=np.float32)
         if texts:
@@ -308,43 +313,47 @@ class Batcher:
             stages["encode"] = time.perf_counter() - begun
         queries: list[Queries | Exception] = []
         at = 0
-        for job in jobs:
-            if not job.needs_encoding:
-                queries.append(job.queries)
+        for queued in searches:
+            if not queued.needs_encoding:
+                queries.append(queued.queries)
             elif isinstance(encoded, Exception):
                 queries.append(encoded)
             else:
-                queries.append(job.queries.encoded(encoded[at : at + job.size]))
-                at += job.size
+                queries.append(queued.queries.encoded(encoded[at : at + queued.size]))
+                at += queued.size
         return queries
 
-    def _search(self, jobs: list[Job], queries: list[Queries | Exception]) -> list[list[SearchResult] | Exception]:
-        """Return the results of each job, or its error; jobs with equal options are searched together."""
+    def _search(
+        self, searches: list[QueuedSearch], queries: list[Queries | Exception]
+    ) -> list[list[SearchResult] | Exception]:
+        """Return the results of each search, or its error; searches with equal options are searched together."""
         answers: list[list[SearchResult] | Exception] = [
             each if isinstance(each, Exception) else [] for each in queries
         ]
         alike: dict[Hashable, list[int]] = {}
-        for number, (job, each) in enumerate(zip(jobs, queries, strict=True)):
+        for number, (queued, each) in enumerate(zip(searches, queries, strict=True)):
             if isinstance(each, Queries):
                 # A group is searched by itself.
-                key = number if each.combine is not None else (job.request.key, each.kind)
+                key = number if each.combine is not None else (queued.request.key, each.kind)
                 alike.setdefault(key, []).append(number)
         for members in alike.values():
-            self._search_together(jobs, queries, members, answers)
+            self._search_together(searches, queries, members, answers)
         return answers
 
-    def _search_together(self, jobs: list[Job], queries: list[Any], members: list[int], answers: list[Any]) -> None:
-        """Set the answers of jobs of equal options. If they fail together, each is searched by itself."""
+    def _search_together(
+        self, searches: list[QueuedSearch], queries: list[Any], members: list[int], answers: list[Any]
+    ) -> None:
+        """Set the answers of searches of equal options. If they fail together, each is searched by itself."""
         try:
             joined = Queries.joined([queries[number] for number in members])
             with too_large_beyond(self._response_bytes):
-                found = self._index.run(jobs[members[0]].request.with_queries(joined))
+                found = self._index.run(searches[members[0]].request.with_queries(joined))
         except (MvindexError, ValueError) as err:
             if len(members) == 1:
                 answers[members[0]] = without_frames(err)
                 return
             for number in members:
-                self._search_together(jobs, queries, [number], answers)
+                self._search_together(searches, queries, [number], answers)
             return
         at = 0
         for number in members:
@@ -356,65 +365,67 @@ def _nothing() -> None:
     """Do nothing once no texts were encoded."""
 
 
-def _switching(jobs: list[Job], is_large: bool) -> AbstractContextManager[None]:
-    """Return a context in which this thread gives the interpreter to others sooner, where the jobs take long."""
+def _switching(searches: list[QueuedSearch], is_large: bool) -> AbstractContextManager[None]:
+    """Return a context in which this thread gives the interpreter to others sooner, where the searches take long."""
     if is_large:
         return switch_interval.at_most(LONG_WORK_S)
     # Whoever searches others holds the interpreter: the next batch of texts must not wait for that.
-    return switch_interval.at_most(ENCODING_S) if any(job.needs_encoding for job in jobs) else nullcontext()
+    return switch_interval.at_most(ENCODING_S) if any(queued.needs_encoding for queued in searches) else nullcontext()
 
 
-def _metered(job: Job, answer: list[SearchResult] | Exception) -> list[SearchResult] | Exception:
-    """Return a job's answer, or the error of one that makes too large a response."""
+def _metered(queued: QueuedSearch, answer: list[SearchResult] | Exception) -> list[SearchResult] | Exception:
+    """Return a search's answer, or the error of one that makes too large a response."""
     if isinstance(answer, Exception):
         return answer
     try:
         for result in answer:
-            job.meter.give_way()
+            queued.meter.give_way()
             # At least: span, snippet and one citation are parts of the text, and are counted when they are written.
-            job.meter.gather(sum(len(hit.text) + len(hit.title) + len(hit.id) for hit in result.hits))
+            queued.meter.gather(sum(len(hit.text) + len(hit.title) + len(hit.id) for hit in result.hits))
     except LimitExceeded as err:
         return without_frames(err)
     return answer
 
 
-def _completed(job: Job, answer: list[SearchResult] | Exception, *, can_wait: bool) -> list[Any] | Exception | Uncited:
-    """Return a job's answer with its citations, converted; or what waits for them, where they take long."""
+def _completed(
+    queued: QueuedSearch, answer: list[SearchResult] | Exception, *, can_wait: bool
+) -> list[Any] | Exception | Uncited:
+    """Return a search's answer with its citations, converted; or what waits for them, where they take long."""
     if isinstance(answer, Exception):
         return answer
-    waiting = uncited(job, answer) if can_wait else None
-    return waiting or _cited(Uncited(job, answer, 1))
+    waiting = uncited(queued, answer) if can_wait else None
+    return waiting or _cited(Uncited(queued, answer, 1))
 
 
 def _cited(waiting: Uncited) -> list[Any] | Exception:
     """Return results with their citations, converted."""
     try:
-        _choose_citations(waiting.results, waiting.job.meter)
+        _choose_citations(waiting.results, waiting.queued.meter)
     except LimitExceeded as err:
         return without_frames(err)
-    return _converted(waiting.job, waiting.results)
+    return _converted(waiting.queued, waiting.results)
 
 
-def _resolve(job: Job, answer: Any) -> None:
-    """Give a job its answer, unless its caller is gone."""
-    if job.future.done():
+def _resolve(queued: QueuedSearch, answer: Any) -> None:
+    """Give a search its answer, unless its caller is gone."""
+    if queued.future.done():
         return
     if isinstance(answer, BaseException):
-        job.future.set_exception(answer)
+        queued.future.set_exception(answer)
     else:
-        job.future.set_result(answer)
+        queued.future.set_result(answer)
 
 
-def _converted(job: Job, answer: list[SearchResult]) -> list[Any] | Exception:
-    """Return what a job's answer is converted to, or its error.
+def _converted(queued: QueuedSearch, answer: list[SearchResult]) -> list[Any] | Exception:
+    """Return what a search's answer is converted to, or its error.
 
     At once, so that the hits of a large request are never all in memory: the collector of garbage would stop everyone
     while it looks at them.
     """
-    if job.convert is None:
+    if queued.convert is None:
         return answer
     try:
-        return job.convert(answer)
+        return queued.convert(answer)
     except MvindexError as err:
         return without_frames(err)
     except Exception as err:  # noqa: BLE001 - of this request alone, not of all that were searched with it

@@ -28,7 +28,7 @@ _CROWD, _CROWDED_S = 3, 1.0
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class QueuedSearch:
     """A request that waits for its search, or a part of a large one."""
 
     request: SearchRequest
@@ -54,8 +54,8 @@ class Job:
         """The caller that sent it."""
         return self.meter.caller
 
-    def part(self, part: slice, cost: int) -> Job:
-        """Return a job of some of the queries."""
+    def part(self, part: slice, cost: int) -> QueuedSearch:
+        """Return a search of some of the queries."""
         return replace(self, request=self.request.with_queries(self.queries[part]), future=new_future(), cost=cost)
 
     @property
@@ -81,8 +81,8 @@ class Lane:
 
     def __init__(self, name: str, num_batches: int) -> None:
         """num_batches: the most in progress."""
-        self.waiting: FairQueue[Job] = FairQueue()
-        self.in_encoding: list[Job] | None = None
+        self.waiting: FairQueue[QueuedSearch] = FairQueue()
+        self.in_encoding: list[QueuedSearch] | None = None
         self._threads = [ThreadPoolExecutor(1, thread_name_prefix=f"search-{name}") for _ in range(num_batches)]
         self._idle = list(self._threads)
         self._will_drop = False
@@ -100,21 +100,21 @@ class Lane:
     @property
     def num_waiting(self) -> int:
         """Queries that wait, without cancelled ones."""
-        return sum(job.size for job in self.waiting if not job.future.done())
+        return sum(queued.size for queued in self.waiting if not queued.future.done())
 
-    def begin(self, jobs: list[Job]) -> ThreadPoolExecutor:
+    def begin(self, searches: list[QueuedSearch]) -> ThreadPoolExecutor:
         """Return the thread of a batch; the same one while there is no other batch, since scans keep what they need."""
-        self.in_encoding = jobs
+        self.in_encoding = searches
         return self._idle.pop(0)
 
-    def let_next(self, jobs: list[Job]) -> None:
+    def let_next(self, searches: list[QueuedSearch]) -> None:
         """Let the batch after this one begin."""
-        if self.in_encoding is jobs:
+        if self.in_encoding is searches:
             self.in_encoding = None
 
-    def end(self, jobs: list[Job], thread: ThreadPoolExecutor) -> None:
+    def end(self, searches: list[QueuedSearch], thread: ThreadPoolExecutor) -> None:
         """End a batch."""
-        self.let_next(jobs)
+        self.let_next(searches)
         self._idle.insert(0, thread)
 
     def drop_cancelled(self) -> None:
@@ -125,7 +125,7 @@ class Lane:
 
     def _drop(self) -> None:
         self._will_drop = False
-        self.waiting.keep([job for job in self.waiting if not job.future.done()])
+        self.waiting.keep([queued for queued in self.waiting if not queued.future.done()])
 
     def close(self) -> None:
         """Finish the batches in progress, then stop the threads."""
@@ -152,14 +152,16 @@ class QuickSearches:
         self._kind: Hashable = None
         self._seconds, self._crowded_at, self._left = 0.0, -math.inf, _MOST_AT_ONCE
 
-    def kind(self, jobs: Sequence[Job]) -> Hashable:
+    def kind(self, searches: Sequence[QueuedSearch]) -> Hashable:
         """Return the kind of a search that begins now; None for one that is not of a single vector."""
-        job = jobs[0]
-        is_vector = len(jobs) == 1 and job.size == 1 and job.queries.are_encoded and job.queries.texts is None
-        if not is_vector or job.request.filter is not None:
+        queued = searches[0]
+        is_vector = (
+            len(searches) == 1 and queued.size == 1 and queued.queries.are_encoded and queued.queries.texts is None
+        )
+        if not is_vector or queued.request.filter is not None:
             return None
         state = self._state()
-        return None if state is None else (state, job.request.key)
+        return None if state is None else (state, queued.request.key)
 
     def expects(self, kind: Hashable) -> bool:
         """Return whether a search of this kind will probably be quick, and gains nothing by waiting for others."""

@@ -28,7 +28,7 @@ from mvindex.records import Citation, SearchResult
 from mvindex.store.lexical.tokenizer import Lexical, Tokens
 from mvindex_connectors.files.parsing import LEFTOVERS, SilentError, parse_data
 from mvindex_connectors.server.fairness import FairThread
-from mvindex_connectors.server.lanes import Job
+from mvindex_connectors.server.lanes import QueuedSearch
 
 logger = logging.getLogger(__name__)
 
@@ -46,19 +46,19 @@ _BUSY_S = 60.0
 class Uncited:
     """The results of a request whose citations are not chosen yet."""
 
-    job: Job
+    queued: QueuedSearch
     results: list[SearchResult]
     cost: int
 
 
-def uncited(job: Job, results: list[SearchResult]) -> Uncited | None:
+def uncited(queued: QueuedSearch, results: list[SearchResult]) -> Uncited | None:
     """Return what waits for its citations; None where these are quickly chosen."""
-    if job.queries.texts is None:
+    if queued.queries.texts is None:
         return None
     sizes = [len(hit.text) for result in results for hit in result.hits]
     if sum(sizes) <= _LONG_CHARS and max(sizes, default=0) <= KEPT_CHARS:
         return None
-    return Uncited(job, results, 1 + sum(sizes) // _LONG_CHARS)
+    return Uncited(queued, results, 1 + sum(sizes) // _LONG_CHARS)
 
 
 @contextmanager
@@ -113,7 +113,7 @@ _parsed = _Parsing()
 class LongCitations:
     """The requests that wait for their citations, and the thread that chooses them; all calls in one event loop."""
 
-    def __init__(self, complete: Callable[[Uncited], Any], resolve: Callable[[Job, Any], None]) -> None:
+    def __init__(self, complete: Callable[[Uncited], Any], resolve: Callable[[QueuedSearch, Any], None]) -> None:
         """complete: chooses the citations, in the thread, and returns the answer. resolve: gives it to the caller."""
         self._complete, self._resolve = complete, resolve
         self._thread = FairThread("cite")
@@ -124,16 +124,16 @@ class LongCitations:
 
     def add(self, waiting: Uncited) -> None:
         """Choose the citations of a request when its turn has come."""
-        waiting.job.meter.is_in_thread = True
-        chosen = self._thread.submit(partial(self._complete, waiting), waiting.job.caller, waiting.cost)
+        waiting.queued.meter.is_in_thread = True
+        chosen = self._thread.submit(partial(self._complete, waiting), waiting.queued.caller, waiting.cost)
 
         def ended(done: asyncio.Future[Any]) -> None:
             if not done.cancelled():
-                self._resolve(waiting.job, done.exception() or done.result())
+                self._resolve(waiting.queued, done.exception() or done.result())
 
         chosen.add_done_callback(ended)
         # A cancelled request is not chosen for, and its results are large.
-        waiting.job.future.add_done_callback(lambda _: self._forget(chosen))
+        waiting.queued.future.add_done_callback(lambda _: self._forget(chosen))
 
     def _forget(self, chosen: asyncio.Future[Any]) -> None:
         if chosen.cancel():

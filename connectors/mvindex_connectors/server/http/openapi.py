@@ -42,7 +42,7 @@ _PATH_PARAMETERS: dict[str, dict[str, Any]] = {
 }
 
 
-class Operation(NamedTuple):
+class Endpoint(NamedTuple):
     """A method of a path.
 
     Attributes:
@@ -67,37 +67,37 @@ class Operation(NamedTuple):
 
 
 OPERATIONS = (
-    Operation("indexes", "Indexes", "GET", "/v1/indexes", "List the indexes of this server.", None,
+    Endpoint("indexes", "Indexes", "GET", "/v1/indexes", "List the indexes of this server.", None,
               (schemas.IndexList,)),
-    Operation("info", "Info", "GET", _INDEX, "Describe an index.", None, (schemas.IndexInfo,)),
-    Operation("search", "Search", "POST", _INDEX + "/search", "Search with one query or several.",
+    Endpoint("info", "Info", "GET", _INDEX, "Describe an index.", None, (schemas.IndexInfo,)),
+    Endpoint("search", "Search", "POST", _INDEX + "/search", "Search with one query or several.",
               schemas.SearchRequest, (schemas.SearchResult, schemas.SearchResults)),
-    Operation("delete", "Delete", "POST", _INDEX + "/delete", "Delete documents by id or by filter, in one step.",
+    Endpoint("delete", "Delete", "POST", _INDEX + "/delete", "Delete documents by id or by filter, in one step.",
               schemas.DeleteRequest, (schemas.DeleteResponse,)),
-    Operation("getMany", "Get", "POST", _INDEX + "/get", "Return documents by id, all of one state.",
+    Endpoint("getMany", "Get", "POST", _INDEX + "/get", "Return documents by id, all of one state.",
               schemas.GetRequest, (schemas.Documents,)),
-    Operation("list", "List", "GET", _INDEX + "/documents", "Return a page of the documents.", None,
+    Endpoint("list", "List", "GET", _INDEX + "/documents", "Return a page of the documents.", None,
               (schemas.DocumentPage,), parameters=schemas.ListParameters),
-    Operation("add", "Add", "POST", _INDEX + "/documents", "Store documents, all of them or none.",
+    Endpoint("add", "Add", "POST", _INDEX + "/documents", "Store documents, all of them or none.",
               schemas.AddRequest, (schemas.AddResponse,), ("get", "update", "deleteOne")),
-    Operation("get", "Get", "GET", _DOCUMENT, "Return a document.", None, (schemas.Document,),
+    Endpoint("get", "Get", "GET", _DOCUMENT, "Return a document.", None, (schemas.Document,),
               ("update", "deleteOne")),
-    Operation("deleteOne", "Delete", "DELETE", _DOCUMENT, "Delete a document.", None, (schemas.DeleteResponse,),
+    Endpoint("deleteOne", "Delete", "DELETE", _DOCUMENT, "Delete a document.", None, (schemas.DeleteResponse,),
               ("get",)),
-    Operation("update", "Update", "PATCH", _DOCUMENT, "Replace a document's metadata.", schemas.UpdateRequest,
+    Endpoint("update", "Update", "PATCH", _DOCUMENT, "Replace a document's metadata.", schemas.UpdateRequest,
               (schemas.UpdateResponse,), ("get",)),
-    Operation("startJob", "StartJob", "POST", "/v1/admin/jobs", "Start a job of administration.",
+    Endpoint("startJob", "StartJob", "POST", "/v1/admin/jobs", "Start a job of administration.",
               StartJobRequest, (JobStatus,)),
-    Operation("listJobs", "ListJobs", "GET", "/v1/admin/jobs", "List jobs.", None, (schemas.JobList,)),
-    Operation("getJob", "GetJob", "GET", "/v1/admin/jobs/{job}", "Return a job.", None, (JobStatus,)),
-    Operation("cancelJob", "CancelJob", "POST", "/v1/admin/jobs/{job}/cancel", "Ask a job to stop.", None,
+    Endpoint("listJobs", "ListJobs", "GET", "/v1/admin/jobs", "List jobs.", None, (schemas.JobList,)),
+    Endpoint("getJob", "GetJob", "GET", "/v1/admin/jobs/{job}", "Return a job.", None, (JobStatus,)),
+    Endpoint("cancelJob", "CancelJob", "POST", "/v1/admin/jobs/{job}/cancel", "Ask a job to stop.", None,
               (JobStatus,)),
-    Operation("metrics", "Metrics", "GET", "/metrics", "Return the metrics for Prometheus."),
-    Operation("health", "Health", "GET", "/healthz", "Check that the server accepts calls.", None,
+    Endpoint("metrics", "Metrics", "GET", "/metrics", "Return the metrics for Prometheus."),
+    Endpoint("health", "Health", "GET", "/healthz", "Check that the server accepts calls.", None,
               (schemas.Health,), is_open=True),
-    Operation("ready", "Ready", "GET", "/readyz", "Check that the indexes are open, their encoders loaded, and calls "
+    Endpoint("ready", "Ready", "GET", "/readyz", "Check that the indexes are open, their encoders loaded, and calls "
               "accepted.", None, (schemas.Health,), is_open=True),
-    Operation("live", "Live", "GET", "/livez", "Check that the server runs, even while it shuts down.", None,
+    Endpoint("live", "Live", "GET", "/livez", "Check that the server runs, even while it shuts down.", None,
               (schemas.Alive,), is_open=True),
 )  # fmt: skip
 
@@ -134,7 +134,7 @@ def _path(path: str) -> dict[str, Any]:
     return {"parameters": [{"in": "path", "required": True, **parameter} for parameter in found]} if found else {}
 
 
-def _described(operation: Operation) -> dict[str, Any]:
+def _described(operation: Endpoint) -> dict[str, Any]:
     success = _response("Success.", _content(*operation.responses))
     if operation.links:
         doc_id = "$request.path.id" if "{id}" in operation.path else "$request.body#/documents/0/id"
