@@ -467,8 +467,8 @@ def run_step(name, options):
 
 def planned(options):
     """Return what `plan` says of the index: bytes of memory and disk."""
-    # Of a document beside its views: id, title, metadata and words; a term of a text takes more than its letters.
-    text_bytes = 50 + options.words * (5 if options.lexical == "none" else 17.5)
+    # Of a document beside its views: id, title, metadata and words, of five letters and half as many bytes of postings.
+    text_bytes = 50 + options.words * (5 if options.lexical == "none" else 7.5)
     held = Collection(
         documents=options.documents,
         views=options.views,
