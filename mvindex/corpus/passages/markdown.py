@@ -256,9 +256,10 @@ def _heading_name(rest: str) -> str:
 
 def _plain(heading: str) -> str:
     """Return a heading without links, emphasis and ids."""
-    # Twice: a link may hold an image.
-    name = _LINK.sub(r"\1", _LINK.sub(r"\1", heading)).translate(_NO_MARKS).strip()
-    return without_attributes(name)
+    if "[" in heading:
+        # Twice: a link may hold an image.
+        heading = _LINK.sub(r"\1", _LINK.sub(r"\1", heading))
+    return without_attributes(heading.translate(_NO_MARKS).strip())
 
 
 def _read(file: Input, options: CorpusOptions) -> Iterator[Outline]:

@@ -74,33 +74,53 @@ class SectionBuilder:
 
     def __init__(self) -> None:
         self.sections = [Section(())]
+        # "" while there is none.
+        self.first_heading = ""
         self._levels: list[tuple[int, str]] = []
         self._has_body = True
-
-    @property
-    def first_heading(self) -> str:
-        """Return the first heading; "" while there is none."""
-        return next((one.headings[0] for one in self.sections if one.headings), "")
+        # The last section that ended without a body, and the headings above its own.
+        self._bare: Section | None = None
+        self._above_bare: tuple[str, ...] = ()
 
     def add_heading(self, level: int, name: str, block: Block) -> None:
         """Begin a section; a heading directly above a deeper one becomes part of that one's section."""
-        name = shorten(name)
-        above = self.sections.pop() if not self._has_body and self._levels[-1][0] < level else None
+        blocks = []
+        if not self._has_body and self._levels[-1][0] < level:
+            blocks = self.sections.pop().blocks
+        elif not self._has_body:
+            self._end_bare()
         self._levels = [one for one in self._levels if one[0] < level]
-        self._levels.append((level, name))
-        first = [] if above is None else above.blocks
-        self.sections.append(Section(tuple(name for _, name in self._levels if name), [*first, block]))
+        self._levels.append((level, shorten(name)))
+        headings = self._headings()
+        self.first_heading = self.first_heading or "".join(headings[:1])
+        self.sections.append(Section(headings, [*blocks, block]))
         self._has_body = False
+
+    def _headings(self) -> tuple[str, ...]:
+        return tuple([name for _, name in self._levels if name])
+
+    def _end_bare(self) -> None:
+        """End a section without a body; one directly above it, below the same headings, becomes one with it.
+
+        A heading that says all there is to say is found among its neighbours, whose headings tell what it is about.
+        """
+        last, above = self.sections[-1], tuple([name for _, name in self._levels[:-1] if name])
+        if self.sections[-2] is self._bare and above == self._above_bare:
+            self._bare.headings = above
+            self._bare.blocks += last.blocks
+            self.sections.pop()
+        else:
+            self._bare, self._above_bare = last, above
 
     def begin_section(self) -> None:
         """Begin another section below the same headings, unless the last one has a heading only."""
         if self._has_body:
-            self.sections.append(Section(tuple(name for _, name in self._levels if name)))
+            self.sections.append(Section(self._headings()))
 
     def end_heading(self, level: int) -> None:
         """End the section of a heading of this level, and begin one below the headings above it."""
         self._levels = [one for one in self._levels if one[0] < level]
-        self.sections.append(Section(tuple(name for _, name in self._levels if name)))
+        self.sections.append(Section(self._headings()))
         self._has_body = True
 
     def add_block(self, block: Block) -> None:
@@ -115,6 +135,9 @@ class SectionBuilder:
 
     def finish(self) -> list[Section]:
         """Return the sections that have any text."""
+        if not self._has_body:
+            self._end_bare()
+            self._has_body = True
         return [section for section in self.sections if section.blocks]
 
 
@@ -186,7 +209,7 @@ def with_encoding(outline: Outline, encoding: str) -> Outline:
 
 
 # Part of what says whether a file was read the same way: increment it whenever the same file may give other passages.
-SPLIT_VERSION = 4
+SPLIT_VERSION = 5
 # Two letters of a script without spaces count as a word, as do so many characters without a space.
 _LONGEST_WORD = 24
 _WORD = re.compile(rf"{UNSPACED.pattern}{{1,2}}|(?:(?!{UNSPACED.pattern})\S){{1,{_LONGEST_WORD}}}")

@@ -179,6 +179,9 @@ def _mark_headings(groups: Sequence[_Lines], names: frozenset[str], heads: list[
         if is_heading:
             heads[group.first : group.last] = [True] * (group.last - group.first)
         is_below, after = is_heading, group.text
+    # Headings without text are each cited; others than the last one would not be.
+    if groups and all(heads[: groups[-1].first]) and _is_underline(groups[-1].next_line):
+        heads[groups[-1].first :] = [True] * (len(heads) - groups[-1].first)
 
 
 def _is_mark(group: _Lines) -> bool:
@@ -213,7 +216,7 @@ def _has_form_of_heading(text: str, next_line: str, names: frozenset[str], is_on
         return True
     if text.endswith(_ENDS_SENTENCE):
         return False
-    if len(set(next_line)) == 1 and _is_rule(next_line):
+    if _is_underline(next_line):
         return True
     return bool(_BOLD.match(text)) or (is_one and _asks(text))
 
@@ -227,6 +230,11 @@ def _is_rule(line: str) -> bool:
     """Return whether a line is made of one sign, as what underlines a heading or, with gaps, the columns of a table."""
     sign = line.lstrip(" ")[:1]
     return sign in _RULE_CHARS and len(line) > 1 and line not in ("::", "...") and not line.strip(f"{sign} ")
+
+
+def _is_underline(line: str) -> bool:
+    """Return whether a line underlines a heading."""
+    return len(set(line)) == 1 and _is_rule(line)
 
 
 def _asks(line: str) -> bool:

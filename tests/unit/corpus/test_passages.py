@@ -52,6 +52,40 @@ class TestMarkdown:
     def test_a_heading_without_text_before_one_of_its_level_is_a_passage(self):
         assert headings_and_texts(outline_markdown("# A\n# B\ntext")) == [(("A",), "# A"), (("B",), "# B\ntext")]
 
+    def test_headings_without_text_share_a_passage_below_the_heading_above_them(self):
+        outline = outline_markdown("# A\nintro\n## B\n## C\n\n## D\n## E\ntext\n## F\n")
+        assert outline.title == "A"
+        assert headings_and_texts(outline) == [
+            (("A",), "# A\nintro"),
+            (("A",), "## B\n## C\n\n## D"),
+            (("A", "E"), "## E\ntext"),
+            (("A", "F"), "## F"),
+        ]
+
+    def test_headings_without_text_below_different_headings_share_none(self):
+        text = "intro\n# A\n## B\n# C\n## D\n## E"
+        assert headings_and_texts(outline_markdown(text)) == [
+            ((), "intro"),
+            (("A", "B"), "# A\n## B"),
+            (("C",), "# C\n## D\n## E"),
+        ]
+
+    @pytest.mark.parametrize(
+        ("outline_of", "heading"),
+        [(outline_markdown, "# a{}\n"), (outline_markdown, "a{}\n===\n"), (outline_rst, "a{}\n====\n\n")],
+    )
+    def test_many_headings_without_text_make_passages_of_the_usual_size(self, outline_of, heading):
+        outline = outline_of("".join(map(heading.format, range(90))))
+        found = [text for _, text in headings_and_texts(outline, 50)]
+        assert outline.title == "a0"
+        assert [each for text in found for each in re.findall(r"a\d+", text)] == [f"a{row}" for row in range(90)]
+        assert 3 <= len(found) <= 5
+
+    def test_tags_of_headings_without_text_share_a_passage(self):
+        outline = outline_html("<h1>A</h1><h2>B</h2><h2>C</h2><h2>D</h2>text")
+        assert outline.title == "A"
+        assert headings_and_texts(outline) == [(("A",), "A\n\nB\n\nC"), (("A", "D"), "D\n\ntext")]
+
     def test_underlined_headings_are_headings_and_rules_are_not(self):
         text = "Top\n===\none\n\nSub\nof it\n---\ntwo\n\n---\n\nthree\n"
         assert headings_and_texts(outline_markdown(text)) == [

@@ -272,3 +272,10 @@ NO_HEADER = "=======  =========\n--jobs   Workers.\n--cache  The files.\n=======
 )
 def test_rows_of_grids_and_of_tables_that_begin_before_the_text(text, title, question, expected):
     assert Citer(question).cite(text, title).text == expected
+
+
+@pytest.mark.parametrize("rule", ["", "\n======================"])
+def test_of_headings_without_text_each_is_cited(rule):
+    names = ["Install the server", "Configure certificates", "Rotate all tokens"]
+    text = "\n\n".join(f"{name}{rule}" if rule else f"## {name}" for name in names)
+    assert [names[row] in Citer(name).cite(text, "Guide").text for row, name in enumerate(names)] == [True] * 3
