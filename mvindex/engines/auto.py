@@ -20,6 +20,8 @@ COARSE_KINDS = frozenset({"ivf-pq", "ivf-rabitq"})
 CLONED_KINDS = frozenset({"ivf-flat", "ivf-sq8"})
 # Faiss has these on GPUs by NVIDIA's cuVS only.
 CUVS_KINDS = frozenset({"ivf-pq", "hnsw"})
+# CAGRA links the nearest of so many views or more; fewer are searched faster on the CPU.
+CAGRA_LEAST = 1 << 14
 # Of coarse codes at least so many hits are scored anew, also for few documents: below, the first document of all may be
 # missing, for .1 ms; more of them add less than .005 to the recall of the first ten.
 LEAST_COARSE = 50

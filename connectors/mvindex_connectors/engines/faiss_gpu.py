@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mvindex.engines.auto import CLONED_KINDS, CUVS_KINDS
+from mvindex.engines.auto import CAGRA_LEAST, CLONED_KINDS, CUVS_KINDS
 from mvindex.errors import EngineError
 from mvindex.records import Floats, Ints
 from mvindex_connectors.engines.faiss_files import translated
@@ -21,8 +21,6 @@ logger = logging.getLogger(__name__)
 _MOST = 2048
 # Candidates that CAGRA keeps during a search, as many as fit in one block of threads: no more rows come of it.
 _CAGRA_WIDTH = 512
-# CAGRA links the nearest of so many views or more; fewer are searched faster on the CPU.
-_CAGRA_LEAST = 1 << 14
 
 
 class GpuCopy(Protocol):
@@ -138,7 +136,7 @@ def why_no_copy(faiss: ModuleType, kind: str, index: Any) -> str | None:
     if kind in CUVS_KINDS and not hasattr(faiss, "GpuIndexCagra"):
         return "this Faiss is built without cuVS (the package faiss-gpu-cuvs, in place of others of Faiss, has it)"
     if kind == "hnsw":
-        return None if index.ntotal >= _CAGRA_LEAST else f"it has fewer than {_CAGRA_LEAST:,} views"
+        return None if index.ntotal >= CAGRA_LEAST else f"it has fewer than {CAGRA_LEAST:,} views"
     ivf = faiss.downcast_index(ivf_of(faiss, index))
     if has_groups(faiss, index):
         return f"lists in groups, {ivf.nlist:,} of them, are not searched on GPUs"

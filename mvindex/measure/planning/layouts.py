@@ -6,7 +6,16 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from mvindex.engines.auto import CLONED_KINDS, GROUPED_NLIST, IVF_KINDS, LINKED_VIEWS, SCANNED_BYTES, default_nlist
+from mvindex.engines.auto import (
+    CAGRA_LEAST,
+    CLONED_KINDS,
+    CUVS_KINDS,
+    GROUPED_NLIST,
+    IVF_KINDS,
+    LINKED_VIEWS,
+    SCANNED_BYTES,
+    default_nlist,
+)
 from mvindex.engines.protocol import EXACT
 from mvindex.errors import ConfigError
 from mvindex.measure.planning.sizes import (
@@ -19,6 +28,7 @@ from mvindex.measure.planning.sizes import (
     build_seconds,
     engine_bytes,
     expected_recall,
+    gpu_bytes,
     has_copies_file,
     nprobe_for,
     query_seconds,
@@ -112,6 +122,11 @@ class Layout:
         return self.store.resident + (0 if self.on_gpu and self.kind == EXACT else self.engine.resident)
 
     @property
+    def gpu_bytes(self) -> int:
+        """Return the bytes of the copy on a GPU; 0 without one."""
+        return gpu_bytes(self.kind, self.shard, self.engine) if self.on_gpu else 0
+
+    @property
     def building(self) -> int:
         """Return the most bytes in memory during a build."""
         return self.engine.building + self.store.resident
@@ -146,7 +161,7 @@ def _kinds(request: PlanRequest) -> Iterator[tuple[str, bool]]:
     for kind in KINDS:
         if kind != "graph" or request.collection.num_views <= LINKED_VIEWS:
             yield kind, False
-        if request.machine.gpus and (kind == EXACT or kind in CLONED_KINDS):
+        if request.machine.gpus and kind in {EXACT, *CLONED_KINDS, *CUVS_KINDS}:
             yield kind, True
 
 
@@ -224,9 +239,13 @@ def _lacks(machine: Machine, layout: Layout) -> Iterator[str]:
     """Yield what does not fit: what it takes, and what there is."""
     ram = machine.ram_bytes
     if layout.on_gpu:
-        yield from _excess("copies on the GPU", layout.engine.resident, GPU_SHARE * machine.gpu_bytes)
+        yield from _excess("copies on the GPU", layout.gpu_bytes, GPU_SHARE * machine.gpu_bytes)
         if layout.nlist >= GROUPED_NLIST:
             yield f"lists in groups, from {GROUPED_NLIST:,} on, are searched on the CPU"
+        if layout.kind == "ivf-pq" and layout.shard.dim % 4 > 0:
+            yield f"cuVS wants dimensions that 4 divides, not {layout.shard.dim}"
+        if layout.kind == "hnsw" and layout.shard.num_views < CAGRA_LEAST:
+            yield f"fewer than {CAGRA_LEAST:,} views are searched on the CPU"
     elif layout.kind == EXACT:
         yield from _excess("copies of the scan", layout.engine.resident, COPIES_SHARE * ram)
     yield from _excess("engine and store", layout.resident, RESIDENT_SHARE * ram)

@@ -47,6 +47,7 @@ def _layout_json(layout: Layout, plan: Plan) -> dict[str, Any]:
             "store": layout.store.resident,
             "building": layout.building,
         },
+        "gpu_bytes": layout.gpu_bytes,
         "disk_bytes": {
             "views": layout.store.views,
             "rows": layout.store.rows,
@@ -85,7 +86,7 @@ def _cells(layout: Layout, plan: Plan) -> Sequence[str]:
         ("* " if layout == plan.recommended else "  ") + layout.name,
         str(layout.nlist) if layout.nlist else "-",
         str(layout.shards),
-        format_bytes(layout.engine.resident if layout.on_gpu else layout.resident),
+        format_bytes(layout.gpu_bytes if layout.on_gpu else layout.resident),
         format_bytes(layout.store.disk + layout.engine.disk),
         "no" if layout.lacks else "yes",
         "?" if layout.recall.low is None else f"{layout.recall.low:.2f}",
@@ -113,6 +114,12 @@ def notes(plan: Plan) -> Iterator[str]:
         f"Recall of the first {at} documents on the harder of two corpora, measured at up to 8 million views; ? is "
         "unknown. Other sizes are extrapolated: mvindex tune measures (docs/how-to/scale.md)."
     )
+    if plan.request.machine.gpus:
+        yield _wrap(
+            "With GPU, RAM is the GPU's. ivf-flat and ivf-sq8 are searched there with the extra gpu, hnsw and ivf-pq "
+            "with the package faiss-gpu-cuvs in place of others of Faiss; without them on the CPU. mvindex info "
+            "--devices shows which are installed. These bytes were not measured on a GPU."
+        )
     cores = plan.request.machine.cores
     yield _wrap(
         "Times are of a reference machine (AMD EPYC, Zen 5), not of yours: a build on "

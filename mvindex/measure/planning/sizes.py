@@ -62,6 +62,8 @@ _POINTS: Mapping[str, Sequence[_Point]] = {
     # 80,000 views of the harder corpus, searched with the defaults.
     "hnsw": (_Point(1.0, (0.996, 0.996), (0.986, 0.986)),),
 }
+# The links of a view in CAGRA, and those that they are chosen of, by the defaults of Faiss.
+_CAGRA_LINKS, _CAGRA_CANDIDATES = 64, 128
 # A graph over more views was not measured.
 _MAX_GRAPH_VIEWS = 1_000_000
 
@@ -320,6 +322,13 @@ def engine_bytes(kind: str, shard: Collection, nlist: int, all_views: int | None
     training = round(fixed + _training(kind, shard, nlist, sample_size(nlist, all_views or num_views)))
     building = max(training, round(_FILLING * resident))
     return EngineBytes(disk=disk, resident=resident, building=building, training=training)
+
+
+def gpu_bytes(kind: str, shard: Collection, engine: EngineBytes) -> int:
+    """Return the bytes of the copy of an engine on a GPU, the most while it is made; lists take what they do here."""
+    if kind != "hnsw":
+        return engine.resident
+    return shard.num_views * 4 * (shard.dim + _CAGRA_LINKS + _CAGRA_CANDIDATES)
 
 
 def scan_bytes(scan: str, collection: Collection) -> int:

@@ -121,7 +121,28 @@ def test_a_gpu_holds_a_copy_of_lists_beside_the_one_in_memory_but_no_lists_in_gr
     (here,) = of_kind(plan(few, ram_gib=128, gpus=1), "ivf-flat")
     assert (there.engine, there.resident, there.lacks) == (here.engine, here.resident, ())
     assert "lists in groups" in of_kind(plan(many, ram_gib=4096, gpus=1), "ivf-sq8", on_gpu=True)[0].lacks[-1]
-    assert not of_kind(plan(few, gpus=1), "ivf-pq", on_gpu=True)
+    assert not of_kind(plan(few, gpus=1), "ivf-rabitq", on_gpu=True)
+
+
+def test_a_gpu_with_cuvs_holds_codes_and_a_graph_of_its_own():
+    held = collection(documents=200_000, dim=768)
+    made = plan(held, ram_gib=128, gpus=1)
+    (codes,) = of_kind(made, "ivf-pq", on_gpu=True)
+    assert not codes.lacks and codes.gpu_bytes == codes.engine.resident
+    # 1.6 million views of 768 x 4 B, each with 64 links that are chosen of 128, of 4 B.
+    (graph,) = of_kind(made, "hnsw", on_gpu=True)
+    assert not graph.lacks and graph.gpu_bytes == 1_600_000 * (768 + 64 + 128) * 4
+    assert of_kind(made, "hnsw")[0].gpu_bytes == 0
+    said = " ".join("\n".join(notes(made)).split())
+    assert "hnsw and ivf-pq with the package faiss-gpu-cuvs" in said
+    assert "faiss-gpu-cuvs" not in "\n".join(notes(plan(held)))
+
+
+def test_what_cuvs_cannot_search_does_not_fit_a_gpu():
+    odd = of_kind(plan(collection(documents=200_000, dim=390), gpus=1), "ivf-pq", on_gpu=True)
+    assert [layout.lacks for layout in odd] == [("cuVS wants dimensions that 4 divides, not 390",)]
+    few = of_kind(plan(collection(documents=2_000, dim=384), gpus=1), "hnsw", on_gpu=True)
+    assert few[0].lacks == ("fewer than 16,384 views are searched on the CPU",)
 
 
 def test_few_views_are_scanned_and_a_target_of_one_always_is():
