@@ -47,10 +47,10 @@ class HelpCommand(TyperCommand):
         if further and not ctx.resilient_parsing:
             takes_index = any("--index" in each.opts for each in self.params)
             places = [word for word in further if os.path.isdir(word)]
-            way_out = f"An index is given by --index {places[0]}" if takes_index and places else ""
+            way_out = f". An index is given by --index {places[0]}" if takes_index and places else ""
             if not way_out and any(each.param_type_name == "argument" for each in self.params):
-                way_out = "A text with spaces is given in quotes"
-            ctx.fail(f"expected no further arguments, got {escape_controls(' '.join(further))}. {way_out}".rstrip(". "))
+                way_out = ". A text with spaces is given in quotes"
+            ctx.fail(f"expected no further arguments, got {escape_controls(' '.join(further) + way_out)}")
         return further
 
     def invoke(self, ctx: Any) -> Any:

@@ -150,22 +150,38 @@ class Numbering:
         self._marks = {run.documents: run for run in opens}
         self.base: int | None = self._fresh if not opens or not self._can_go_on(opens) else None
         self.is_resumed = False
+        # Runs from the same ordinal that shards have ended, until they are known to be of the same corpus.
+        ends = {store.directory: run for store in stores for run in runs_of(store).last[-1:]}
+        self.ended = {place: run for place, run in ends.items() if self.base is None and run.base == opens[0].base}
 
     def _can_go_on(self, opens: Sequence[Run]) -> bool:
         """Return whether the open runs are one, and no other shard is further than it."""
-        base = opens[0].base
-        others = [store for store in self._stores if store.directory not in self._open]
-        return all(run.base == base for run in opens) and all(_is_at(store, base) for store in others)
+        first, *more = {run.base for run in opens}
+        return not more and all(_is_at(store, first) for store in self._stores if store.directory not in self._open)
 
     def observe(self, digest: CorpusDigest) -> None:
-        """Take note of a document that was read: compare ids where an open run stopped."""
-        if self.base is not None or digest.documents not in self._marks:
-            return
-        mark = self._marks.pop(digest.documents)
-        if not mark.is_same(digest.run()):
-            self.base = self._fresh
-        elif not self._marks:
-            self.base, self.is_resumed = mark.base, True
+        """Take note of a document that was read: compare ids where an open run stopped, and where one has ended."""
+        if self.base is None and digest.documents in self._marks:
+            mark = self._marks.pop(digest.documents)
+            if not mark.is_same(digest.run()):
+                self.base = self._fresh
+            elif not self._marks:
+                self.base, self.is_resumed = mark.base, True
+        for directory, run in [*self.ended.items()]:
+            if run.documents == digest.documents and run.is_same(digest.run()):
+                del self.ended[directory]
+            elif run.documents <= digest.documents:
+                self.refuse_new(directory, run.documents - 1)
+
+    def refuse_new(self, directory: Path, position: int) -> None:
+        """Raise ConfigError if an open run goes on, but this shard has ended it without the document at this place."""
+        run = self.ended.get(directory)
+        if self.is_resumed and run is not None and position < run.documents:
+            where, unfinished = next(iter(self._open.items()))
+            raise ConfigError(
+                f"{directory}: has read another corpus, {run}, than {where} in its unfinished run, {unfinished}, or "
+                "was deleted from: finish that run by --shard, or remove the shard of another corpus and fill it again"
+            )
 
     def refuse_other_corpus(self) -> None:
         """Raise ConfigError if a single shard has an open run of another corpus, which would shift its ordinals."""
@@ -287,9 +303,7 @@ class _Ingest:
         """Commit the chunks before the first with a new document: known documents keep their ordinals."""
         while self._waiting and self._numbering.base is None:
             cut = self._waiting[0]
-            store = self._target.stores[cut.shard]
-            known = self._writers[cut.shard].known([entry.document.id for entry in cut.entries])
-            new = [entry for entry in cut.entries if entry.document.id not in known]
+            new, store = self._new_entries(cut), self._target.stores[cut.shard]
             if any(self._numbering.is_new_before(store, entry.ordinal or 0) for entry in new):
                 self._numbering.give_up()
             elif new:
@@ -304,6 +318,10 @@ class _Ingest:
                 "not end; finish it shard by shard: mvindex ingest --shard NUMBER/COUNT, then mvindex assemble"
             )
 
+    def _new_entries(self, cut: _Cut) -> list[Entry]:
+        known = self._writers[cut.shard].known([entry.document.id for entry in cut.entries])
+        return [entry for entry in cut.entries if entry.document.id not in known]
+
     def _flush_waiting(self) -> None:
         """Commit all chunks that wait; the base is known."""
         while self._waiting and not self._report.stopped:
@@ -314,6 +332,8 @@ class _Ingest:
 
     def _commit(self, cut: _Cut, base: int) -> None:
         store, before = self._target.stores[cut.shard], self._report.added
+        for entry in self._new_entries(cut) if store.directory in self._numbering.ended else ():
+            self._numbering.refuse_new(store.directory, entry.ordinal or 0)
         entries = [entry._replace(ordinal=base + (entry.ordinal or 0)) for entry in cut.entries]
         until = {"run": asdict(replace(cut.until, base=base))}
         with shard_error_context(store.directory, ShardPlace(cut.shard, self._target.count)):

@@ -43,6 +43,7 @@ def test_flags_of_reranking_need_a_checkpoint(flags):
     [
         (["info", "notes.mvx"], "got notes.mvx. An index is given by --index notes.mvx"),
         (["query", "oil", "notes.mvx"], "got notes.mvx. An index is given by --index notes.mvx"),
+        (["info", "."], "got .. An index is given by --index ."),
         (["query", "when", "was", "it"], "got was it. A text with spaces is given in quotes"),
         (["info", "\x1b[31m"], "got ␛[31m"),
     ],

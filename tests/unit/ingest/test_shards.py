@@ -172,6 +172,47 @@ def test_a_run_of_one_shard_does_not_go_on_where_another_shard_has_read_further(
         assert sorted(order(index)[: len(there)]) == sorted(there) and len(index) > len(there)
 
 
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_a_run_does_not_go_on_where_a_shard_was_filled_from_another_corpus(tmp_path, small_chunks, stopped):
+    path, own, other = tmp_path / "x.mvx", corpus(60, seed=1, prefix="e"), corpus(40, seed=2, prefix="f")
+    whole(path, 2, corpus(20)).close()
+    with open_shard_index(path, ShardPlace(stopped, 2)) as shard:
+        assert shard.add_views(*own, hooks=stop_after(2)).stopped
+    fill_shard(path, ShardPlace(1 - stopped, 2), other)
+    with mvindex.open(path) as index:
+        before = stored(index)
+        message = (
+            rf"shard-0000{1 - stopped}-of-00002: .*40 documents from ordinal 20 on, .*shard-0000{stopped}-of-00002 "
+        )
+        with pytest.raises(ConfigError, match=message):
+            index.add_views(*own)
+        of_other = {doc_id: value for doc_id, value in stored(index).items() if doc_id.startswith("f")}
+        assert of_other == {doc_id: value for doc_id, value in before.items() if doc_id.startswith("f")}
+        numbered = store_of(index).sharding.stores[1 - stopped]
+        assert not [document.id for document in numbered.scan(None, None) if document.id.startswith("e")]
+
+
+def test_a_run_does_not_go_on_where_a_shard_has_its_corpus_in_another_order(tmp_path, small_chunks):
+    path, (documents, views) = tmp_path / "x.mvx", corpus(60, seed=1, prefix="e")
+    whole(path, 2, corpus(20)).close()
+    with open_shard_index(path, ShardPlace(0, 2)) as shard:
+        assert shard.add_views(documents, views, hooks=stop_after(2)).stopped
+    fill_shard(path, ShardPlace(1, 2), (documents[::-1], views[::-1]))
+    with mvindex.open(path) as index, pytest.raises(ConfigError, match="another corpus"):
+        index.add_views(documents, views)
+
+
+def test_a_run_goes_on_where_another_shard_has_ended_it(tmp_path, small_chunks):
+    path, earlier, own = tmp_path / "x.mvx", corpus(20), corpus(60, seed=1, prefix="e")
+    whole(path, 2, earlier).close()
+    with open_shard_index(path, ShardPlace(0, 2)) as shard:
+        assert shard.add_views(*own, hooks=stop_after(2)).stopped
+    fill_shard(path, ShardPlace(1, 2), own)
+    with mvindex.open(path) as index, whole(tmp_path / "y.mvx", 2, earlier, own) as together:
+        index.add_views(*own)
+        assert stored(index) == stored(together)
+
+
 def test_a_shard_that_was_stopped_goes_on_only_with_its_own_corpus(tmp_path, small_chunks):
     place, path = ShardPlace(1, 2), tmp_path / "x.mvx"
     fill_shard(path, place, corpus(20))
