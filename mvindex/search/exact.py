@@ -26,8 +26,9 @@ _MOST_PAIRS = 1 << 22
 _CANDIDATES_AT_ONCE = 1 << 18
 # So few documents are scored together: to leave some out takes longer than to score them.
 _SCORED_TOGETHER = 64
-# A scan's bounds are tight: after the top_k highest, all that may matter is scored.
-_ALL = 1 << 40
+# A scan's bounds are tight: after the top_k highest, all that may matter is scored, up to so many times as many. Where
+# thousands have no bound, the best of these leave few of the others to be sorted.
+_SCORED_NEXT = 1 << 10
 
 
 def scanned(snapshot: Snapshot, scan: ScanEngine, queries: Floats, request: Request) -> Iterator[Ranking]:
@@ -43,7 +44,7 @@ def settle_candidates(best: Best, candidates: Candidates, begin: int, end: int) 
     """Settle the candidates of queries [begin, end) in best, where they are [0, end - begin)."""
     at = slice(candidates.starts[begin], candidates.starts[end])
     which = np.repeat(np.arange(end - begin), np.diff(candidates.starts[begin : end + 1]))
-    best.settle(Pairs(candidates.rows[at], which), candidates.upper[at], _ALL)
+    best.settle(Pairs(candidates.rows[at], which), candidates.upper[at], _SCORED_NEXT)
 
 
 def add_tail(  # noqa: PLR0913 - a search and the rows that its engine lacks
@@ -178,6 +179,8 @@ class Best:
         is_single = len(self._queries) == 1
         self.num_scored += len(found.which) if is_single else np.bincount(found.which, minlength=len(self._queries))
         if len(self._found.which):
+            may_matter = found.scores >= self.thresholds[found.which]
+            found = ScoredPairs._make(column[may_matter] for column in found)
             found = ScoredPairs._make(np.concatenate([old, new]) for old, new in zip(self._found, found, strict=True))
         if is_single:
             order = np.lexsort((found.ordinals, -found.scores))[: self.top_k]
