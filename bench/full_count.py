@@ -7,7 +7,8 @@
 `build`, `tune` (for a recall@10 of .95), `open`, `search`, `texts` (lexical and hybrid search), `tantivy` (the same
 questions there, where it is installed), `filters`, `callers` (DRPQ, and eight callers at once), `small` (a new
 id, a look-up, a thousand documents and then a search), `change` (adding, replacing and deleting --changed documents),
-`verify`. A long one is killed by SIGKILL when half of it is done, once, and runs again from what is there.
+`copies` (a snapshot, then compact, while another process searches; not where the disk lacks the room), `verify`. A
+long one is killed by SIGKILL when half of it is done, once, and runs again from what is there.
 Rows go to DIR/rows.jsonl, as they come; a step that has its last row there is done, so that the same command continues
 where it was stopped. Rates are of wall-clock and CPU seconds inside mvindex, without the generator; memory is the
 private memory of the step's process. `rchar` is what opening reads by system calls. Recall is against the certified
@@ -24,6 +25,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -407,6 +409,45 @@ class Step:
             "later_query_ms": percentiles([query.wall_s for query in queries[1:]]),
         }
 
+    def copies(self):
+        """Return what a snapshot and a compaction take, and what they leave to a reader of another process."""
+        copy, size = self.options.folder / "copy.mvx", disk_bytes(self.path)
+        if shutil.disk_usage(self.options.folder).free < 1.2 * size:
+            return {"needs_bytes": round(1.2 * size)}
+        figures = {}
+        with mvindex.open(self.path) as index:
+            for name, call in (("snapshot", lambda: index.admin.snapshot(copy)), ("compact", index.admin.compact)):
+                reader = subprocess.Popen(
+                    command_of("reader", self.options), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+                )
+                reader.stdout.readline()
+                clock = Clock()
+                with harness.Peak() as peak:
+                    clock(call)
+                seen, _ = reader.communicate()
+                figures[name] = {**clock.row(), "peak_bytes": peak.bytes, "reader": json.loads(seen)}
+                shutil.rmtree(copy, ignore_errors=True)
+            figures["there"] = len(index)
+        return figures
+
+    def reader(self):
+        """Search, refreshing now and then, until the standard input ends; return how it went."""
+        vectors, _ = self.passages.questions(FEW)
+        ended, clocks, short = threading.Event(), [], 0
+        threading.Thread(target=lambda: (sys.stdin.read(), ended.set())).start()
+        with mvindex.open(self.path) as index:
+            index.search(vectors[0])
+            print("it reads", flush=True)
+            while len(clocks) < FEW or not ended.is_set():
+                clock = Clock()
+                found = clock(index.search, vectors[len(clocks) % FEW], top_k=10)
+                clocks.append(clock)
+                short += len(found.hits) < 10
+                if len(clocks) % FEW == 0:
+                    index.refresh()
+        times = percentiles([clock.wall_s for clock in clocks])
+        return {"searches": len(clocks), "short": short, "ms": times}
+
     def verify(self):
         size = disk_bytes(self.path)
 
@@ -434,7 +475,7 @@ def disk_bytes(path):
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
-STEPS = "ingest build tune open search texts tantivy filters callers small change verify".split()
+STEPS = "ingest build tune open search texts tantivy filters callers small change copies verify".split()
 KILLED = {"ingest", "build", "change", "verify"}
 
 
@@ -446,9 +487,14 @@ def finished(folder):
     return {row["step"]: row for row in rows if row.get("is_last")}
 
 
+def command_of(name, options):
+    """Return the command of a step in a process of its own."""
+    return [sys.executable, *sys.argv, "--folder", str(options.folder), "--step", name]
+
+
 def run_step(name, options):
     """Run a step in a process of its own, after one that is killed half way where the step is long."""
-    command = [sys.executable, *sys.argv, "--folder", str(options.folder), "--step", name]
+    command = command_of(name, options)
     mark = options.folder / f"killed-{name}"
     share = random.Random(f"{options.seed} {name}").uniform(0.3, 0.7)
     while True:
@@ -496,11 +542,14 @@ def main():
     parser.add_argument("--words", type=int, default=WORDS, help="of the text of a document")
     parser.add_argument("--folder", type=Path, required=True, help="of the index and of rows.jsonl")
     parser.add_argument("--keep", action="store_true", help="leave the index there")
-    parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
+    parser.add_argument("--step", choices=[*STEPS, "reader"], help=argparse.SUPPRESS)
     options = harness.parse(
         parser, documents=16_500, views=2, dim=16, data=harness.DATA, folder=harness.OUT, lexical="english", changed=500
     )
     options.changed = options.changed or min(100_000, max(1, options.documents // 10))
+    if options.step == "reader":
+        print(json.dumps(Step(options).reader()))
+        return
     if options.step is not None:
         Step(options).run()
         return
