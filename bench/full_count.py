@@ -4,11 +4,12 @@
         [--keep]
 
 168,122,592 views, from a seeded generator (scale_parts/passages.py). Every step runs in a process of its own: `ingest`,
-`build`, `tune` (for a recall@10 of .95), `open`, `search`, `texts` (lexical and hybrid search), `tantivy` (the same
-questions there, where it is installed), `filters`, `callers` (DRPQ, and eight callers at once), `small` (a new
-id, a look-up, a thousand documents and then a search), `change` (adding, replacing and deleting --changed documents),
-`copies` (a snapshot, then compact, while another process searches; not where the disk lacks the room), `verify`. A
-long one is killed by SIGKILL when half of it is done, once, and runs again from what is there.
+`build`, `tune` (for a recall@10 of .95), `open`, `search`, `stages` (of a query, in one thread), `texts` (lexical and
+hybrid search), `tantivy` (the same questions there, where it is installed), `filters`, `callers` (DRPQ, and eight
+callers at once), `small` (a new id, a look-up, a thousand documents and then a search), `change` (adding, replacing
+and deleting --changed documents), `copies` (a snapshot, then compact, while another process searches; not where the
+disk lacks the room), `verify`. A long one is killed by SIGKILL when half of it is done, once, and runs again from what
+is there.
 Rows go to DIR/rows.jsonl, as they come; a step that has its last row there is done, so that the same command continues
 where it was stopped. Rates are of wall-clock and CPU seconds inside mvindex, without the generator; memory is the
 private memory of the step's process. `rchar` is what opening reads by system calls. Recall is against the certified
@@ -32,14 +33,21 @@ from dataclasses import asdict
 from pathlib import Path
 
 import harness
+import latency
 import numpy as np
 
 import mvindex
 from mvindex.engines import scan_name
 from mvindex.index import embedded_store_of
+from mvindex.kernels.threads import set_threads
 from mvindex.measure.planning.layouts import Machine, PlanRequest, make_plan
 from mvindex.measure.planning.sizes import Collection
+from mvindex.search import hits
+from mvindex.search.ann import RankedSearch
+from mvindex.search.exact import Best
+from mvindex.store.reader import SnapshotReader
 from mvindex.store.views import ViewType
+from mvindex_connectors.engines.faiss_fast_scan import FastScan
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -409,6 +417,37 @@ class Step:
             "later_query_ms": percentiles([query.wall_s for query in queries[1:]]),
         }
 
+    def stages(self):
+        """Return the median CPU milliseconds of each stage of a warm single query, in one thread, and of the whole."""
+        set_threads(1)
+        vectors, _ = self.passages.questions(QUESTIONS)
+        names = ("nearest lists", "tables", "lists", "by document", "scores", "texts", "hits", "rest", "whole")
+        with mvindex.open(self.path) as index:
+            while not index.warm_up():
+                time.sleep(1)
+            for vector in vectors:
+                index.search(vector)
+            clock = latency.Clock(time.process_time, names)
+            for owner, name, stage in (
+                (FastScan, "_nearest", "nearest lists"),
+                (FastScan, "_prepared", "tables"),
+                (FastScan, "search", "lists"),
+                (RankedSearch, "hits", "by document"),
+                (Best, "add", "scores"),
+                (SnapshotReader, "hit_documents", "texts"),
+                (hits, "hits_of", "hits"),
+                (index, "search", "rest"),
+            ):
+                clock.wrap(owner, name, stage)
+            rows = []
+            for vector in vectors:
+                clock.reset()
+                index.search(vector)
+                rows.append([*clock.seconds.values()])
+                rows[-1][-1] = sum(rows[-1])
+        medians = np.median(rows, axis=0).tolist()
+        return {name: round(1000 * seconds, 3) for name, seconds in zip(names, medians, strict=True)}
+
     def copies(self):
         """Return what a snapshot and a compaction take, and what they leave to a reader of another process."""
         copy, size = self.options.folder / "copy.mvx", disk_bytes(self.path)
@@ -475,7 +514,7 @@ def disk_bytes(path):
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
-STEPS = "ingest build tune open search texts tantivy filters callers small change copies verify".split()
+STEPS = "ingest build tune open search stages texts tantivy filters callers small change copies verify".split()
 KILLED = {"ingest", "build", "change", "verify"}
 
 

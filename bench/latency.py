@@ -57,12 +57,12 @@ class Clock:
     A function that is called inside another one counts for its own part only.
     """
 
-    def __init__(self, now):
-        self.now, self._inner, self._wrapped = now, [], set()
+    def __init__(self, now, parts=PARTS):
+        self.now, self._parts, self._inner, self._wrapped = now, parts, [], set()
         self.reset()
 
     def reset(self):
-        self.seconds = dict.fromkeys(PARTS, 0.0)
+        self.seconds = dict.fromkeys(self._parts, 0.0)
 
     def wrap(self, owner, name, part):
         if (owner, name) in self._wrapped:
