@@ -66,7 +66,8 @@ def _stacked(values: list[Any] | tuple[Any, ...], kinds: str, depth: int) -> Num
 
 
 def _checked(array: Numbers, kinds: str, depth: int) -> Numbers:
-    if np.ma.is_masked(array):
+    # A plain array is not masked; to ask imports numpy.ma.
+    if type(array) is not np.ndarray and np.ma.is_masked(array):
         raise ValueError(f"expected numbers, got a masked array that lacks {np.ma.getmaskarray(array).sum()} of them")
     if array.dtype.kind in kinds:
         return np.asarray(array)
