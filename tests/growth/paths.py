@@ -163,10 +163,8 @@ PATHS = [
     # Python's own parser takes 1.5 s a megabyte of the shortest statements.
     reader(".py")._replace(more_seconds=lambda text, _: 1.5 * len(text) / 1e6),
     *map(reader, (".csv", ".tsv", ".jsonl", ".json")),
-    # Short paragraphs and headings share passages: the number of documents is no excuse.
-    *(reader(suffix)._replace(more_seconds=lambda text, _: 0.0) for suffix in (".txt", ".md", ".html")),
-    # Paragraphs of one letter take 1.2 s a megabyte.
-    reader(".rst")._replace(more_seconds=lambda text, _: 0.3 * len(text) / 1e6),
+    # Short paragraphs and sections share passages: the number of documents is no excuse.
+    *(reader(suffix)._replace(more_seconds=lambda text, _: 0.0) for suffix in (".txt", ".md", ".html", ".rst")),
 ]
 
 

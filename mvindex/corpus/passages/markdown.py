@@ -102,9 +102,14 @@ class _Scanner:
     def _take(self, at: int) -> int:
         """Take the line at this position, or all lines of a fence or table; return the next position."""
         line = self._line(at)
-        if fence := _FENCE.match(line):
+        sign = line.lstrip()[:1]
+        if sign.isalpha() and "|" not in line:  # most lines
+            self._open.append(self._lines[at])
+        elif not sign:
+            self._end_paragraph()
+        elif sign in "`~" and (fence := _FENCE.match(line)):
             return self._take_lines(at, self._fence_end(at, fence[1]))
-        if heading := _HEADING.match(line):
+        elif sign == "#" and (heading := _HEADING.match(line)):
             self._end_paragraph()
             self._builder.add_heading(len(heading[1]), _heading_name(line[heading.end() :]), Block(*self._lines[at]))
         elif not self._open and (question := _QUESTION.match(line)):
@@ -114,7 +119,7 @@ class _Scanner:
             self._end_setext(1 if rule[1] else 2, at)
         elif "|" in line and at + 1 < len(self._lines) and _is_table_rule(self._line(at + 1)):
             return self._take_lines(at, self._blank_after(at), is_table=True)
-        elif not line.strip() or _INCLUDE.match(line):
+        elif _INCLUDE.match(line):
             self._end_paragraph()
         else:
             if _ITEM.match(line):
@@ -141,7 +146,7 @@ class _Scanner:
         return next((end for end in range(at, len(self._lines)) if not self._line(end).strip()), len(self._lines))
 
     def _end_setext(self, level: int, at: int) -> None:
-        name = " ".join(self._line_of(span).strip() for span in self._open)
+        name = " ".join([self._line_of(span).strip() for span in self._open])
         self._builder.add_heading(level, _plain(name), Block(self._open[0][0], self._lines[at][1]))
         self._open = []
 
@@ -151,7 +156,8 @@ class _Scanner:
             self._open = []
 
     def _line(self, at: int) -> str:
-        return self._line_of(self._lines[at])
+        begin, end = self._lines[at]
+        return self._text[begin:end]
 
     def _line_of(self, span: tuple[int, int]) -> str:
         return self._text[span[0] : span[1]]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from mvindex.corpus.text.blocks import introduces
@@ -18,6 +20,8 @@ SEPARATOR = " > "
 MAX_NAME_CHARS = 200
 MAX_FIELDS_CHARS = 2_000
 _NAMES_SHOWN = 5
+# A section of so few characters, its headings included, shares passages.
+_MOST_SHARED_CHARS = 16
 
 
 class Block(NamedTuple):
@@ -40,11 +44,28 @@ class Block(NamedTuple):
 class Section:
     """The blocks below one heading, whose own line is the first block.
 
-    headings: the path of headings, the outermost first; empty before the first one.
+    Attributes:
+        headings: The path of headings, the outermost first; empty before the first one.
+        blocks: Its blocks, in order.
+        above: The headings above its own; None where it does not begin with a heading.
+        num_headings: How many blocks are headings: those without text directly above a deeper one count.
     """
 
     headings: tuple[str, ...]
     blocks: list[Block] = field(default_factory=list)
+    above: tuple[str, ...] | None = None
+    num_headings: int = 0
+
+    @property
+    def has_body(self) -> bool:
+        """Return whether it has more than headings."""
+        return len(self.blocks) > self.num_headings or not self.num_headings
+
+    @property
+    def shares_below(self) -> tuple[str, ...] | None:
+        """Return the headings below which it shares passages with its neighbours; None where it has its own."""
+        is_small = not self.has_body or self.blocks[-1].end - self.blocks[0].begin <= _MOST_SHARED_CHARS
+        return self.above if is_small else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +90,9 @@ class Outline:
     first_line: int | None = None
 
 
+_BLOCKS, _SHARES_BELOW = attrgetter("blocks"), attrgetter("shares_below")
+
+
 class SectionBuilder:
     """Collects headings and blocks, in the order of the text, into sections."""
 
@@ -76,57 +100,38 @@ class SectionBuilder:
         self.sections = [Section(())]
         # "" while there is none.
         self.first_heading = ""
-        self._levels: list[tuple[int, str]] = []
-        self._has_body = True
-        # The last section that ended without a body, and the headings above its own.
-        self._bare: Section | None = None
-        self._above_bare: tuple[str, ...] = ()
+        # The levels of the open headings, the first one of the whole text, and the path of each.
+        self._levels: list[tuple[int, tuple[str, ...]]] = [(-1, ())]
 
     def add_heading(self, level: int, name: str, block: Block) -> None:
         """Begin a section; a heading directly above a deeper one becomes part of that one's section."""
         blocks = []
-        if not self._has_body and self._levels[-1][0] < level:
+        if self._levels[-1][0] < level and not self.sections[-1].has_body:
             blocks = self.sections.pop().blocks
-        elif not self._has_body:
-            self._end_bare()
-        self._levels = [one for one in self._levels if one[0] < level]
-        self._levels.append((level, shorten(name)))
-        headings = self._headings()
+        above = self._close(level)
+        headings = (*above, shorten(name)) if name else above
+        self._levels.append((level, headings))
         self.first_heading = self.first_heading or "".join(headings[:1])
-        self.sections.append(Section(headings, [*blocks, block]))
-        self._has_body = False
+        self.sections.append(Section(headings, [*blocks, block], above, len(blocks) + 1))
 
-    def _headings(self) -> tuple[str, ...]:
-        return tuple([name for _, name in self._levels if name])
-
-    def _end_bare(self) -> None:
-        """End a section without a body; one directly above it, below the same headings, becomes one with it.
-
-        A heading that says all there is to say is found among its neighbours, whose headings tell what it is about.
-        """
-        last, above = self.sections[-1], tuple([name for _, name in self._levels[:-1] if name])
-        if self.sections[-2] is self._bare and above == self._above_bare:
-            self._bare.headings = above
-            self._bare.blocks += last.blocks
-            self.sections.pop()
-        else:
-            self._bare, self._above_bare = last, above
+    def _close(self, level: int) -> tuple[str, ...]:
+        """Close the headings of this level and of deeper ones; return the path of those that are open."""
+        while self._levels[-1][0] >= level:
+            self._levels.pop()
+        return self._levels[-1][1]
 
     def begin_section(self) -> None:
         """Begin another section below the same headings, unless the last one has a heading only."""
-        if self._has_body:
-            self.sections.append(Section(self._headings()))
+        if self.sections[-1].has_body:
+            self.sections.append(Section(self._levels[-1][1]))
 
     def end_heading(self, level: int) -> None:
         """End the section of a heading of this level, and begin one below the headings above it."""
-        self._levels = [one for one in self._levels if one[0] < level]
-        self.sections.append(Section(self._headings()))
-        self._has_body = True
+        self.sections.append(Section(self._close(level)))
 
     def add_block(self, block: Block) -> None:
         """Add a block to the section of the last heading."""
         self.sections[-1].blocks.append(block)
-        self._has_body = True
 
     def extend_block(self, end: int) -> None:
         """Have the last block end here."""
@@ -134,11 +139,18 @@ class SectionBuilder:
         blocks[-1] = blocks[-1]._replace(end=end)
 
     def finish(self) -> list[Section]:
-        """Return the sections that have any text."""
-        if not self._has_body:
-            self._end_bare()
-            self._has_body = True
-        return [section for section in self.sections if section.blocks]
+        """Return the sections that have any text.
+
+        Those that say too little by themselves, directly below each other and below the same headings, become one:
+        each is found among its neighbours, whose headings tell what it is about.
+        """
+        made: list[Section] = []
+        for above, run in itertools.groupby(filter(_BLOCKS, self.sections), _SHARES_BELOW):
+            sections = list(run)
+            if above is not None and len(sections) > 1:
+                sections = [Section(above, [block for section in sections for block in section.blocks])]
+            made += sections
+        return made
 
 
 def shorten(name: str) -> str:
@@ -209,7 +221,7 @@ def with_encoding(outline: Outline, encoding: str) -> Outline:
 
 
 # Part of what says whether a file was read the same way: increment it whenever the same file may give other passages.
-SPLIT_VERSION = 5
+SPLIT_VERSION = 6
 # Two letters of a script without spaces count as a word, as do so many characters without a space.
 _LONGEST_WORD = 24
 _WORD = re.compile(rf"{UNSPACED.pattern}{{1,2}}|(?:(?!{UNSPACED.pattern})\S){{1,{_LONGEST_WORD}}}")
@@ -284,7 +296,7 @@ def _leads(text: str, piece: _Piece) -> bool:
 
 def _pieces(text: str, block: Block, max_words: int, pattern: re.Pattern[str]) -> Iterator[_Piece]:
     """Yield a block whole, or where it is too long its sentences or lines."""
-    words = _count(text, block.begin, block.end, pattern)
+    words = len(pattern.findall(text, block.begin, block.end))
     if words <= max_words:
         if words:
             yield _Piece(block.begin, block.end, words)
@@ -292,7 +304,7 @@ def _pieces(text: str, block: Block, max_words: int, pattern: re.Pattern[str]) -
     part = text[block.begin : block.end]
     for span in _row_spans(part) if block.is_lines else split_sentences(part):
         begin, end = block.begin + span[0], block.begin + span[1]
-        words = _count(text, begin, end, pattern)
+        words = len(pattern.findall(text, begin, end))
         if 0 < words <= max_words:
             yield _Piece(begin, end, words)
         elif words:
@@ -313,10 +325,6 @@ def _row_spans(part: str) -> list[Span]:
         else:
             spans.append((begin, end))
     return spans
-
-
-def _count(text: str, begin: int, end: int, pattern: re.Pattern[str]) -> int:
-    return len(pattern.findall(text, begin, end))
 
 
 def split_outline(text: str, sections: Iterable[Section], max_words: int) -> Iterator[tuple[Section, list[Span]]]:

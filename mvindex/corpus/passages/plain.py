@@ -83,9 +83,10 @@ class _RstScanner:
     def _take(self, at: int) -> int:
         """Take the line at this position, with the one below it where that underlines it; return the next position."""
         line = self._line(at)
-        if not line.strip():
+        bare = line.lstrip()
+        if not bare:
             return at + 1
-        indent = _indent(line)
+        indent = len(line) - len(bare)
         while self._open and indent <= self._open[-1]:
             self._flush(at)
             self._builder.end_heading(_DEFINITION_LEVEL + self._open.pop())
@@ -105,7 +106,7 @@ class _RstScanner:
             self._begin = at + 1
             return at + 1
         is_deep = len(self._open) == _MOST_OPEN
-        if not is_deep and (name := self._defined(line, indent)) and self._has_text(at, indent):
+        if not is_deep and bare[0] == "." and (name := _defined(bare)) and self._has_text(at, indent):
             self._flush(at)
             self._builder.add_heading(_DEFINITION_LEVEL + indent, name, Block(*self._lines[at]))
             self._open.append(indent)
@@ -123,13 +124,6 @@ class _RstScanner:
         is_one = rule is not None and not _RULE.match(name) and len(rule[0].rstrip()) >= len(name)
         return rule if is_one else None
 
-    def _defined(self, line: str, indent: int) -> str:
-        """Return what a line defines, without its arguments; "" for another line."""
-        directive = parse_directive(line) if line[indent] == "." else None
-        if directive is None or not is_definition(directive[0]):
-            return ""
-        return directive[1].partition("(")[0].strip() or directive[1]
-
     def _has_text(self, at: int, indent: int) -> bool:
         """Return whether more than options stands below a directive."""
         for below in range(at + 1, len(self._lines)):
@@ -142,33 +136,35 @@ class _RstScanner:
         """Give the blocks up to a line to the builder: paragraphs, items of lists, code and tables as a whole."""
         at, end = self._begin, max(self._begin, end)
         while at < end:
-            stop = self._end_of_whole(at, end)
+            line = self._line(at)
+            if line.isspace():
+                at += 1
+                continue
+            stop = self._end_of_whole(at, end) if line.lstrip()[0] in _WHOLE_SIGNS else at
             if stop > at:
-                self._add(at, stop, is_lines=True)
-            elif self._is_text(at):
+                self._add_lines(at, stop)
+            elif _is_text(line):
                 stop = next((below for below in range(at + 1, end) if self._ends_block(below)), end)
-                self._add(at, stop)
+                self._builder.add_block(Block(self._lines[at][0], self._lines[stop - 1][1]))
                 if self._line(stop - 1).rstrip().endswith("::"):
-                    code_end = self._end_of_deeper(stop, end, _indent(self._line(at)))
-                    self._add(stop, code_end, is_lines=True)
+                    code_end = self._end_of_deeper(stop, end, _indent(line))
+                    self._add_lines(stop, code_end)
                     stop = code_end
             at = max(stop, at + 1)
         self._begin = end
 
-    def _add(self, begin: int, end: int, *, is_lines: bool = False) -> None:
-        """Give the lines [begin, end) to the builder, if there are any."""
+    def _add_lines(self, begin: int, end: int) -> None:
+        """Give the lines [begin, end) of code or a table to the builder, if there are any."""
         if begin < end:
             first, last = self._lines[begin][0], self._lines[end - 1][1]
-            is_table = is_lines and self._line(begin).lstrip().startswith(_TABLE_SIGNS)
+            is_table = self._line(begin).lstrip().startswith(_TABLE_SIGNS)
             columns = table_title(self._text[first:last].lstrip()) if is_table else ""
-            self._builder.add_block(Block(first, last, is_lines, columns))
+            self._builder.add_block(Block(first, last, is_lines=True, columns=columns))
 
     def _end_of_whole(self, at: int, end: int) -> int:
         """Return the line after the code or table that begins at this line; the line itself for other text."""
         line = self._line(at)
         bare = line.strip()
-        if not bare.startswith(_WHOLE_SIGNS):
-            return at
         if SIMPLE_RULE.match(bare) or GRID_RULE.match(bare):
             return next((below for below in range(at, end) if not self._line(below).strip()), end)
         directive = parse_directive(bare)
@@ -190,22 +186,31 @@ class _RstScanner:
     def _is_blank(self, at: int) -> bool:
         return at < 0 or not self._line(at).strip()
 
-    def _is_text(self, at: int) -> bool:
-        line = self._line(at)
-        return not line.isspace() and not (line[0] in _SILENT_SIGNS and _SILENT.match(line))
-
     def _ends_block(self, at: int) -> bool:
         """Return whether a line below text is not of its block."""
-        bare = self._line(at).strip()
+        line = self._line(at)
+        bare = line.strip()
         if bare[:1].isalpha() and bare[1:2] not in _ITEM_ENDS:
             return False
-        return (
-            not self._is_text(at) or bool(_ITEM.match(bare)) or (bare[0] == "." and parse_directive(bare) is not None)
-        )
+        if not _is_text(line) or _ITEM.match(bare):
+            return True
+        return bare[0] == "." and parse_directive(bare) is not None
 
     def _line(self, at: int) -> str:
         begin, end = self._lines[at]
         return self._text[begin:end]
+
+
+def _is_text(line: str) -> bool:
+    return not line.isspace() and not (line[0] in _SILENT_SIGNS and _SILENT.match(line))
+
+
+def _defined(line: str) -> str:
+    """Return what a line defines, without its arguments; "" for another line."""
+    directive = parse_directive(line)
+    if directive is None or not is_definition(directive[0]):
+        return ""
+    return directive[1].partition("(")[0].strip() or directive[1]
 
 
 def _plain(heading: str) -> str:

@@ -288,8 +288,9 @@ def merge_sentences(sentences: Sequence[Span], max_snippets: int) -> list[Span]:
 
 def without_whitespace(begin: int, piece: str) -> Span:
     """Return the range of a piece of a text, which begins there, without outer whitespace; an empty one for none."""
-    first = begin + len(piece) - len(piece.lstrip()) if piece[:1].isspace() else begin
-    return first, max(first, begin + len(piece.rstrip()))
+    bare = piece.lstrip()
+    first = begin + len(piece) - len(bare)
+    return first, first + len(bare.rstrip())
 
 
 def stripped(text: str, begin: int, end: int) -> Span:

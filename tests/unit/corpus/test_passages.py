@@ -34,7 +34,7 @@ def read(tmp_path, name, content, **options):
 
 class TestMarkdown:
     def test_lone_carriage_returns_end_lines_where_nothing_else_does(self, tmp_path):
-        found = read(tmp_path, "a.md", "# A\r\rone\r\r# B\r\rtwo\r")
+        found = read(tmp_path, "a.md", "# A\r\rone and more\r\r# B\r\rtwo and more\r")
         assert [(one.metadata["headings"], one.metadata["line"]) for one in found] == [("A", 1), ("B", 5)]
 
     def test_sections_begin_at_headings_and_know_their_path(self):
@@ -50,15 +50,18 @@ class TestMarkdown:
         assert headings_and_texts(outline_markdown("# A\n\n## B\n\ntext")) == [(("A", "B"), "# A\n\n## B\n\ntext")]
 
     def test_a_heading_without_text_before_one_of_its_level_is_a_passage(self):
-        assert headings_and_texts(outline_markdown("# A\n# B\ntext")) == [(("A",), "# A"), (("B",), "# B\ntext")]
+        assert headings_and_texts(outline_markdown("# A\n# B\na much longer text")) == [
+            (("A",), "# A"),
+            (("B",), "# B\na much longer text"),
+        ]
 
     def test_headings_without_text_share_a_passage_below_the_heading_above_them(self):
-        outline = outline_markdown("# A\nintro\n## B\n## C\n\n## D\n## E\ntext\n## F\n")
+        outline = outline_markdown("# A\nintro\n## B\n## C\n\n## D\n## E\nlonger text\n## F\n")
         assert outline.title == "A"
         assert headings_and_texts(outline) == [
             (("A",), "# A\nintro"),
             (("A",), "## B\n## C\n\n## D"),
-            (("A", "E"), "## E\ntext"),
+            (("A", "E"), "## E\nlonger text"),
             (("A", "F"), "## F"),
         ]
 
@@ -68,6 +71,15 @@ class TestMarkdown:
             ((), "intro"),
             (("A", "B"), "# A\n## B"),
             (("C",), "# C\n## D\n## E"),
+        ]
+
+    def test_sections_of_a_few_characters_share_a_passage_below_the_heading_above_them(self):
+        text = "# A\nabout the letters\n## B\nb\n## C\n\n## D\nd\n# E\nabout the others\n## F\nf\n"
+        assert headings_and_texts(outline_markdown(text)) == [
+            (("A",), "# A\nabout the letters"),
+            (("A",), "## B\nb\n## C\n\n## D\nd"),
+            (("E",), "# E\nabout the others"),
+            (("E", "F"), "## F\nf"),
         ]
 
     @pytest.mark.parametrize(
@@ -82,9 +94,9 @@ class TestMarkdown:
         assert 3 <= len(found) <= 5
 
     def test_tags_of_headings_without_text_share_a_passage(self):
-        outline = outline_html("<h1>A</h1><h2>B</h2><h2>C</h2><h2>D</h2>text")
+        outline = outline_html("<h1>A</h1><h2>B</h2><h2>C</h2><h2>D</h2>a much longer text")
         assert outline.title == "A"
-        assert headings_and_texts(outline) == [(("A",), "A\n\nB\n\nC"), (("A", "D"), "D\n\ntext")]
+        assert headings_and_texts(outline) == [(("A",), "A\n\nB\n\nC"), (("A", "D"), "D\n\na much longer text")]
 
     def test_underlined_headings_are_headings_and_rules_are_not(self):
         text = "Top\n===\none\n\nSub\nof it\n---\ntwo\n\n---\n\nthree\n"
@@ -215,7 +227,7 @@ class TestMarkdown:
 
     def test_what_goes_with_every_passage_is_bounded(self, tmp_path):
         fields = "".join(f"field_{number}: {'x' * 40}\n" for number in range(1_000))
-        sections = "".join(f"## part {number}\ntext\n" for number in range(500))
+        sections = "".join(f"## part {number}\nlonger text\n" for number in range(500))
         text = f"---\n{fields}---\n# {'long ' * 2_000}\n{sections}"
         found = read(tmp_path, "a.md", text)
         assert len(found) > 500
@@ -486,7 +498,7 @@ class TestOtherFormats:
     def test_html_has_the_title_of_its_front_matter_or_first_h1(self, tmp_path):
         [found] = read(tmp_path, "a.html", "---\ntitle: Own\ntags: [x]\n---\n<h2>Sub</h2><p>Text.")
         assert (found.title, found.text, found.metadata["tags"]) == ("Own > Sub", "Sub\n\nText.", ["x"])
-        first, second = read(tmp_path, "b.html", "<h2>Sub</h2><p>Text.</p><h1>Top</h1><p>More.")
+        first, second = read(tmp_path, "b.html", "<h2>Sub</h2><p>A longer text.</p><h1>Top</h1><p>More.")
         assert (first.title, second.title) == ("Top > Sub", "Top")
         assert read(tmp_path, "c.html", "<h2>Sub</h2><p>Text.")[0].title == "c.html > Sub"
 
@@ -597,7 +609,7 @@ class TestEncodings:
 
 
 class TestIds:
-    TEXT = "# A\n\none two three\n\nfour five six\n\n## B\n\nb\n\n# A\n\nagain\n"
+    TEXT = "# A\n\none two three\n\nfour five six\n\n## B\n\nb\n\n# A\n\nagain and again\n"
 
     def ids(self, tmp_path, text):
         return [one.id.removeprefix(str(tmp_path) + "/") for one in read(tmp_path, "a.md", text, passage_words=6)]
