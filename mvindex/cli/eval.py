@@ -421,6 +421,11 @@ def _check_measured(report: Mapping[str, Any], qrels: str | None) -> None:
         )
     if report.get("unasked"):
         note(f"{report['unasked']:,} judged questions were not asked; no measure counts them")
+    if report.get("relevant_missing"):
+        note(
+            f"relevant judgements of documents that the index lacks: {report['relevant_missing']:,}; each counts as "
+            "not found. Compare the ids of the judgements with those of the index"
+        )
     if not any(report["counts"].values()):
         note("nothing was measured: no question has a passage, answers or judgements; give --qrels FILE")
 

@@ -94,7 +94,7 @@ def grep(  # noqa: PLR0913 - each option is a flag of the command
         raise typer.BadParameter("WORDS: expected words to search for, got none")
     with _open(hidden, chosen is not Mode.LEXICAL, budget) as index:
         if not hidden.files:
-            note(escape_controls(f"{folder}: no file that can be read; left out: {hidden.left_out or 'nothing'}"))
+            note(f"{folder}: no file that can be read; left out: {hidden.left_out or 'nothing'}")
         files = _matching(hidden.files, glob or ())
         hits = search_hidden(index, words or "", top_k, chosen, files, has_bare=hidden.counts[1] > 0)
     base, wanted = "" if folder == "." else folder, {word.casefold() for word in _WORD.findall(words or "")}
@@ -111,7 +111,7 @@ def _open(hidden: HiddenIndex, with_views: bool, budget: float | None) -> Index:
     from mvindex.io.hidden import RefreshHooks
 
     with ExitStack() as shown:
-        hooks = RefreshHooks(on_note=lambda text: note(escape_controls(text)), on_progress=_progress(shown))
+        hooks = RefreshHooks(on_note=note, on_progress=_progress(shown))
         index = hidden.open(
             hooks,
             with_views=with_views,

@@ -334,7 +334,7 @@ def _print(report: ImportReport, output: Output) -> None:
 
 def export(
     directory: Annotated[
-        Path, typer.Argument(help="Write to this directory: a new one, or that of an interrupted run.")
+        Path, typer.Argument(metavar="DIR", help="Write to this directory: a new one, or that of an interrupted run.")
     ],
     to: Annotated[
         str,
@@ -364,9 +364,10 @@ def export(
 
 def export_encoder(
     checkpoint: Annotated[
-        str, typer.Argument(help="Export this encoder: minilm-views, minilm, a directory or a hub id.")
+        str,
+        typer.Argument(metavar="ENCODER", help="Export this encoder: minilm-views, minilm, a directory or a hub id."),
     ],
-    folder: Annotated[Path, typer.Argument(help="Write to this directory, which is new or empty.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Write to this directory, which is new or empty.")],
     family: Annotated[
         str | None, option("Give single to export one vector per document of a checkpoint that makes several.")
     ] = None,
@@ -394,8 +395,10 @@ _QUERIES = 200
 
 
 def migrate(
-    source: Annotated[str, typer.Argument(help="The index to copy: a directory or an address.")],
-    target: Annotated[str, typer.Argument(help="A new directory or address, or that of an interrupted run.")],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The index to copy: a directory or an address.")],
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="A new directory or address, or that of an interrupted run.")
+    ],
     verify: Annotated[
         bool, switch("--verify", f"Search both with {_QUERIES} queries at the end; exit 1 if a result differs.")
     ] = False,

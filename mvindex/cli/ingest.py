@@ -36,7 +36,6 @@ from mvindex.cli.options import (
     prepare_queries,
     print_report,
 )
-from mvindex.cli.terminal import escape_controls
 from mvindex.errors import ConfigError
 from mvindex.paths import expand_home
 
@@ -188,7 +187,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     corpus = open_corpus(
         files,
         options,
-        lambda source: note(escape_controls(f"reading {source}")),
+        lambda source: note(f"reading {source}"),
         FolderOptions(**reading.choice()),
     )
     in_folders = sum(isinstance(file, FolderFile) for file in corpus.files)
@@ -224,7 +223,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
         with DocumentProgress(corpus.bytes_total) as progress, stop_on_interrupt() as should_stop:
             report = run.run(lambda count: progress.advance(count, corpus.bytes_read, run.rows_read), should_stop)
         if corpus.left_out:
-            note(escape_controls(f"left out: {corpus.left_out}"))
+            note(f"left out: {corpus.left_out}")
         _print_ingest(report, path, target, time.monotonic() - started, output)
         _note_replaced(report.ingest.replaced, corpus)
         if lexical in (None, AUTO) and report.ingest.added and (terms := target.info().lexical) is not None:
@@ -253,7 +252,7 @@ def _note_replaced(count: int, corpus: Corpus) -> None:
     """Note that so many documents were replaced, where those may be of another file of the same name."""
     if count and corpus.named_in_ids:
         note(
-            f"documents replaced: {count}; ids of {escape_controls(corpus.named_in_ids[0])} are made of its name: "
+            f"documents replaced: {count}; ids of {corpus.named_in_ids[0]} are made of its name: "
             "if another file has that name, give --id-field, or name both with their folders"
         )
 
@@ -443,7 +442,11 @@ def _print_ingest(report: CorpusIngestReport, path: str, index: IndexProtocol, s
     if done.repeated:
         note(f"rows without an id that repeat an earlier content: {done.repeated}; each content is one document")
     if report.rejected:
-        note(f"rows rejected: {report.rejected:,}, reasons in {report.reasons_file}; correct them and ingest again:")
+        note(f"rows rejected: {report.rejected:,}, reasons in {report.reasons_file}")
+    if report.rejected and not report.rejects_files:
+        note("correct the files of the folder, and run the same command again")
+    if report.rejects_files:
+        note("rows of files that were named: correct them and ingest them again; of folders: correct their files")
         for file, source in report.rejects_files.items():
             note(f"  mvindex ingest {shlex.quote(str(file))} {_flags_of(source)} --index {shlex.quote(path)}")
         note("(a row rejected for a duplicate id would then replace the document that has it)")

@@ -106,7 +106,7 @@ def jobs(index: ServedOption, output: OutputOption = Output.TABLE, as_json: Json
 
 @admin_app.command()
 def cancel(
-    job: Annotated[str, typer.Argument(help="The id of a job.")],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="The id of a job.")],
     index: ServedOption,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
@@ -190,7 +190,10 @@ def compact(index: IndexOption = None, output: OutputOption = Output.TABLE, as_j
 
 
 def snapshot(
-    place: Annotated[str, typer.Argument(help="New directory, on any disk; or an address such as s3://bucket/corpus.")],
+    place: Annotated[
+        str,
+        typer.Argument(metavar="PLACE", help="New directory, on any disk; or an address such as s3://bucket/corpus."),
+    ],
     keep: Annotated[
         int | None,
         option("Add a snapshot named by the time to PLACE, a folder or an address, and keep this many there.", min=1),
@@ -228,7 +231,8 @@ def snapshot(
 
 def restore(
     snapshot: Annotated[
-        str, typer.Argument(help="A snapshot, or a place of dated ones, of which the newest is taken.")
+        str,
+        typer.Argument(metavar="SNAPSHOT", help="A snapshot, or a place of dated ones, of which the newest is taken."),
     ],
     index: Annotated[Path, option("The new index: a directory that does not exist.", names=("--index", "-i"))],
     output: OutputOption = Output.TABLE,

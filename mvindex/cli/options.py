@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from mvindex.cli.terminal import print_json, print_tsv
+from mvindex.cli.terminal import escape_controls, print_json, print_tsv
 from mvindex.errors import ConfigError, QueryError, Unsupported
 from mvindex.paths import user_path
 from mvindex.search.flags import SEARCH_FLAGS
@@ -239,8 +239,8 @@ QUESTION_BATCH = 256
 
 
 def note(text: str) -> None:
-    """Write a line to stderr."""
-    sys.stderr.write(text + "\n")
+    """Write a line to stderr, with control characters, such as those of file names, escaped."""
+    sys.stderr.write(escape_controls(text) + "\n")
 
 
 @contextmanager

@@ -25,7 +25,6 @@ from mvindex.cli.options import (
     print_report,
     switch,
 )
-from mvindex.cli.terminal import escape_controls
 from mvindex.paths import expand_home
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ def _run(  # noqa: PLR0913 - what one sync takes
 
     with DocumentProgress(None) as progress:
         hooks = SyncHooks(
-            on_warning=lambda text: note(escape_controls(text)),
+            on_warning=note,
             on_progress=_counting(progress.advance),
             should_stop=should_stop,
         )
@@ -141,7 +140,7 @@ def _run(  # noqa: PLR0913 - what one sync takes
 def _print(report: SyncReport, output: Output) -> None:
     row = report.as_json()
     if report.left_out:
-        note(escape_controls(f"left out: {report.left_out}"))
+        note(f"left out: {report.left_out}")
     if output is not Output.TABLE:
         print_report("sync", row, output)
     else:
@@ -174,7 +173,7 @@ def _watch(
     from mvindex.io.sync.run import changes
 
     path = os.path.realpath(folder)
-    note(f"watching {escape_controls(path)}; press Ctrl-C to end")
+    note(f"watching {path}; press Ctrl-C to end")
     for count in changes(path, should_stop):
         if _run(index, folder, options, output, should_stop, is_quiet=count == 0).stopped:
             return

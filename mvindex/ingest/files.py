@@ -26,7 +26,8 @@ class CorpusIngestReport:
     """The counts of a run over corpus files, and the files of rejected rows, each with how its rows were read.
 
     rejected: rows; rejected_files: files that cannot be read, or not to their end. warnings: things that are wrong in
-    files that were read all the same.
+    files that were read all the same. A row of a folder is in no file of rejects: read from there, it would lose the
+    folder and the file from its id.
     """
 
     ingest: IngestReport
@@ -114,4 +115,5 @@ class CorpusIngest:
             self._rejects.write(reject, None)
             return
         self.on_warning(f"{reject.location}: {reject.reason}; row rejected")
-        self._rejects.write(reject, self.corpus.source_of(reject.location))
+        in_folder = self.corpus.is_of_folder(reject.location)
+        self._rejects.write(reject, None if in_folder else self.corpus.source_of(reject.location))

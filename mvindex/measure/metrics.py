@@ -431,6 +431,10 @@ class Evaluation:
                 self._cited["gold_citations"].add([hit for hit in hits if hit.id == question.passage_id], holds_answer)
         if self._judged:
             self._judged.add(question.id, result.hits)
+            if self._documents is not None:
+                found = {hit.id for hit in result.hits}
+                relevant = self._judged.relevant(question.id) - found
+                self._counts["relevant_missing"] += sum(doc_id not in self._documents for doc_id in relevant)
 
     def report(self) -> dict[str, Any]:
         """Return the figures so far, as JSON values: shares from 0 to 1, rounded to 4 digits.
@@ -441,7 +445,8 @@ class Evaluation:
         hold an answer. `questions`, `exact` (certified results) and `short` (results with fewer than top_k
         documents) are always present; `documents` and `gold_missing` (questions whose gold document is not in the
         index, each a miss) if the documents are known; `unjudged` (questions without judgements) and `unasked` (judged
-        questions that were not added) if there are qrels.
+        questions that were not added) if there are qrels; with both, `relevant_missing`: relevant judgements, over all
+        questions, of documents that are not in the index.
         """
         sections = {"gold": self._gold.shares(self._cutoffs), "answer": self._answer.shares(self._cutoffs)}
         counts = {"gold": self._gold.total, "answer": self._answer.total}
@@ -454,6 +459,8 @@ class Evaluation:
             sections["qrels"], counts["qrels"] = self._judged.means(), self._judged.total
             report["unjudged"] = self._counts["questions"] - self._judged.total
             report["unasked"] = self._judged.num_judged - self._judged.total
+            if self._documents is not None:
+                report["relevant_missing"] = self._counts["relevant_missing"]
         report.update(exact=self._counts["exact"], short=self._counts["short"], counts=counts)
         return {name: section for name, section in sections.items() if counts[name]} | report
 
@@ -523,6 +530,10 @@ class _JudgedMeans:
         self._run[question_id] = [hit.id for hit in hits[: self.depth]]
         if len(self._run) >= _BATCH:
             self._compute()
+
+    def relevant(self, question_id: str) -> set[str]:
+        """Return the ids of the documents that are relevant to a question."""
+        return {doc_id for doc_id, grade in self._qrels.get(question_id, {}).items() if grade > 0}
 
     def means(self) -> dict[str, float]:
         self._compute()

@@ -61,6 +61,15 @@ def test_ingest_rejects_bad_rows_of_a_folder_and_goes_on(notes, tmp_path):
         "adr.md:2: front matter: expected YAML, got 'title: ADR 1: Use Postgres'",
     ):
         assert told in done.stderr
+    # A file of rejects, ingested, would give both rows the ids "1" and "2", without their folder and file.
+    assert [path.name for path in tmp_path.glob("*.rejects*")] == ["notes.rejects.reasons.jsonl"]
+    assert "\ncorrect the files of the folder, and run the same command again\n" in done.stderr
+
+
+def test_a_name_with_an_escape_code_does_not_reach_the_terminal(tmp_path):
+    write(tmp_path / "f", **{"a\x1b[2J.txt": "x"})
+    done = mvindex("ingest", "f", cwd=tmp_path)
+    assert "a␛[2J.txt: id" in done.stderr and "\x1b" not in done.stderr + done.stdout
 
 
 @pytest.mark.parametrize("first", ["ingest", "sync"])

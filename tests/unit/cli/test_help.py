@@ -59,6 +59,8 @@ def test_options_are_described_in_sentences_and_grouped_where_they_are_many():
             assert re.fullmatch(r"[A-Z].*[.)]", each.help), (words, each.name, each.help)
             if each.param_type_name == "option" and each.rich_help_panel is None:
                 ungrouped.append(each.name)
+            if each.param_type_name == "argument":
+                assert each.metavar and each.metavar.isupper(), (words, each.name)
         assert len(ungrouped) <= 10, (words, ungrouped)
 
 

@@ -83,6 +83,14 @@ def test_a_gold_document_that_the_index_lacks_is_a_miss_and_reported():
     assert (made["gold_missing"], made["documents"]) == (1, 3)
 
 
+def test_relevant_documents_that_the_index_lacks_are_reported():
+    judged = {"1": {"a": 1, "gone": 2, "irrelevant": 0}, "2": {"other": 1}, "unasked": {"nowhere": 1}}
+    evaluation = Evaluation(qrels=judged, documents={"a"})
+    evaluation.add(Question("1", "?"), result("a"))
+    evaluation.add(Question("2", "?"), result("a"))
+    assert report(evaluation)["relevant_missing"] == 2
+
+
 def test_without_the_index_nothing_is_said_of_its_documents():
     made = report(Evaluation())
     assert "documents" not in made
@@ -257,6 +265,7 @@ def test_sections_without_questions_are_absent_not_zero():
         "gold_missing": 0,
         "unjudged": 1,
         "unasked": 1,
+        "relevant_missing": 0,
         "exact": 1,
         "short": 0,
         "counts": {"gold": 0, "answer": 0, "qrels": 0},
