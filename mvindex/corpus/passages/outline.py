@@ -209,7 +209,7 @@ def with_encoding(outline: Outline, encoding: str) -> Outline:
 
 
 # Part of what says whether a file was read the same way: increment it whenever the same file may give other passages.
-SPLIT_VERSION = 5
+SPLIT_VERSION = 6
 # Two letters of a script without spaces count as a word, as do so many characters without a space.
 _LONGEST_WORD = 24
 _WORD = re.compile(rf"{UNSPACED.pattern}{{1,2}}|(?:(?!{UNSPACED.pattern})\S){{1,{_LONGEST_WORD}}}")
