@@ -93,6 +93,7 @@ class _RstScanner:
         if rule := self._rule_below(at):
             is_over = at > self._begin and self._line(at - 1).strip() == rule[0].strip()
             first = at - is_over
+            first = self._labels_above(first, _plain(line))
             self._flush(first)
             if (rule[1], is_over) not in self._levels:
                 self._levels.append((rule[1], is_over))
@@ -112,6 +113,22 @@ class _RstScanner:
             self._open.append(indent)
             self._begin = at + 1
         return at + 1
+
+    def _labels_above(self, at: int, name: str) -> int:
+        """Return the line at which what only labels a heading begins, such as `.. setting:: NAME`; else its own.
+
+        The end of the section above would be found by the name of this one.
+        """
+        first = at
+        for above in range(at - 1, self._begin - 1, -1):
+            line = self._line(above)
+            if line.isspace() or not self._is_text(above):
+                continue
+            _, label = (parse_directive(line) if line[0] == "." else None) or ("", "")
+            if not label or name not in (_plain(label), _plain(label.partition(" ")[0])):
+                break
+            first = above
+        return first
 
     def _rule_below(self, at: int) -> re.Match[str] | None:
         """Return the rule that underlines this line; None where none does."""

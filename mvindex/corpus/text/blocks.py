@@ -41,7 +41,7 @@ class Stretch(NamedTuple):
 _GOING_ON = (Kind.PROSE, Kind.CODE)
 # A text without any of these is prose as a whole.
 _ANY_MARKUP = re.compile(
-    r"(?:```|~~~|::[ \t]*\n"
+    r"(?:```|~~~|(?:::|\]:)[ \t]*\n"
     r"|\n[ \t]*(?:\.\. |!!! |\?\?\?\+? |==|:::|\$ |>>> |#{1,6} |<!--|\{[*%]|-+8<|\+[-=]|--?[A-Za-z]))"
 )
 # A line that may be more than prose: by what it begins with, or by what announces the code below it.
@@ -68,6 +68,7 @@ _MARK = re.compile(
     r"\.\.(?: (?!\[[\w#*.-]{1,60}\])|$)|__ |:::|(?:!!!|\?\?\?\+?) |-+8<"  # of reStructuredText, MkDocs and its includes
     r"|\([\w-]+\)=$|\[[^\]]+\]: ?\S*$|<[^<>]*>$|<!--.*-->$|\{[*%].*[*%]\}$"  # targets of MyST, links, HTML, templates
 )
+_LINK_NAME = re.compile(r"\[[^\]^][^\]]*\]:$")
 _CODE_NAMES = frozenset(
     "code code-block sourcecode parsed-literal literalinclude prompt doctest testcode testoutput testsetup "
     "ipython productionlist graphviz math raw jinja click:run click:example".split()
@@ -290,8 +291,8 @@ class _Scanner:
                 self._table = indent
             return _kind_of(*directive)
         kind = _kind_of_line(bare, indent)
-        if kind is Kind.MARK and bare.startswith(".. ") and bare[3] != "_":
-            self._silent = indent  # a comment, which goes on
+        if kind is Kind.MARK and ((bare.startswith(".. ") and bare[3] != "_") or _LINK_NAME.match(bare)):
+            self._silent = indent  # a comment, which goes on, or the name of a link, whose target is below
         elif kind is Kind.PROSE:
             self._literal = indent if bare.endswith("::") else -1
         return kind

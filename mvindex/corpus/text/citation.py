@@ -4,8 +4,9 @@ Every part is scored by four signals, a weighted sum: the score of the view that
 it, what stands beside it, and whether it holds the kind of thing that the question asks for. A heading, a question of a
 FAQ, the header of a table and a line of mere markup are not cited where something stands below them: the best part
 below is. Nothing is encoded and no index is read. The weights were fitted on questions of SQuAD by
-`bench/citations.py --fit`, that of code on those of `bench/docs.py`; what a term in code or in a heading counts was set
-by hand. Question words and pronouns are English, the rest is of any language.
+`bench/citations.py --fit`, that of code on those of `bench/docs.py`; that of a part that only refers to another place,
+and what a term in code or in a heading counts, were set by hand. Question words, pronouns and such references are
+English, the rest is of any language.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 WEIGHTS: Mapping[str, Mapping[str, float]] = {
     "views": {"view": 0.7},
     "terms": {"terms": 4.8, "stems": 3.1},
-    "context": {"before": 2.3, "title": -0.8},
+    "context": {"before": 2.3, "title": -0.8, "refers": -1.5},
     "cues": {"date": 2.3, "number": 1.8, "name": 2.0, "code": 1.5},
 }
 
@@ -158,6 +159,8 @@ class Citer:
         self._add_term_features(parted, found)
         if parted.titled:
             found["title"] = parted.titled
+        if parted.refers:
+            found["refers"] = parted.refers
         if self._sought is Sought.CODE:
             if any(parted.has_code):
                 found["code"] = parted.has_code

@@ -208,6 +208,8 @@ def _has_form_of_heading(text: str, next_line: str, names: frozenset[str], is_on
     if _is_rule(above):
         return _is_rule(next_line)  # a heading with an overline, or the header of a table of reStructuredText
     if has_more:
+        if above.startswith(".. ") and _is_underline(next_line):
+            return True  # a label, joined with the heading below it
         line, _, below = text.rpartition("\n")
         if _is_rule(below) and not below[0].isspace():
             return not line.endswith(_ENDS_SENTENCE)

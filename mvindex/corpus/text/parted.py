@@ -32,6 +32,12 @@ KEPT_CHARS = 8_000
 # What introduces a list is cited with its items, up to so many characters.
 _LONGEST_LIST_CHARS = 400
 _ITEM = re.compile(r"(?:[-*+•–]|\(?(?:\d{1,3}|[a-z]|#)[.)])\s")
+# A part that only says where more is written: "See [the guide](guide.md).", "For more information see ...".
+_REFERS = re.compile(
+    r"[-*+(\s]{0,4}(?:\.\. seealso::"
+    r"|(?:See|Read more|Learn more|Refer to)\b[^`\[<]{0,80}(?:\[[^\]]{1,80}\][(\[]|:[a-z:]{2,20}:`|<)"
+    r"|For (?:more|further|full|additional|details|information)\b[^.:;`]{0,80}\b(?:see|read|refer to|consult|visit)\b)"
+)
 
 
 class Found(NamedTuple):
@@ -67,6 +73,7 @@ class PartedText:
         lines: The same, each after a line break: one search tells whether any begins so; most often none does.
         titled: The share of the title's terms that each part has; empty for a title without terms.
         has_code: 1 for each part that holds code, else 0.
+        refers: 1 for each part that only refers to another place, else 0; empty where none does.
         has_heads: Whether any part stands above others.
         defined: The terms of the name that the text defines, if it is a definition: all of its parts are about them.
 
@@ -84,6 +91,8 @@ class PartedText:
         self._section_ends = _section_ends(self._headed.heads) if self.has_heads else []
         codes = [line for line in lines if line.kind is Kind.CODE]
         self.has_code = _code_parts(self.units, codes)
+        refers = [float(_REFERS.match(text, begin, end) is not None) for begin, end in self.units]
+        self.refers = refers if any(refers) else []
         # Of parts with code, what stands before it: in what a command prints a term says less than in a sentence.
         self._leads: dict[int, frozenset[str]] = {}
         cuts = _code_cuts(self.units, codes)

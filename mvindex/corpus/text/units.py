@@ -65,7 +65,7 @@ _WRAPPED_CHARS = 50
 _WIDTH = 72
 # What a sentence goes on with rather than begins: a link, code, a role, a bracket.
 _BEGINS_WHOLE = re.compile(r"(?::[a-z:]{1,20})?`{1,2}[^`\s]|\[[^\]\n]{0,200}\](?:[(\[]|$)|\(")
-_GOES_ON = (",", " and", " or")
+_GOES_ON = (",", *(f" {word}" for word in "a an and as at by for from in of on or than that the to with".split()))
 _ENDS_SENTENCE = (".", "!", "?", ":", ";", "。", "！", "？")
 _CODE_SPAN = re.compile(r"(?<!`)(`{1,3})(?!`)[^`\n]+\1")
 # Two columns of a table without rules: what stands between them is no space behind a sentence.

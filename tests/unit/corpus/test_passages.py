@@ -349,6 +349,19 @@ class TestOtherFormats:
             ("Next\n----\n\ntwo", 15),
         ]
 
+    def test_rst_directives_that_repeat_a_heading_are_of_its_section(self):
+        text = (
+            "Top\n---\n\none\n\n.. autofunction:: f\n\n.. _label:\n"
+            ".. setting:: B_SIZE\n\n``B_SIZE``\n----------\n\ntwo\n\n"
+            ".. command:: run [path]\n\nrun\n---\n\n.. setting:: other\n\nlast\n----\n\nfour\n"
+        )
+        assert headings_and_texts(outline_rst(text)) == [
+            (("Top",), "Top\n---\n\none\n\n.. autofunction:: f"),
+            (("B_SIZE",), ".. setting:: B_SIZE\n\n``B_SIZE``\n----------\n\ntwo"),
+            (("run",), ".. command:: run [path]\n\nrun\n---\n\n.. setting:: other"),
+            (("last",), "last\n----\n\nfour"),
+        ]
+
     @given(
         st.lists(
             st.sampled_from(

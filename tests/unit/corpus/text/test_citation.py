@@ -121,6 +121,28 @@ def test_a_text_of_labels_only_is_cited_all_the_same():
     assert Citer("what is b?").cite(".. _a:\n\n.. _b:\n").text == ".. _b:"
 
 
+@pytest.mark.parametrize(
+    ("text", "question", "cited"),
+    [
+        (
+            "Use `black-jupyter`. It is new.\n\n[pre-commit-rev]:\n  https://pre-commit.com/#for-notebooks",
+            "pre-commit for notebooks",
+            "Use `black-jupyter`.",
+        ),
+        (
+            ".. setting:: DEPTH_LIMIT\n\nDEPTH_LIMIT\n-----------\n\nThe most links to follow.",
+            "DEPTH_LIMIT",
+            "The most links to follow.",
+        ),
+        ("Dump items::\n\n    crawl -O a.csv\n\nFor more information see :ref:`feed-exports`", "dump exports", None),
+        ("Do run it. See [the style of exports](exports.md).", "run exports", "Do run it."),
+        ("See [the style of exports](exports.md).", "exports", "See [the style of exports](exports.md)."),
+    ],
+)
+def test_targets_labels_and_references_to_other_places_are_cited_last(text, question, cited):
+    assert Citer(question).cite(text).text == (cited or "Dump items::\n\n    crawl -O a.csv")
+
+
 def test_a_question_how_to_do_something_is_answered_by_code():
     text = "The language code is in the URL of every page.\n\nDefaults are functions:\n\n```py\n@app.url_defaults\n```"
     assert Citer("put the language into a URL").cite(text).text.startswith("The language")

@@ -129,6 +129,10 @@ def test_code_is_one_part_with_what_introduces_it_and_a_name_with_what_it_names(
             "It uses\n:doc:`the factory </a/b>`, and\n`views` too. End.",
             ["It uses\n:doc:`the factory </a/b>`, and\n`views` too.", "End."],
         ),
+        (
+            "You need to use\n:class:`Runner` with\n:setting:`X` off. End.",
+            ["You need to use\n:class:`Runner` with\n:setting:`X` off.", "End."],
+        ),
         ("`int` is whole\n`str` is text", ["`int` is whole", "`str` is text"]),
         (
             "Jinja's filter marks its result, use ``|safe`` inside\nHTML tags. End.",
