@@ -122,7 +122,7 @@ class _RstScanner:
         first = at
         for above in range(at - 1, self._begin - 1, -1):
             line = self._line(above)
-            if line.isspace() or not self._is_text(above):
+            if not _is_text(line):
                 continue
             _, label = (parse_directive(line) if line[0] == "." else None) or ("", "")
             if not label or name not in (_plain(label), _plain(label.partition(" ")[0])):
