@@ -21,6 +21,11 @@ def test_a_pickled_index_opens_again(tmp_path, monkeypatch):
         assert [hit.id for hit in same.search(np.ones(4)).hits] == ["a"]
 
 
+def test_the_shown_address_of_lite_opens_the_same_collection():
+    for text in ("milvus-lite:a.db", "milvus-lite:a.db?collection=b"):
+        assert parse_address(parse_address(text).shown).collection == parse_address(text).collection
+
+
 def test_an_address_with_a_secret_is_not_pickled():
     assert parse_address("milvus://host/name?timeout=3").reopens == "milvus://host/name?timeout=3"
     with pytest.raises(ConfigError, match=r"MVINDEX_MILVUS_TOKEN.*pickle") as refused:

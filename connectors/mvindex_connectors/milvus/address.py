@@ -27,7 +27,7 @@ class Address:
 
     Attributes:
         uri: The address for pymilvus.
-        shown: The address without secrets, for messages.
+        shown: The address without secrets, for messages and printed commands.
         timeout_s: Longest wait for a response.
         consistency: The consistency level of searches.
         lease_s: Time after which a silent writer loses its lease.
@@ -101,7 +101,7 @@ def _parse_lite(text: str) -> Address:
         raise ConfigError(f"{shown}: expected a path that ends in .db")
     return Address(
         uri=str(absolute),
-        shown=shown,
+        shown=shown if name == _DEFAULT_NAME else f"{shown}?collection={name}",
         collection=name,
         is_lite=True,
         text=f"{LITE}:{absolute}?{query}",

@@ -73,13 +73,12 @@ def how_to_take_over(address: Address, described: Mapping[str, Any]) -> str:
     vectors = [name for name, kind in field_types(described).items() if kind == VECTOR_TYPE]
     if not vectors:
         return ""
-    place = f"{address.shown}?collection={address.collection}" if address.is_lite else address.shown
     guessed = guess_fields(described)
     vector = guessed.vector or vectors[0]
     flags = [f"--vector-field {vector}", f"--id-field {guessed.id or '...'}", f"--text-field {guessed.text or '...'}"]
     flags += [f"--order-field {guessed.order}"] * (guessed.order is not None)
     given = " ".join(flags)
     return (
-        f". By their names: `mvindex import milvus '{place}' --index NEW.mvx {given}` copies it; "
-        f"`mvindex adopt NEW.side '{place}' {given}` searches it as it is, by --index adopted:NEW.side"
+        f". By their names: `mvindex import milvus '{address.shown}' --index NEW.mvx {given}` copies it; "
+        f"`mvindex adopt NEW.side '{address.shown}' {given}` searches it as it is, by --index adopted:NEW.side"
     )
