@@ -449,11 +449,10 @@ class Step:
         return {name: round(1000 * seconds, 3) for name, seconds in zip(names, medians, strict=True)}
 
     def copies(self):
-        """Return what a snapshot and a compaction take, and what they leave to a reader of another process."""
+        """Write a row of what a snapshot takes and leaves to a reader of another process, and one of a compaction."""
         copy, size = self.options.folder / "copy.mvx", disk_bytes(self.path)
         if shutil.disk_usage(self.options.folder).free < 1.2 * size:
             return {"needs_bytes": round(1.2 * size)}
-        figures = {}
         with mvindex.open(self.path) as index:
             for name, call in (("snapshot", lambda: index.admin.snapshot(copy)), ("compact", index.admin.compact)):
                 reader = subprocess.Popen(
@@ -464,10 +463,9 @@ class Step:
                 with harness.Peak() as peak:
                     clock(call)
                 seen, _ = reader.communicate()
-                figures[name] = {**clock.row(), "peak_bytes": peak.bytes, "reader": json.loads(seen)}
+                self.row(of=name, **clock.row(), peak_bytes=peak.bytes, reader=json.loads(seen))
                 shutil.rmtree(copy, ignore_errors=True)
-            figures["there"] = len(index)
-        return figures
+            return {"there": len(index)}
 
     def reader(self):
         """Search, refreshing now and then, until the standard input ends; return how it went."""
