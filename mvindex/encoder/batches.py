@@ -87,17 +87,24 @@ def batches(arranged: Arranged, shape: BatchShape, pad_id: int) -> Iterator[Toke
         begin += count
 
 
-class Finished:
-    """Counts the documents of which no window is left, and reports them."""
+class Progress:
+    """Reports documents: as many of those that have windows as the share of their tokens that is read.
+
+    A document's windows are of many lengths, so that nearly all documents are finished only by the last batches.
+    """
 
     def __init__(self, arranged: Arranged, on_progress: CountCallback) -> None:
-        self._left, self._owners, self._on_progress = arranged.num_windows.copy(), arranged.owners, on_progress
+        self._lengths, self._on_progress = arranged.lengths, on_progress
+        self._num_documents = int(np.count_nonzero(arranged.num_windows))
+        self._num_tokens = int(arranged.lengths.sum())
+        self._num_read = self._num_reported = 0
 
     def report(self, batch: TokenBatch) -> None:
-        """Report the documents that are finished with this batch."""
-        owners = self._owners[batch.places]
-        np.subtract.at(self._left, owners, 1)
-        self._on_progress(int(np.count_nonzero(self._left[np.unique(owners)] == 0)))
+        """Report the documents that this batch stands for."""
+        self._num_read += int(self._lengths[batch.places].sum())
+        num_documents = self._num_documents * self._num_read // self._num_tokens
+        self._on_progress(num_documents - self._num_reported)
+        self._num_reported = num_documents
 
 
 class _Tokens(NamedTuple):

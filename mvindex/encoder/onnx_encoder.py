@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mvindex.encoder.arranged import Arranged, Inputs
-from mvindex.encoder.batches import BatchShape, Finished, TokenBatch, batches
+from mvindex.encoder.batches import BatchShape, Progress, TokenBatch, batches
 from mvindex.encoder.checkpoint import Checkpoint
 from mvindex.encoder.checkpoint.families import BUILT_IN
 from mvindex.encoder.checkpoint.load import check_can_load
@@ -89,11 +89,11 @@ class OnnxEncoder(CheckpointEncoder):
 
     def _means(self, arranged: Arranged, shape: BatchShape, num_threads: int, on_progress: CountCallback) -> Floats:
         """Return the mean state of each row of the documents or queries, one after the other, float32."""
-        means, finished = RowMeans(int(arranged.num_rows.sum()), self.width), Finished(arranged, on_progress)
+        means, progress = RowMeans(int(arranged.num_rows.sum()), self.width), Progress(arranged, on_progress)
         made = batches(arranged, shape, self.pad_id)
         for batch, states in map_in_threads(lambda batch: (batch, self._states(batch)), made, num_threads):
             means.add(batch, states)
-            finished.report(batch)
+            progress.report(batch)
         return means.means()
 
     def _states(self, batch: TokenBatch) -> Floats:

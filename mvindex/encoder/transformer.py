@@ -13,7 +13,7 @@ import numpy as np
 
 from mvindex.encoder.arranged import Arranged, Inputs, ranges
 from mvindex.encoder.arranging import Arranging
-from mvindex.encoder.batches import Finished, TokenBatch, batches
+from mvindex.encoder.batches import Progress, TokenBatch, batches
 from mvindex.encoder.checkpoint import Checkpoint, Parts, load_parts, load_tokenizer
 from mvindex.encoder.checkpoint.settings import first_line
 from mvindex.encoder.checkpoint_encoder import CheckpointEncoder
@@ -161,12 +161,12 @@ class TransformerEncoder(CheckpointEncoder):
     def _means_at_once(self, arranged: Arranged, model: Any, on_progress: CountCallback) -> torch.Tensor:
         import torch
 
-        finished = Finished(arranged, on_progress)
+        progress = Progress(arranged, on_progress)
 
         def states() -> Iterator[tuple[TokenBatch, torch.Tensor]]:
             for batch in batches(arranged, self._shape, self.pad_id):
                 yield batch, last_states(model, batch)
-                finished.report(batch)
+                progress.report(batch)
 
         with torch.inference_mode(), torch_threads().limited():
             return row_means(states(), int(arranged.num_rows.sum()), self.width, self._device)

@@ -43,6 +43,13 @@ def usual_threads():
     mvindex.set_threads(None)
 
 
+def test_documents_of_many_lengths_are_counted_while_they_are_encoded(encoder):
+    text = " ".join("Word " + "word " * count + "ends." for count in range(1, 90))
+    done = []
+    encoder.encode_documents([Document(str(number), text) for number in range(6)], done.append)
+    assert sum(done) == 6 and max(done) == 1
+
+
 WITHOUT_TORCH = """
 import sys
 sys.modules["torch"] = sys.modules["transformers"] = None
