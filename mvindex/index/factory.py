@@ -141,6 +141,11 @@ def find_backend(place: str | PathLike[str]) -> Backend | None:
         return _loaded(schemes[found[1]])
     if "://" not in text:
         return None
+    if found[1] in ("http", "https"):
+        raise Unsupported(
+            f"{found[1]}://...: an index of `mvindex serve` is opened by its gRPC port (7700 by default); expected "
+            f"{'grpcs' if found[1] == 'https' else 'grpc'}://HOST:PORT/NAME"
+        )
     names = ", ".join(sorted(schemes)) or "none"
     raise Unsupported(
         f"{found[1]}://...: indexes behind such a URL are not supported by this version; give a directory, or an "

@@ -128,7 +128,7 @@ def _check_opcodes(file: BinaryIO, size_bytes: int) -> None:
         at = file.tell()
         code = file.read(1)
         if code not in _OPCODES:
-            raise RefusedPickle(_describe_opcode(code))
+            raise RefusedPickle(_describe_opcode(code) if at else _describe_begin(code + file.read(20)))
         name, argument = _OPCODES[code].name, _OPCODES[code].arg
         # Fewer bytes than the opcode says are a ValueError.
         number = argument.reader(file) if argument else 0
@@ -149,6 +149,10 @@ def _check_opcodes(file: BinaryIO, size_bytes: int) -> None:
             num_memoized += 1
     if file.read(1):
         raise RefusedPickle("has bytes after the end of its pickle")
+
+
+def _describe_begin(begin: bytes) -> str:
+    return f"expected a pickle of protocol 2 to 5, got a file that begins with {begin!r}" if begin else "is cut short"
 
 
 def _describe_opcode(code: bytes) -> str:

@@ -46,6 +46,8 @@ def test_the_arguments_of_create_and_open_are_checked(tmp_path):
         mvindex.open(tmp_path / "nothing.mvx")
     with pytest.raises(Unsupported, match="URL"):
         mvindex.open("nothing://localhost:1/x")
+    with pytest.raises(Unsupported, match="expected grpc://HOST:PORT/NAME"):
+        mvindex.open("http://localhost:7780/x")
 
 
 def test_an_index_of_given_vectors_takes_vectors_only(index):

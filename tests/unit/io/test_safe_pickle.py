@@ -126,6 +126,10 @@ def test_a_refusal_names_the_item_and_what_was_expected():
         "a matrix": r"item 0: expected a vector of shape \(d,\), got an array of 2 dimensions",
     }
     files = pickles.breaks(pickle.dumps(pickles.pairs(3)))
+    cases["a table"], files["a table"] = (
+        r"expected a pickle of protocol 2 to 5, got a file .* b'id\\ttext'",
+        b"id\ttext",
+    )
     found = {name: refusal(files[name]) for name in cases}
     assert [(name, found[name]) for name, message in cases.items() if not re.search(message, found[name])] == []
 
