@@ -84,7 +84,7 @@ class Snapshot:
         self.views: MappedViews = _mapped(self.segments, self.view_type, self.dim, previous.views if previous else None)
         # Of documents, deleted ones included.
         self.num_rows = self.views.num_rows
-        self.alive = _live_rows(source, connection, self.settings, self.num_rows)
+        self.alive = _live_rows(source, connection, self.settings, self.num_rows, previous)
         self.checked_metadata: int = previous.checked_metadata if previous else 0
         self.checked_documents: int = previous.checked_documents if previous else 0
         # By declared filter field, once a filter has read it.
@@ -200,20 +200,32 @@ def _mapped(
     return mapped
 
 
-def _live_rows(source: Generation, connection: sqlite3.Connection, settings: Mapping[str, Any], num_rows: int) -> Bools:
-    """Return which document rows are live, (num_rows,), read-only; DamagedIndex when that is not as committed."""
+def _live_rows(
+    source: Generation,
+    connection: sqlite3.Connection,
+    settings: Mapping[str, Any],
+    num_rows: int,
+    previous: Snapshot | None,
+) -> Bools:
+    """Return which document rows are live, (num_rows,), read-only; DamagedIndex when that is not as committed.
+
+    previous: of the same generation; where no document was deleted since, the deleted ones are not read again.
+    """
     (last,) = connection.execute("SELECT max(doc_row) FROM documents").fetchone()
     alive: Bools = np.ones(num_rows, dtype=bool)
-    count, checksum = 0, 0
-    cursor = connection.execute("SELECT doc_row FROM documents INDEXED BY documents_deleted WHERE NOT alive")
-    while found := cursor.fetchmany(_FETCH_ROWS):
-        if not all(type(doc_row) is int and 0 <= doc_row < num_rows for (doc_row,) in found):
-            raise DamagedIndex(f"{source.catalog.path}: the deleted documents are not given by row numbers")
-        deleted = np.array(found, dtype=np.int64).reshape(-1)
-        count, checksum = count + len(deleted), (checksum + deleted_checksum(deleted)) % (1 << 64)
-        alive[deleted] = False
     is_sound = (-1 if last is None else last) == num_rows - 1
-    is_sound &= settings["deleted"] == {"count": count, "checksum": checksum}
+    if previous is not None and previous.num_rows <= num_rows and previous.settings["deleted"] == settings["deleted"]:
+        alive[: previous.num_rows] = previous.alive
+    else:
+        count, checksum = 0, 0
+        cursor = connection.execute("SELECT doc_row FROM documents INDEXED BY documents_deleted WHERE NOT alive")
+        while found := cursor.fetchmany(_FETCH_ROWS):
+            if not all(type(doc_row) is int and 0 <= doc_row < num_rows for (doc_row,) in found):
+                raise DamagedIndex(f"{source.catalog.path}: the deleted documents are not given by row numbers")
+            deleted = np.array(found, dtype=np.int64).reshape(-1)
+            count, checksum = count + len(deleted), (checksum + deleted_checksum(deleted)) % (1 << 64)
+            alive[deleted] = False
+        is_sound &= settings["deleted"] == {"count": count, "checksum": checksum}
     if not is_sound:
         raise DamagedIndex(f"{source.catalog.path}: the set of deleted documents does not match its checksum")
     alive.flags.writeable = False

@@ -5,6 +5,7 @@ import pytest
 
 import mvindex
 from mvindex.index import embedded_store_of
+from mvindex.store import snapshot
 from mvindex.testing import unit
 
 DIM = 8
@@ -49,6 +50,25 @@ def test_a_refresh_without_new_documents_makes_no_new_array(path):
         before = starts(reader)
         writer.delete(ids=["3"])
         assert reader.refresh() and starts(reader) is before
+
+
+def test_deleted_documents_are_read_again_only_where_some_were_deleted_since(path, monkeypatch):
+    with mvindex.open(path) as reader, mvindex.open(path) as writer:
+        writer.delete(ids=["3"])
+        reader.refresh()
+        checked = []
+        known = snapshot.deleted_checksum
+        monkeypatch.setattr(snapshot, "deleted_checksum", lambda rows: checked.append(len(rows)) or known(rows))
+        for change, expected in (
+            (lambda: writer.add_views(documents(20, 2), views(2, 2)), []),
+            (lambda: writer.delete(ids=["5"]), [2]),
+        ):
+            change()
+            checked.clear()
+            assert reader.refresh() and checked == expected
+            with mvindex.open(path) as fresh:
+                alive = [embedded_store_of(each).snapshot.alive for each in (reader, fresh)]
+            np.testing.assert_array_equal(*alive)
 
 
 def test_the_document_of_a_view_is_found_whether_documents_are_even_or_not(tmp_path):
