@@ -52,7 +52,7 @@ def test_what_goes_out_comes_back_with_counts_as_json(made, tmp_path):
         (["import", "vectors", "in.mvx", "--index", "x.mvx"], 1, "expected the manifest.json of an export"),
         (["import", "vectors", "-", "--index", "x.mvx"], 1, "-: expected a file"),
         (["import", "vectors", "none.npy", "--index", "x.mvx"], 1, "none.npy: no such file"),
-        (["import", "dpr", "in.jsonl", "--index", "x.mvx"], 1, "in.jsonl: has the opcode"),
+        (["import", "dpr", "in.jsonl", "--index", "x.mvx"], 1, "in.jsonl: expected a pickle of protocol 2 to 5"),
         (["import", "faiss", "in.jsonl", "--index", "x.mvx", "--memory-limit", "lots"], 1, "--memory-limit 'lots'"),
         (
             ["import", "dpr", "in.jsonl", "--index", "x.mvx", "--missing", "guess"],
