@@ -443,10 +443,10 @@ def _print_ingest(report: CorpusIngestReport, path: str, index: IndexProtocol, s
         note(f"rows without an id that repeat an earlier content: {done.repeated}; each content is one document")
     if report.rejected:
         note(f"rows rejected: {report.rejected:,}, reasons in {report.reasons_file}")
-    if report.rejected and not report.rejects_files:
+    if report.rejected_in_folders:
         note("correct the files of the folder, and run the same command again")
     if report.rejects_files:
-        note("rows of files that were named: correct them and ingest them again; of folders: correct their files")
+        note("correct the rows in these files, and ingest them:")
         for file, source in report.rejects_files.items():
             note(f"  mvindex ingest {shlex.quote(str(file))} {_flags_of(source)} --index {shlex.quote(path)}")
         note("(a row rejected for a duplicate id would then replace the document that has it)")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from contextlib import suppress
 from functools import cache
-from importlib.metadata import PackageNotFoundError, distribution, entry_points
+from importlib.metadata import EntryPoints, PackageNotFoundError, distribution, entry_points
 from typing import TypeGuard
 
 from mvindex.engines.protocol import EXACT, EngineKind, ScanEngine, cache_bytes
@@ -70,11 +69,11 @@ def find_kind(name: str) -> EngineKind:
 @cache
 def _load_kind(name: str) -> EngineKind | None:
     """Return the kind of an entry point; cached, as a search of other packages than our own reads every one."""
-    with suppress(PackageNotFoundError):
-        for entry in distribution("mvindex").entry_points.select(group=GROUP, name=name):
-            own: EngineKind = entry.load()
-            return own
-    for entry in entry_points(group=GROUP, name=name):
+    try:
+        own = distribution("mvindex").entry_points.select(group=GROUP, name=name)
+    except PackageNotFoundError:
+        own = EntryPoints()
+    for entry in own or entry_points(group=GROUP, name=name):
         kind: EngineKind = entry.load()
         return kind
     return None

@@ -26,12 +26,13 @@ class CorpusIngestReport:
     """The counts of a run over corpus files, and the files of rejected rows, each with how its rows were read.
 
     rejected: rows; rejected_files: files that cannot be read, or not to their end. warnings: things that are wrong in
-    files that were read all the same. A row of a folder is in no file of rejects: read from there, it would lose the
-    folder and the file from its id.
+    files that were read all the same. rejected_in_folders: rows that are in no file of rejects, since, read from there,
+    they would lose the folder and the file from their ids.
     """
 
     ingest: IngestReport
     rejected: int = 0
+    rejected_in_folders: int = 0
     rejected_files: int = 0
     rejects_files: Mapping[Path, Source] = field(default_factory=dict)
     reasons_file: Path | None = None
@@ -55,6 +56,7 @@ class CorpusIngest:
     rows_read: int = field(default=0, init=False)
     _rejects: RejectsWriter | None = field(default=None, init=False)
     _rejected_files: int = field(default=0, init=False)
+    _rejected_in_folders: int = field(default=0, init=False)
 
     def run(self, on_progress: CountCallback, should_stop: Callable[[], bool]) -> CorpusIngestReport:
         """Ingest the corpus and return the counts; raise CorpusError at the first bad row unless they are skipped."""
@@ -75,6 +77,7 @@ class CorpusIngest:
             return CorpusIngestReport(
                 ingest=report,
                 rejected=self._rejects.count - self._rejected_files,
+                rejected_in_folders=self._rejected_in_folders,
                 rejected_files=self._rejected_files,
                 rejects_files=files,
                 reasons_file=reasons,
@@ -116,4 +119,5 @@ class CorpusIngest:
             return
         self.on_warning(f"{reject.location}: {reject.reason}; row rejected")
         in_folder = self.corpus.is_of_folder(reject.location)
+        self._rejected_in_folders += in_folder
         self._rejects.write(reject, None if in_folder else self.corpus.source_of(reject.location))
