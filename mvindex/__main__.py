@@ -14,6 +14,11 @@ def main() -> None:
         run()
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
+    except ImportError as err:
+        # What a compiled module makes of a Ctrl-C while it is imported, as onnxruntime does.
+        if not isinstance(err.__cause__, KeyboardInterrupt):
+            raise
+        sys.exit(_INTERRUPTED)
     finally:
         # Nothing is left to collect: searching all objects once more would take a tenth of a second.
         gc.freeze()

@@ -7,6 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from mvindex import __main__, cli
 from mvindex.cli import terminal
 from mvindex.cli.options import JsonOption, Output, OutputOption, explain_wait, print_report, print_rows
 
@@ -101,3 +102,16 @@ def test_a_wait_is_explained_only_when_it_is_long(capsys):
     with explain_wait("slow", after_s=0.01):
         time.sleep(0.2)
     assert capsys.readouterr().err == "slow\n"
+
+
+@pytest.mark.parametrize("cause", [KeyboardInterrupt(), ValueError("damaged")], ids=repr)
+def test_a_ctrl_c_that_a_compiled_module_took_for_a_failed_import_ends_as_any_other(monkeypatch, cause):
+    def run():
+        raise ImportError("initialization failed") from cause
+
+    monkeypatch.setattr(cli, "main", run)
+    monkeypatch.setattr("gc.freeze", lambda: None)
+    is_interrupted = isinstance(cause, KeyboardInterrupt)
+    with pytest.raises(SystemExit if is_interrupted else ImportError) as ended:
+        __main__.main()
+    assert not is_interrupted or ended.value.code == 130
