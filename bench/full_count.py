@@ -4,12 +4,12 @@
         [--keep]
 
 168,122,592 views, from a seeded generator (scale_parts/passages.py). Every step runs in a process of its own: `ingest`,
-`build`, `tune` (for a recall@10 of .95), `open`, `search`, `stages` (of a query, in one thread), `texts` (lexical and
-hybrid search), `tantivy` (the same questions there, where it is installed), `filters`, `callers` (DRPQ, and eight
-callers at once), `small` (a new id, a look-up, a thousand documents and then a search), `change` (adding, replacing
-and deleting --changed documents), `copies` (a snapshot, then compact, while another process searches; not where the
-disk lacks the room), `verify`. A long one is killed by SIGKILL when half of it is done, once, and runs again from what
-is there.
+`build`, `tune` (for a recall@10 of .95), `open`, `search`, `finer` (tuned for .98), `stages` (of a query, in one
+thread), `texts` (lexical and hybrid search), `tantivy` (the same questions there, where it is installed), `filters`,
+`callers` (DRPQ, and eight callers at once), `small` (a new id, a look-up, a thousand documents and then a search),
+`change` (adding, replacing and deleting --changed documents), `copies` (a snapshot, then compact, while another process
+searches; not where the disk lacks the room), `verify`. A long one is killed by SIGKILL when half of it is done, once,
+and runs again from what is there.
 Rows go to DIR/rows.jsonl, as they come; a step that has its last row there is done, so that the same command continues
 where it was stopped. Rates are of wall-clock and CPU seconds inside mvindex, without the generator; memory is the
 private memory of the step's process. `rchar` is what opening reads by system calls. Recall is against the certified
@@ -38,6 +38,7 @@ import numpy as np
 
 import mvindex
 from mvindex.engines import scan_name
+from mvindex.engines.build import save_search_params
 from mvindex.index import embedded_store_of
 from mvindex.kernels.threads import set_threads
 from mvindex.measure.planning.layouts import Machine, PlanRequest, make_plan
@@ -158,20 +159,39 @@ class Step:
             }
 
     def tune(self):
-        """Choose search parameters by other questions than those of the later steps."""
-        vectors, _ = self.passages.questions(QUESTIONS, turn=1)
+        """Choose search parameters for a recall of .95."""
         with mvindex.open(self.path) as index:
-            clock = Clock()
-            report = clock(index.admin.tune, vectors, top_k=10, target_recall=0.95, time_limit_s=900)
-            points = [{**asdict(point), "is_chosen": point == report.chosen} for point in report.points]
-            scan = {"exact_ms_batch": report.exact_ms_batch, "questions": report.queries}
-            return {
-                **clock.row(),
-                **scan,
-                "load": os.getloadavg()[0],
-                "unmeasured": report.unmeasured,
-                "points": points,
-            }
+            return self._tuned(index, 0.95)
+
+    def _tuned(self, index, target_recall):
+        """Choose search parameters by other questions than those of the later steps; return what was measured."""
+        vectors, _ = self.passages.questions(QUESTIONS, turn=1)
+        clock = Clock()
+        report = clock(index.admin.tune, vectors, top_k=10, target_recall=target_recall, time_limit_s=900)
+        return {
+            **clock.row(),
+            "target_recall": target_recall,
+            "exact_ms_batch": report.exact_ms_batch,
+            "questions": report.queries,
+            "load": os.getloadavg()[0],
+            "unmeasured": report.unmeasured,
+            "points": [{**asdict(point), "is_chosen": point == report.chosen} for point in report.points],
+        }
+
+    def finer(self):
+        """Recall and times with search parameters for a recall of .98; later steps have those from before again."""
+        vectors, _ = self.passages.questions(QUESTIONS)
+        with mvindex.open(self.path) as index:
+            store = embedded_store_of(index)
+            before = store.settings["engine"]["settings"].get("search")
+            tuned = self._tuned(index, 0.98)
+            truth = index.search(vectors, top_k=100, exact=True)
+            for depth in (10, 100):
+                self._times(index, f"dense {depth}, tuned for .98", vectors, None, truth, top_k=depth)
+            tuned["search"] = index.info().search
+            if before is not None:
+                save_search_params(store, before)
+            return tuned
 
     def open(self):
         uncached(self.path)
@@ -512,7 +532,7 @@ def disk_bytes(path):
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
-STEPS = "ingest build tune open search stages texts tantivy filters callers small change copies verify".split()
+STEPS = "ingest build tune open search finer stages texts tantivy filters callers small change copies verify".split()
 KILLED = {"ingest", "build", "change", "verify"}
 
 

@@ -1,15 +1,16 @@
-"""Measure what it takes a graph to take in documents, and how well it is searched then, beside one built from nothing.
+"""Measure what it takes an engine to take in documents, and how it is searched then, beside one built from nothing.
 
     OMP_NUM_THREADS=1 python bench/graph_growth.py [--corpus clustered spread] [--documents 20000] [--dim 128] [--json]
+        [--kind ivf-pq]
 
 Documents of 8 views: around 400 centres, or spread in directions of falling variance. CPU seconds and milliseconds of
 this process; the new documents are three tenths of those that were there. Rows:
-  built       the graph is built and measures itself; documents a second are of both
-  scanned     new documents are added, and are scanned beside the graph
+  built       the engine, a graph by default, is built, and a graph measures itself; documents a second are of both
+  scanned     new documents are added, and are scanned beside the engine
   compacted   `compact` takes them in
   added       the same documents are added to the index that was built, a tenth at a time, and taken in as they come
   replaced    three tenths are deleted from what was built, as many added, and `compact` takes these in
-  from nothing, of what was compacted or replaced: a graph built anew of the same documents, with the same beam
+  from nothing, of what was compacted or replaced: one built anew of the same documents, with the same search parameters
 `ms` is the median of single questions by `index.search` for the first ten with texts, sides that are compared in turns;
 `recall` is of the first ten and the first hundred, against the exact scan.
 """
@@ -64,11 +65,12 @@ def add(index, first, views):
     return harness.timed(lambda: index.add_views(documents, views))[0]
 
 
-def let_the_graph_answer(path, search=None):
-    """Set search parameters, those that were measured for None, so that the scan does not answer; return them."""
+def let_it_answer(path, search=None):
+    """Set search parameters, those that were measured for None, so that no scan answers for a graph; return them."""
     with mvindex.open(path) as index:
-        search = search or {name: value for name, value in index.info().search.items() if name != "measured"}
-        save_search_params(embedded_store_of(index), search)
+        search = search or {name: value for name, value in (index.info().search or {}).items() if name != "measured"}
+        if search:
+            save_search_params(embedded_store_of(index), search)
     return search
 
 
@@ -93,28 +95,28 @@ def searched(paths, questions):
     return rows
 
 
-def from_nothing(path, search):
-    """Return a copy of the index with a graph built anew and these search parameters, and CPU seconds of the build."""
+def from_nothing(path, kind, search):
+    """Return a copy of the index with an engine built anew, searched by these parameters, and its CPU seconds."""
     copy = path.with_name(f"anew-{path.name}")
     shutil.copytree(path, copy)
     with mvindex.open(copy) as index:
-        seconds, _ = harness.timed(lambda: index.admin.build("graph"))
-    let_the_graph_answer(copy, search)
+        seconds, _ = harness.timed(lambda: index.admin.build(kind))
+    let_it_answer(copy, search)
     return copy, seconds
 
 
 def measured(folder, name, options):
     """Yield the rows of one corpus."""
-    corpus, count = Corpus(name, options.dim), options.documents
+    corpus, count, kind = Corpus(name, options.dim), options.documents, options.kind
     new = round(SHARE * count)
     questions = corpus.views(options.questions)[:, 0]
     path, added, replaced = (folder / f"{name}-{each}.mvx" for each in ("compacted", "added", "replaced"))
     with mvindex.create(path, dim=options.dim) as index:
         for first in range(0, count, graph_filters.BATCH):
             add(index, first, corpus.views(min(graph_filters.BATCH, count - first)))
-        index.admin.build("graph")  # loads or compiles what the second finds
-        seconds, _ = harness.timed(lambda: index.admin.build("graph"))
-    search = let_the_graph_answer(path)
+        index.admin.build(kind)  # loads or compiles what the second finds
+        seconds, _ = harness.timed(lambda: index.admin.build(kind))
+    search = let_it_answer(path)
     yield {"row": "built", "cpu_s": seconds, "documents_s": count / seconds} | searched([path], questions)[0]
     for copy in (added, replaced):
         shutil.copytree(path, copy)
@@ -125,7 +127,7 @@ def measured(folder, name, options):
         seconds = add(index, count, views)
         yield {"row": "scanned", "cpu_s": seconds, "documents_s": new / seconds} | searched([path], questions)[0]
         taken, _ = harness.timed(index.admin.compact)
-    copy, anew = from_nothing(path, search)
+    copy, anew = from_nothing(path, kind, search)
     one, other = searched([path, copy], questions)
     yield {"row": "compacted", "cpu_s": taken, "documents_s": new / (seconds + taken)} | one
     yield {"row": "from nothing, of what was compacted", "cpu_s": anew} | other
@@ -145,7 +147,7 @@ def measured(folder, name, options):
         seconds = add(index, count, views)
         seconds += harness.timed(index.admin.compact)[0]
     extend.LEAST_DOCUMENTS = least
-    copy, anew = from_nothing(replaced, search)
+    copy, anew = from_nothing(replaced, kind, search)
     one, other = searched([replaced, copy], questions)
     yield {"row": "replaced", "cpu_s": seconds, "documents_s": new / seconds} | one
     yield {"row": "from nothing, of what was replaced", "cpu_s": anew} | other
@@ -154,6 +156,7 @@ def measured(folder, name, options):
 def main():
     parser = harness.parser(__doc__, documents=20_000, dim=128, questions=QUESTIONS, json=False)
     parser.add_argument("--corpus", nargs="+", choices=list(CORPORA), default=list(CORPORA))
+    parser.add_argument("--kind", default="graph", help="of engine: graph, or one of ivf-*")
     options = harness.parse(parser, corpus=["clustered"], documents=1000, dim=16, questions=10)
     os.environ["OMP_NUM_THREADS"] = "1"
     kernels.expect_work()

@@ -172,8 +172,8 @@ _SHOWN_PROBLEMS = 50
 def compact(index: IndexOption = None, output: OutputOption = Output.TABLE, as_json: JsonOption = False) -> None:
     """Give back the disk space of deleted and replaced documents. Readers continue; writers wait.
 
-    Needs disk space for a second copy while it runs. If interrupted, it changes nothing. A graph takes in the documents
-    that it lacks.
+    Needs disk space for a second copy while it runs. If interrupted, it changes nothing. A graph and
+    inverted lists take in the documents that they lack.
 
     Example: mvindex compact --index corpus.mvx
     """

@@ -10,11 +10,12 @@ import numpy as np
 
 from mvindex import engines
 from mvindex.engines.build import EngineChoice, build_files, check_files, remove_others
-from mvindex.engines.protocol import Base
+from mvindex.engines.protocol import Base, cache_bytes
 from mvindex.errors import IndexLocked, MvindexError
 from mvindex.records import Ints, ProgressCallback, no_progress
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.embedded_writer import EmbeddedWriter
+from mvindex.store.files import size_of
 from mvindex.store.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)
@@ -64,9 +65,8 @@ def renew(
 def num_lacking(snapshot: Snapshot) -> int:
     """Return how many live documents the active engine lacks and could take in; 0 for kinds that do not extend."""
     record = snapshot.settings["engine"]
-    if record is None or not _extends(record):
-        return 0
-    return int(np.count_nonzero(snapshot.alive[record["built_rows"] :]))
+    lacking = 0 if record is None else int(np.count_nonzero(snapshot.alive[record["built_rows"] :]))
+    return lacking if lacking and _extends(record) else 0
 
 
 def is_outgrown(snapshot: Snapshot) -> bool:
@@ -99,21 +99,25 @@ def _base(snapshot: Snapshot, rows: Ints) -> Base:
     record = snapshot.settings["engine"]
     directory = snapshot.directory / record["directory"]
     check_files(directory, record)
-    return Base(directory=directory, settings=record["settings"], rows=rows)
+    starts = snapshot.views.starts[: len(rows) + 1]
+    return Base(directory=directory, settings=record["settings"], rows=rows, starts=starts)
 
 
 def _is_due(snapshot: Snapshot) -> bool:
     record = snapshot.settings["engine"]
-    least = 0 if record is None else max(LEAST_DOCUMENTS, record["built_rows"] // _SHARE)
-    return num_lacking(snapshot) >= max(least, 1)
+    if record is None or num_lacking(snapshot) < max(LEAST_DOCUMENTS, record["built_rows"] // _SHARE):
+        return False
+    # Whoever adds documents takes no more memory for it than for scans; beyond, compaction is to be called.
+    return size_of(snapshot.directory / record["directory"]) <= cache_bytes()
 
 
 def has_leftovers(snapshot: Snapshot) -> bool:
     """Return whether an engine that was superseded is still there, since its successor's process was killed."""
     record = snapshot.settings["engine"]
-    if record is None or not _extends(record):
+    if record is None:
         return False
-    return any(directory.name != record["directory"] for directory in snapshot.directory.glob("*engine-*"))
+    others = (entry for entry in snapshot.directory.glob("*engine-*") if entry.name != record["directory"])
+    return any(others) and _extends(record)
 
 
 def _remove_superseded(store: EmbeddedStore) -> None:

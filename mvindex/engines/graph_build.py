@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from mvindex.durable import file_checksum, flush_to_disk, rename
 from mvindex.engines.protocol import Base, BuildOptions
-from mvindex.errors import ConfigError, EngineError
+from mvindex.errors import ConfigError
 from mvindex.kernels.score import decode
 from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
 from mvindex.records import Bools, Floats, Ints, ProgressCallback
@@ -156,18 +156,11 @@ class Carried(NamedTuple):
 
 def carried_from(base: Base, views: MappedViews) -> Carried:
     """Return what the documents in these views take over; EngineError where a document's views are not as many."""
-    arrays: dict[str, npt.NDArray[Any]] = {name: load(base.directory / f"{name}.npy") for name in ("links", "starts")}
-    counts, is_there = np.diff(arrays["starts"]), base.rows >= 0
-    rows = base.rows[is_there]
-    if not np.array_equal(counts[is_there], np.diff(views.starts)[rows]):
-        raise EngineError(f"{base.directory}: expected a graph of the documents in the index, got one of others")
-    # From a document's first view then to its first view now.
-    shifts = np.where(is_there, views.starts[base.rows] - arrays["starts"][:-1], 0)
-    numbers = np.arange(len(arrays["links"]), dtype=np.int64) + np.repeat(shifts, counts)
-    moved = np.where(np.repeat(is_there, counts), numbers, -1).astype(np.int32)
+    moved = base.moved_views(views)
     old_numbers: npt.NDArray[np.int32] = np.full(views.num_views, -1, dtype=np.int32)
     old_numbers[moved[moved >= 0]] = np.flatnonzero(moved >= 0)
-    return Carried(arrays["links"], moved, OldCodes(base.directory, old_numbers), rows)
+    links = load(base.directory / "links.npy")
+    return Carried(links, moved, OldCodes(base.directory, old_numbers), base.rows[base.rows >= 0])
 
 
 DEGREE, BEAM = 32, 64

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from mvindex.errors import ConfigError
+from mvindex.errors import ConfigError, EngineError
 from mvindex.kernels.score import Scoring, lipschitz_constant
 from mvindex.kernels.threads import memory_bytes
 from mvindex.records import Bools, Doubles, Floats, Ints, ProgressCallback, no_progress
 from mvindex.store.snapshot import Snapshot
+from mvindex.store.views import MappedViews
 
 if TYPE_CHECKING:
     from typing_extensions import Self, TypeIs
@@ -82,12 +83,30 @@ class Base:
         directory: Its files.
         settings: Those for EngineKind.open().
         rows: (document rows that it covers,) int64, the row of each of them now, -1 for one that is gone.
+        starts: (as many and one,) int64, where the views of each began in it.
 
     """
 
     directory: Path
     settings: Mapping[str, Any]
     rows: Ints
+    starts: Ints
+
+    def moved_views(self, views: MappedViews) -> npt.NDArray[Any]:
+        """Return the row now of each view that it covers, -1 for one that is gone, (r,) int32; int64 beyond its range.
+
+        EngineError where a document's views are not as many as they were.
+        """
+        counts, is_there = np.diff(self.starts), self.rows >= 0
+        if not np.array_equal(counts[is_there], np.diff(views.starts)[self.rows[is_there]]):
+            raise EngineError(f"{self.directory}: expected an engine of the documents in the index, got one of others")
+        # From a document's first view then to its first view now.
+        shifts = np.where(is_there, views.starts[self.rows] - self.starts[:-1], 0)
+        dtype = np.int32 if views.num_views < 1 << 31 else np.int64
+        moved = np.arange(self.starts[-1], dtype=dtype)
+        moved += np.repeat(shifts.astype(dtype), counts)
+        moved[np.repeat(~is_there, counts)] = -1
+        return moved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

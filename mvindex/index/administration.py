@@ -314,8 +314,8 @@ class IndexAdmin:
     ) -> BuildReport:
         """Build a search engine over all documents and make it the active one.
 
-        Documents added later are scanned beside it until the next build, or until a graph takes them in. Readers are
-        never blocked. A build of a graph or an ivf kind that was killed continues when it is run again.
+        Documents added later are scanned beside it until the next build, or until a graph or inverted lists take them
+        in. Readers are never blocked. A build of a graph or an ivf kind that was killed continues when it is run again.
 
         Args:
             kind: The name of an engine kind, such as "exact", "graph", "flat" or "ivf-pq"; None chooses by size, memory
@@ -550,8 +550,8 @@ class IndexAdmin:
         """Drop the rows of deleted and replaced documents, and give their bytes back.
 
         Ids, ordinals, views and texts stay; the active engine is built again, or takes in the documents that it lacks,
-        also where none is deleted (kind graph). Readers go on with the files they have, which are removed once nobody
-        uses them; writers are refused meanwhile. Takes room for a second copy.
+        also where none is deleted (kinds graph and ivf-*). Readers go on with the files they have, which are removed
+        once nobody uses them; writers are refused meanwhile. Takes room for a second copy.
 
         Args:
             on_progress: Called with numbers of documents copied.

@@ -285,6 +285,7 @@ def _ivf(name: str, help: str, view_bytes: Callable[[int], ViewBytes]) -> Engine
         train=partial(_train, name),
         parameters=(Parameter(name="nlist", help="Inverted lists; by the number of views.", default=None),),
         view_bytes=view_bytes,
+        extends=True,
     )
 
 

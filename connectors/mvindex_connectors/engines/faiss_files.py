@@ -15,22 +15,31 @@ from mvindex.errors import EngineError, EngineUnavailable
 from mvindex.kernels.score import decode
 from mvindex.kernels.threads import LibraryThreads
 from mvindex.plugins import require_faiss
-from mvindex.records import Floats, Ints
+from mvindex.records import Bools, Floats, Ints
 from mvindex.store.views import MappedViews
 
 INDEX_NAME = "index.faiss"
 _BLOCK_ROWS = 65_536
 
 
-def blocks(views: MappedViews, doc_rows: tuple[int, int]) -> Iterator[tuple[Ints, Floats]]:
-    """Yield view rows (m,) and views (m, d) of document rows [begin, end), whole documents, a block at a time."""
+def blocks(views: MappedViews, doc_rows: tuple[int, int], wanted: Bools | None = None) -> Iterator[tuple[Ints, Floats]]:
+    """Yield view rows (m,) and views (m, d) of document rows [begin, end), whole documents, a block at a time.
+
+    wanted: (num_rows,) bool, the documents whose views are read; None for all.
+    """
     first, last = doc_rows
     stretches = np.arange(int(views.starts[first]), int(views.starts[last]), _BLOCK_ROWS)
     # A stretch may begin inside the last document; then no document begins in it.
     cuts = np.minimum(np.searchsorted(views.starts, stretches), last)
     for begin, end in pairwise(np.unique(np.append(cuts, last)).tolist()):
-        packed, _ = views.read_block(begin, end)
-        yield views.starts[begin] + np.arange(len(packed)), decode(packed)
+        if wanted is None or wanted[begin:end].all():
+            packed, _ = views.read_block(begin, end)
+            yield views.starts[begin] + np.arange(len(packed)), decode(packed)
+        elif wanted[begin:end].any():
+            chosen = begin + np.flatnonzero(wanted[begin:end])
+            packed, starts = views.fetch(chosen)
+            shifts = np.repeat(views.starts[chosen] - starts[:-1], np.diff(starts))
+            yield np.arange(len(packed)) + shifts, decode(packed)
 
 
 def write_index(faiss: ModuleType, index: Any, path: Path) -> None:

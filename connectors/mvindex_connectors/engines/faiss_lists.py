@@ -20,10 +20,10 @@ import numpy as np
 
 from mvindex.durable import file_checksum, flush_to_disk, rename
 from mvindex.engines.auto import default_nlist, sample_size
-from mvindex.engines.protocol import BuildOptions
+from mvindex.engines.protocol import Base, BuildOptions
 from mvindex.errors import EngineError
 from mvindex.store.snapshot import Snapshot
-from mvindex.store.views import row_norms
+from mvindex.store.views import MappedViews, row_norms
 from mvindex_connectors.engines.faiss_files import INDEX_NAME, blocks, read_index, translated, write_index
 from mvindex_connectors.engines.faiss_ivf import ivf_of, new_ivf, sample_views, train
 from mvindex_connectors.engines.faiss_mapped import write_lists
@@ -36,7 +36,7 @@ _TRAINED = "trained.faiss"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filled:
-    """An index that holds the views of document rows [0, rows), of norms up to max_norm."""
+    """An index that holds the views of document rows [0, rows), and the base's, of norms up to max_norm."""
 
     index: Any
     rows: int
@@ -49,7 +49,7 @@ def build_lists(
     """Build the index, write index.faiss to the directory, and return the settings for open()."""
     work = _Work(faiss, kind, snapshot, options)
     filled = work.filled()
-    for end in _ends(snapshot, filled.rows):
+    for end in work.ends(filled.rows):
         filled = work.filled_up_to(end, filled)
     index, max_norm = filled.index, filled.max_norm
     options.on_progress("writing", 0, 1)
@@ -73,12 +73,36 @@ def trained_lists(faiss: ModuleType, kind: str, snapshots: Sequence[Snapshot], o
     return index
 
 
-def _ends(snapshot: Snapshot, first: int) -> list[int]:
-    """Return the document rows at which the index is saved while it is filled; the last covers all."""
-    starts = snapshot.views.starts
-    stretches = np.arange(int(starts[first]) + KEPT_EVERY, snapshot.views.num_views, KEPT_EVERY)
-    cuts = np.searchsorted(starts, stretches).tolist()
-    return sorted({*cuts, snapshot.num_rows} - {first})
+def carried_over(faiss: ModuleType, base: Base, views: MappedViews) -> Any:
+    """Return the index of the base with the views' rows as they are now, and without those that are gone.
+
+    Lists and codes stay as they were trained.
+    """
+    index = read_index(faiss, base.directory / INDEX_NAME)
+    moved = base.moved_views(views)
+    lists = faiss.downcast_InvertedLists(ivf_of(faiss, index).invlists)
+    if (is_gone := moved < 0).any():
+        translated(index.remove_ids, faiss.IDSelectorBitmap(np.packbits(is_gone, bitorder="little")))
+        if isinstance(lists, faiss.BlockInvertedLists):
+            _clear_ends(faiss, lists)
+    for number in range(lists.nlist):
+        if size := lists.list_size(number):
+            # Where Faiss holds them, in its memory.
+            rows = faiss.rev_swig_ptr(lists.get_ids(number), size)
+            rows[:] = moved[rows]
+    return index
+
+
+def _clear_ends(faiss: ModuleType, lists: Any) -> None:
+    """Clear what stands behind the last code of each packed list: Faiss 1.15.1 would add new codes to its bits."""
+    packer, nothing = lists.packer, np.zeros(lists.packer.code_size, dtype=np.uint8)
+    for number in range(lists.nlist):
+        size = lists.list_size(number)
+        if first := size % packer.nvec:
+            num_bytes = (size // packer.nvec + 1) * packer.block_size
+            last_block = faiss.rev_swig_ptr(lists.get_codes(number), num_bytes)[-packer.block_size :].reshape(1, -1)
+            for place in range(first, packer.nvec):
+                packer.pack_1(nothing, place, last_block)
 
 
 class _Work:
@@ -88,6 +112,17 @@ class _Work:
         self._faiss, self._snapshot, self._options = faiss, snapshot, options
         self._kind, self._folder = kind, options.work
         self._state = self._opened()
+        # The documents that the base lacks.
+        self._wanted = np.ones(snapshot.num_rows, dtype=bool)
+        if options.base is not None:
+            self._wanted[options.base.rows[options.base.rows >= 0]] = False
+
+    def ends(self, first: int) -> list[int]:
+        """Return the document rows from `first` on at which the index is saved as it is filled; the last covers all."""
+        starts = self._snapshot.views.starts
+        added = np.cumsum(np.where(self._wanted[first:], np.diff(starts[first:]), 0))
+        cuts = first + 1 + np.searchsorted(added, np.arange(KEPT_EVERY, added[-1:].sum(), KEPT_EVERY))
+        return sorted({*cuts.tolist(), self._snapshot.num_rows} - {first})
 
     def _opened(self) -> dict[str, Any]:
         """Return the state of an earlier build of the same options; start an empty folder if there is none."""
@@ -97,6 +132,7 @@ class _Work:
             "generation": self._snapshot.generation,
             "parameters": dict(self._options.parameters),
             "trained": None if self._options.trained is None else file_checksum(self._options.trained),
+            "base": None if self._options.base is None else self._options.base.directory.name,
             "faiss": self._faiss.__version__,
         }
         try:
@@ -132,17 +168,21 @@ class _Work:
         return index
 
     def filled(self) -> Filled:
-        """Return the index as an earlier build has filled it; else the empty index."""
+        """Return the index as an earlier build has filled it; else that of the base, or the empty index."""
         known = self._state["files"].get(self._state.get("filled"))
         index = None if known is None else self._kept(self._state["filled"])
-        if known is None or index is None:
+        if known is not None and index is not None:
+            return Filled(index=index, rows=int(known["rows"]), max_norm=float(known["max_norm"]))
+        base = self._options.base
+        if base is None:
             return Filled(index=self.trained(), rows=0, max_norm=0.0)
-        return Filled(index=index, rows=int(known["rows"]), max_norm=float(known["max_norm"]))
+        carried = carried_over(self._faiss, base, self._snapshot.views)
+        return Filled(index=carried, rows=0, max_norm=float(base.settings["max_norm"]))
 
     def filled_up_to(self, end: int, before: Filled) -> Filled:
         """Return the index with the views of rows up to `end` added; save it unless these are all."""
         views, max_norm = self._snapshot.views, before.max_norm
-        for rows, block in blocks(views, (before.rows, end)):
+        for rows, block in blocks(views, (before.rows, end), self._wanted):
             max_norm = max(max_norm, float(row_norms(block).max()))
             translated(before.index.add_with_ids, block, rows)
             self._options.on_progress("adding views", int(rows[-1]) + 1, views.num_views)

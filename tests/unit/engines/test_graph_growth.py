@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -186,11 +187,16 @@ def test_an_unfinished_build_of_another_kind_stays_when_documents_are_added(inde
 
 def grown(num_rows, built_rows, dead=(), **origin):
     """Return a snapshot with a graph, as far as the rules of growth look at it."""
-    record = {"kind": "graph", "built_rows": built_rows, "settings": {"origin": {"gone": 0, **origin}}}
+    settings = {"origin": {"gone": 0, **origin}}
+    record = {"kind": "graph", "directory": "engine", "built_rows": built_rows, "settings": settings}
     is_alive = np.ones(num_rows, dtype=bool)
     is_alive[list(dead)] = False
     return SimpleNamespace(
-        settings={"engine": record}, num_rows=num_rows, num_documents=int(is_alive.sum()), alive=is_alive
+        directory=Path("no such"),
+        settings={"engine": record},
+        num_rows=num_rows,
+        num_documents=int(is_alive.sum()),
+        alive=is_alive,
     )
 
 
