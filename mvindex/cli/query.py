@@ -37,14 +37,18 @@ from mvindex.records import Combine, batched
 
 if TYPE_CHECKING:
     from mvindex.cli.results import Explained
+    from mvindex.index.protocol import IndexProtocol
     from mvindex.measure.compare import RunWriter
     from mvindex.records import SearchResult
     from mvindex.search.like import Like
     from mvindex.search.request import SearchRequest
+    from mvindex.store.filters import Filter
 
 
 # The id of a query that is given by itself.
 _ONLY = "1"
+# The first documents whose fields are named where a filter has left none.
+_SHOWN_DOCUMENTS = 100
 _FIRST_SEARCH = (
     "still searching: each new process loads the encoder and reads the views. mvindex serve keeps both in memory; "
     "mvindex query --index grpc://127.0.0.1:7700/NAME then answers in milliseconds"
@@ -131,6 +135,7 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
             named,
             request.num_before,
         )
+        num_hits = 0
         for batch in batched(questions, QUESTION_BATCH):
             texts = [question.text for question in batch]
             with explain_wait(_FIRST_SEARCH):
@@ -147,9 +152,28 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
                         vectors[row], ids, request.aggregate.value, temperature=search.temperature
                     )
                 show(question if queries is not None else question._replace(id=None), result, views)
+                num_hits += len(result.hits)
+        if num_hits == 0 and request.filter is not None:
+            _tell_missing_fields(target, request.filter)
         prepare_queries(target)
     if trec not in (None, "-"):
         note(f"wrote {trec}")
+
+
+def _tell_missing_fields(target: IndexProtocol, condition: Filter) -> None:
+    """Name the fields of a filter that left nothing which no document has, beside those of the first documents."""
+    from difflib import get_close_matches
+
+    from mvindex.store.fields import ID
+    from mvindex.store.filters import field_names, parse_filter
+
+    for name in sorted(field_names(parse_filter(condition))):
+        if name == ID or any(target.scan(filter={name: {"exists": True}}, limit=1)):
+            continue
+        known = sorted({key for document in target.scan(limit=_SHOWN_DOCUMENTS) for key in document.metadata})
+        nearest = get_close_matches(name, known, 1)
+        hint = f"did you mean {nearest[0]!r}?" if nearest else f"the first documents have {', '.join(known) or 'none'}"
+        note(f"--filter: no document has a field {name!r}; {hint}")
 
 
 def _printer(

@@ -123,6 +123,13 @@ def parse_filter(condition: Filter, types: Mapping[str, str] | None = None) -> C
     return _Parser({name: FieldType(kind) for name, kind in (types or {}).items()}).parse(condition, 0)
 
 
+def field_names(condition: Condition) -> set[str]:
+    """Return the names of the fields that a parsed filter compares."""
+    if isinstance(condition, And | Or):
+        return set().union(*map(field_names, condition.parts))
+    return field_names(condition.part) if isinstance(condition, Not) else {condition.field}
+
+
 def operand_as_json(value: object) -> Any:
     """Return a date, or a value of NumPy, as a filter in JSON holds it; TypeError for others, for json.dumps()."""
     plain = list(value) if isinstance(value, np.ndarray) and value.ndim == 1 else plain_value(value)
