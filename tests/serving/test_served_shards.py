@@ -8,6 +8,7 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -412,8 +413,10 @@ def test_a_replica_takes_over_where_a_server_is_killed_while_it_is_read(folder, 
             done = deque()
 
             def read():
-                while len(done) < READS:
-                    done.append(shards.search(VECTORS, text=TEXTS) == expected)
+                for turn in cycle(range(len(VECTORS))):
+                    if len(done) >= READS:
+                        return
+                    done.append(shards.search(VECTORS[turn], text=TEXTS[turn]) == expected[turn])
 
             with ThreadPoolExecutor(2) as pool:
                 readers = [pool.submit(read) for _ in range(2)]
