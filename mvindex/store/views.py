@@ -62,14 +62,14 @@ def append(directory: Path, before: CommittedSegment, data: npt.NDArray[np.gener
                 file.flush()
             with audit_step("fsync", path):
                 os.fsync(file.fileno())
-            size_bytes = file.tell()
+            after = CommittedSegment(before.name, file.tell(), _extended_checksums(file, before))
         if is_new:
             flush_to_disk(directory)
     except OSError as err:
         if isinstance(err, FileNotFoundError) and not is_new:
             raise DamagedIndex(f"{path}: expected {before.size_bytes} committed bytes, got no file") from err
         raise StoreError(f"{path}: cannot append: {err.strerror or err}; nothing of this batch was stored") from err
-    return CommittedSegment(before.name, size_bytes, _extended_checksums(path, before, size_bytes))
+    return after
 
 
 def block_checksum(block: npt.NDArray[np.uint8]) -> int:
@@ -152,14 +152,11 @@ def _damaged(path: Path, begin: int) -> DamagedIndex:
     )
 
 
-def _extended_checksums(path: Path, before: CommittedSegment, size_bytes: int) -> npt.NDArray[np.uint64]:
+def _extended_checksums(file: BinaryIO, before: CommittedSegment) -> npt.NDArray[np.uint64]:
     """Return the checksums of all blocks: from the old partial block on, read back from the file."""
     sealed = before.size_bytes // BLOCK_BYTES
-    fresh = []
-    with open(path, "rb") as file:
-        file.seek(sealed * BLOCK_BYTES)
-        for begin in range(sealed * BLOCK_BYTES, size_bytes, BLOCK_BYTES):
-            fresh.append(xxhash.xxh3_64_intdigest(file.read(min(BLOCK_BYTES, size_bytes - begin))))
+    file.seek(sealed * BLOCK_BYTES)
+    fresh = list(map(xxhash.xxh3_64_intdigest, iter(lambda: file.read(BLOCK_BYTES), b"")))
     return np.concatenate([before.checksums[:sealed], np.array(fresh, dtype=np.uint64)])
 
 
