@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvindex.errors import DamagedIndex, MvindexError, StoreError
-from mvindex.records import CountCallback, batched
+from mvindex.records import CountCallback, Ints, batched, no_progress
 from mvindex.store import catalog, columns, id_ranges, schema
 from mvindex.store.columns import append_columns, update_columns
 from mvindex.store.connections import FILE_NAME
@@ -39,6 +39,8 @@ from mvindex.store.views import ROW_DTYPE, append, view_checksums
 
 logger = logging.getLogger(__name__)
 
+# Documents that are copied in one commit.
+_COPIED_DOCUMENTS = 1024
 # Documents that are tokenized together.
 _INDEXED_ROWS = 1024
 # Documents whose metadata is read together, for columns.
@@ -108,6 +110,17 @@ class GenerationWriter:
             self.num_rows += len(records)
             self.num_views += len(rows.packed)
         self._acknowledge()
+
+    def copy(self, read: Callable[[Ints], Rows], doc_rows: Ints, on_progress: CountCallback = no_progress) -> None:
+        """Commit the documents that `read` returns for these rows of another store, with their ordinals, in this order.
+
+        on_progress: called with the number of documents copied since the last call.
+        """
+        for begin in range(0, len(doc_rows), _COPIED_DOCUMENTS):
+            rows = read(doc_rows[begin : begin + _COPIED_DOCUMENTS])
+            next_ordinal = max(self.settings["next_ordinal"], int(rows.ordinals.max()) + 1)
+            self.commit(Transaction(rows=rows, settings={"next_ordinal": next_ordinal}))
+            on_progress(len(rows.documents))
 
     def set_lexical(self, snapshot: Snapshot, lexical: Lexical | None, on_progress: CountCallback) -> None:
         """Build the lexical index of all rows, or remove it (None), in one transaction.
