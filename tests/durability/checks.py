@@ -199,8 +199,11 @@ def _wrong_lexical_answers(index: mvindex.Index) -> Iterator[Fault]:
 
 def damages(path: Path) -> Iterator[Fault]:
     """Yield what `verify` reports of the index."""
+    # The settings in a shard's current.json are those before the switch until the next write.
+    is_switched = (path / "switch.json").exists()
     for problem in mvindex.verify(path).problems:
-        yield Fault("damaged", f"verify: {problem}")
+        if not (is_switched and problem.is_derived and problem.file.endswith("current.json")):
+            yield Fault("damaged", f"verify: {problem}")
 
 
 def without_numbers(path: Path | str) -> str:
