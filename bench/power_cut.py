@@ -26,7 +26,7 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.durability.power.cuts import Job, as_recorded, cuts, record_again, record_jobs, tally_of  # noqa: E402 - after the settings above
+from tests.durability.power.cuts import Case, as_recorded, cuts, record_again, record_cases, tally_of  # noqa: E402 - after the settings above
 from tests.durability.power.operations import LIVES, OPERATIONS  # noqa: E402 - as above
 from tests.durability.power.order import order_faults  # noqa: E402 - as above
 
@@ -36,7 +36,7 @@ MEMORY = Path("/dev/shm")
 def row_of(name, options, scratch):
     """Cut an operation; return the result as JSON."""
     started, row = time.monotonic(), Counter()
-    [recording] = record_jobs([Job(name)], scratch / "recorded")
+    [recording] = record_cases([Case(name)], scratch / "recorded")
     recordings = [recording, *again(name, recording, options, scratch / "again")]
     kinds, what = Counter(), []
     for number, recorded in enumerate(recordings):

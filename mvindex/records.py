@@ -116,7 +116,9 @@ class Document:
 
     def check_length(self, most_chars: int) -> None:
         """Raise DocumentError where title, text and view texts have more characters together."""
-        num_chars = len(self.title) + len(self.text) + sum(len(each.text) for each in self.own_view_texts)
+        num_chars = len(self.title) + len(self.text)
+        if len(self.view_texts):
+            num_chars += sum(len(each.text) for each in self.own_view_texts)
         if num_chars > most_chars:
             raise DocumentError(
                 f"document {self.id!r}: expected at most {most_chars:,} characters, got {num_chars:,}; split it, or "

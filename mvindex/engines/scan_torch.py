@@ -135,7 +135,7 @@ class _Tile(NamedTuple):
     """Some queries on the device, scaled by powers of two (see scaled_queries).
 
     planes: (p q, d), the queries are their sum over p; columns: (3, q) float32, which are sizes and offsets, see
-    _Batch, and rates, one over DRPQ's temperature, unused without.
+    _TiledQueries, and rates, one over DRPQ's temperature, unused without.
     """
 
     planes: torch.Tensor
@@ -145,7 +145,7 @@ class _Tile(NamedTuple):
     rates: torch.Tensor
 
 
-class _Batch(NamedTuple):
+class _TiledQueries(NamedTuple):
     """Queries in tiles, and what bounds their scores: a score is off by at most size * width + offset.
 
     The width is the largest norm of a document's views, and the size the query's norm times its relative error. With q'
@@ -225,7 +225,7 @@ class _Scan:
 
     def recorded(self, chunks: tuple[Chunk, ...], queries: Floats, exponents: Ints, room: int) -> Recorded:
         """Return best() for one query, recorded; it reads these chunks."""
-        (tile,) = self._batch(queries, exponents, num_planes=1).tiles
+        (tile,) = self._tiled(queries, exponents, num_planes=1).tiles
         inputs = tile.planes, tile.columns
         return Recorded(lambda: self._packed(chunks, [tile], room), inputs, (chunks, self._mask))
 
@@ -234,8 +234,8 @@ class _Scan:
         if recorded is not None:
             (rows,), columns, offsets = self._arrays(queries, exponents, num_planes=1)
             return _unpacked(recorded([rows, columns]), offsets)
-        batch = self._batch(queries, exponents, num_planes=1)
-        return _unpacked(to_host(self._packed(self._all(), batch.tiles, room)), batch.offsets)
+        tiled = self._tiled(queries, exponents, num_planes=1)
+        return _unpacked(to_host(self._packed(self._all(), tiled.tiles, room)), tiled.offsets)
 
     def _packed(self, chunks: Iterable[Chunk], tiles: list[_Tile], room: int) -> torch.Tensor:
         """Return the best documents on the device, (q, 2 room + 1) int32: upper bounds, the threshold, rows."""
@@ -251,27 +251,27 @@ class _Scan:
         Bounds are those of float32: fp16 views are multiplied by two fp16 parts of the query.
         """
         num_planes = 2 if self._type == torch.float16 else 1
-        batch = self._batch(queries, exponents, num_planes)
-        at = np.cumsum([0, *(len(tile.sizes) for tile in batch.tiles)])
+        tiled = self._tiled(queries, exponents, num_planes)
+        at = np.cumsum([0, *(len(tile.sizes) for tile in tiled.tiles)])
         lowest = [on_device(thresholds[begin:end], self._device) for begin, end in pairwise(at.tolist())]
         if num_planes == 2:
             finer = [
                 self._thresholds(tile, kept)
-                for tile, kept in zip(batch.tiles, self._kept(self._all(), batch.tiles, self._top_k), strict=True)
+                for tile, kept in zip(tiled.tiles, self._kept(self._all(), tiled.tiles, self._top_k), strict=True)
             ]
             lowest = [torch.maximum(*both) for both in zip(lowest, finer, strict=True)]
         counts = np.zeros(len(queries), dtype=np.int64)
         while True:
             # The first time only to count. A product that comes out otherwise the next time is as good.
-            seen, rows, upper = self._reaching(batch, lowest, counts)
+            seen, rows, upper = self._reaching(tiled, lowest, counts)
             if (seen <= counts).all():
                 break
             counts = seen
         owners = np.repeat(np.arange(len(queries)), counts)[rows >= 0]
-        upper = upper[rows >= 0] + batch.offsets[owners]
+        upper = upper[rows >= 0] + tiled.offsets[owners]
         return _candidates(np.bincount(owners, minlength=len(queries)), rows[rows >= 0], upper, exponents)
 
-    def _batch(self, queries: Floats, exponents: Ints, num_planes: int) -> _Batch:
+    def _tiled(self, queries: Floats, exponents: Ints, num_planes: int) -> _TiledQueries:
         """Return the queries on the device, in tiles."""
         planes, columns, offsets = self._arrays(queries, exponents, num_planes)
         step = self._queries_at_once(num_planes)
@@ -281,7 +281,7 @@ class _Scan:
             mine = np.ascontiguousarray(columns[:, begin : begin + step])
             there = on_device(mine, self._device)
             tiles.append(_Tile(on_device(rows, self._device), there, *there))
-        return _Batch(tiles, offsets)
+        return _TiledQueries(tiles, offsets)
 
     def _arrays(
         self, queries: Floats, exponents: Ints, num_planes: int
@@ -336,7 +336,7 @@ class _Scan:
         lower = kept.upper - 2 * tile.sizes[:, None] * kept.widths - tile.offsets[:, None]
         return lower.topk(self._top_k, dim=1).values[:, -1].contiguous()
 
-    def _reaching(self, batch: _Batch, lowest: list[torch.Tensor], counts: Ints) -> tuple[Ints, Ints, Doubles]:
+    def _reaching(self, tiled: _TiledQueries, lowest: list[torch.Tensor], counts: Ints) -> tuple[Ints, Ints, Doubles]:
         """Return how many documents reach each query's threshold, (q,), and up to counts of them, -1 where fewer.
 
         The rows and upper bounds without offsets, (sum of counts,), of one query after the other.
@@ -349,7 +349,7 @@ class _Scan:
         for chunk in self._all():
             _, open_widths = self._both_widths(chunk)
             at = 0
-            for tile, threshold in zip(batch.tiles, lowest, strict=True):
+            for tile, threshold in zip(tiled.tiles, lowest, strict=True):
                 mine = slice(at, at + len(tile.sizes))
                 at += len(tile.sizes)
                 upper = self._upper(chunk, tile, open_widths)
@@ -377,7 +377,7 @@ class _Scan:
         return widths, widths.where(self._mask[chunk.rows], -torch.inf)
 
     def _widths(self, chunk: Chunk) -> torch.Tensor:
-        """Return by how many of a query's sizes a document's score may be off, (n,): see _Batch."""
+        """Return by how many of a query's sizes a document's score may be off, (n,): see _TiledQueries."""
         if not self._is_drpq:
             return chunk.norms
         # No query's relative error is smaller than the least.

@@ -269,13 +269,13 @@ def _make_views(
     dims = {part.shape[1] for part in parts}
     if len(dims) > 1:
         raise EncoderError(f"views of {sorted(dims)} dims in one call; an index holds views of one dim")
-    counts = [len(part) for part in parts]
     on_progress(len(fresh))
-    spans = [
-        np.full((count, 2), -1, dtype=np.int64) if entry.spans is None else entry.spans
-        for count, entry in zip(counts, fresh, strict=True)
-    ]
-    return Views(np.concatenate(parts), np.append(0, np.cumsum(counts)), np.concatenate(spans))
+    starts = np.append(0, np.cumsum([len(part) for part in parts]))
+    spans = np.full((starts[-1], 2), -1, dtype=np.int64)
+    for entry, begin in zip(fresh, starts.tolist(), strict=False):
+        if entry.spans is not None:
+            spans[begin : begin + len(entry.spans)] = entry.spans
+    return Views(np.concatenate(parts), starts, spans)
 
 
 # Ids of a run that are kept in memory before they go to a file together.

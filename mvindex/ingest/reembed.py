@@ -237,12 +237,8 @@ def _switch(
     advance = counting(on_progress, "writing documents", sum(each.count() for each in made))
     with writer.new_generations(changes) as fresh:
         for own, (_, filling) in zip(made, fresh, strict=True):
-            rows = own.snapshot.rows_by_ordinal
             with own.reading(own.snapshot) as reader:
-                for begin in range(0, len(rows), CHUNK_DOCUMENTS):
-                    some = rows[begin : begin + CHUNK_DOCUMENTS]
-                    filling.commit(Transaction(rows=reader.rows(some)))
-                    advance(len(some))
+                filling.copy(reader.rows, own.snapshot.rows_by_ordinal, advance)
         generations = [generation for generation, _ in fresh]
         for part, generation in zip(parts, generations, strict=True):
             if has_copies(part.snapshot):

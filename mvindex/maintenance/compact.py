@@ -18,7 +18,6 @@ from mvindex.store.files import size_of
 from mvindex.store.snapshot import Snapshot, read_snapshot
 from mvindex.store.writer import GenerationWriter, Transaction
 
-_COPIED_DOCUMENTS = 1024
 _SORTED_ROWS = 1 << 16
 
 
@@ -85,10 +84,7 @@ def copy_documents(
     """
     live = _by_ordinal(snapshot)
     with store.reading(snapshot) as reader:
-        for begin in range(0, len(live), _COPIED_DOCUMENTS):
-            doc_rows = live[begin : begin + _COPIED_DOCUMENTS]
-            writer.commit(Transaction(rows=reader.rows(doc_rows)))
-            on_progress(len(doc_rows))
+        writer.copy(reader.rows, live, on_progress)
     return live
 
 

@@ -15,11 +15,17 @@ import numpy.typing as npt
 from mvindex.errors import MvindexError, StoreError
 from mvindex.records import Bools, Ints
 from mvindex.store import catalog
-from mvindex.store.catalog import DOCUMENT_COLUMNS
 from mvindex.store.files import check_regular, read_current
 from mvindex.store.generation import Generation, check_format, generations_in, lock_generation, open_generation
 from mvindex.store.reader import are_texts
-from mvindex.store.rows import StoredRow, deleted_checksum, document_checksum, metadata_checksum, text_checksum
+from mvindex.store.rows import (
+    DOCUMENT_COLUMNS,
+    StoredRow,
+    deleted_checksum,
+    document_checksum,
+    metadata_checksum,
+    text_checksum,
+)
 from mvindex.store.views import range_checksums
 
 logger = logging.getLogger(__name__)

@@ -36,7 +36,7 @@ from mvindex.store.generation import Generation, generation_name, lock_generatio
 from mvindex.store.rows import FORMAT_VERSION, Rows
 from mvindex.store.snapshot import check_kept, read_checked, read_snapshot, segment_names
 from mvindex.store.views import ROW_DTYPE, ViewType
-from mvindex.store.writer import GenerationWriter, Transaction
+from mvindex.store.writer import GenerationWriter
 
 logger = logging.getLogger(__name__)
 
@@ -92,22 +92,10 @@ def salvage(path: str | Path, target: str | Path, on_progress: CountCallback = n
             settings = {name: damaged.settings.get(name) for name in kept}
             start_generation(directory, {**settings, "version": 0, "next_ordinal": 0}, number=1, index_id=index_id)
             with closing(lock_generation(1, directory)) as fresh:
-                _write(damaged, chosen, GenerationWriter(fresh, read_snapshot(fresh)))
+                GenerationWriter(fresh, read_snapshot(fresh)).copy(damaged.rows, chosen)
                 fresh.catalog.checkpoint()
             write_current(building, Current(format_version=FORMAT_VERSION, generation=1, index_id=index_id), settings)
         return SalvageReport(path=str(index), target=str(new), documents=len(chosen), lost=tuple(damaged.lost))
-
-
-def _write(damaged: _Source, chosen: Ints, writer: GenerationWriter) -> None:
-    """Commit the documents of these rows, in this order."""
-    for begin in range(0, len(chosen), _CHUNK_ROWS):
-        rows = [damaged.row(doc_row) for doc_row in chosen[begin : begin + _CHUNK_ROWS].tolist()]
-        documents = [row.document for row in rows]
-        packed, starts = damaged.views.rows_of(documents, damaged.dtype)
-        ordinals = np.array([document[2] for document in documents], dtype=np.int64)
-        stored = [row.stored for row in rows]
-        change = Rows(documents=stored, ordinals=ordinals, packed=packed, starts=starts)
-        writer.commit(Transaction(rows=change, settings={"next_ordinal": int(ordinals.max()) + 1}))
 
 
 class _Source:
@@ -137,6 +125,14 @@ class _Source:
         """End the transaction."""
         with suppress(MvindexError):  # SQLite may not even end it on a database that it cannot read
             self._stack.close()
+
+    def rows(self, doc_rows: Ints) -> Rows:
+        """Return the documents of these rows, each found sound, with their views; DamagedIndex as for row()."""
+        rows = [self.row(doc_row) for doc_row in doc_rows.tolist()]
+        documents = [row.document for row in rows]
+        packed, starts = self.views.rows_of(documents, self.dtype)
+        ordinals = np.array([document[2] for document in documents], dtype=np.int64)
+        return Rows([row.stored for row in rows], ordinals, packed, starts)
 
     def row(self, doc_row: int) -> CatalogRow:
         """Return the rows of a document that were found sound; DamagedIndex where they are not any more."""

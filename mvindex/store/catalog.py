@@ -20,7 +20,7 @@ from mvindex.errors import DamagedIndex
 from mvindex.store import id_ranges
 from mvindex.store.connections import FILE_NAME, ReadConnection, map_sqlite_errors
 from mvindex.store.lexical.tokenizer import StoredLexical
-from mvindex.store.rows import document_checksum
+from mvindex.store.rows import DOCUMENT_COLUMNS, document_checksum
 from mvindex.store.schema import APPLICATION_ID, LEXICAL_KEY, path_of, schema_of
 from mvindex.store.views import BLOCK_BYTES, CommittedSegment
 
@@ -32,9 +32,6 @@ CHOOSE_LEXICAL_KEY = "choose_lexical"
 # Settings of hybrid search.
 FUSION_KEY = "fusion"
 CONFIDENCE_KEY = "confidence"
-
-# What a row's checksum covers, in this order.
-DOCUMENT_COLUMNS = "d.doc_row, d.id, d.ordinal, d.view_start, d.num_views, d.views_checksum, d.content_hash"
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from mvindex.store.files import check_regular, check_single_name
 from mvindex.store.schema import refuse_other_schema
 
 FILE_NAME = "catalog.sqlite"
-_BUSY_TIMEOUT_MS = 30_000
+_BUSY_TIMEOUT_MS, _CHECKPOINT_TIMEOUT_MS = 30_000, 100
 _WAL_BYTES = 64 << 20
 # Less than the size of SQLite's lock file and a page or two.
 _LITTLE_ROOM_BYTES = 128 << 10
@@ -39,10 +39,11 @@ class Catalog:
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / FILE_NAME
-        self._file, self._idle = self._identity(), IdleConnections()
+        self._file, self._idle, self._idle_writer = self._identity(), IdleConnections(), IdleConnections()
         self._connections = connections_to(self.path, self._file)
-        self._connections.add(self._idle)
-        weakref.finalize(self, self._connections.remove, self._idle)
+        for idle in (self._idle, self._idle_writer):
+            self._connections.add(idle)
+            weakref.finalize(self, self._connections.remove, idle)
 
     @contextmanager
     def reading(self) -> Iterator[ReadConnection]:
@@ -79,41 +80,40 @@ class Catalog:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Yield a connection inside one write transaction, committed durably at the end, rolled back on an error."""
         self._check_identity()
-        with self._connections.used(self.path), map_sqlite_errors(self.path):
-            _refuse_other_names(self.path)
-            connection = _connect(self.path, "rw")
-            try:
-                _make_log(self.path)
-                # A page whose cells do not fit is refused before anything is written into it.
-                connection.execute("PRAGMA cell_size_check=ON")
-                connection.execute("PRAGMA synchronous=FULL")
-                connection.execute(f"PRAGMA journal_size_limit={_WAL_BYTES}")
-                connection.execute("BEGIN IMMEDIATE")
-                try:
-                    yield connection
-                    with audit_step("commit", self.path):
-                        connection.execute("COMMIT")
-                except BaseException:
-                    if connection.in_transaction:
-                        connection.execute("ROLLBACK")
-                    raise
-            finally:
-                connection.close()
+        _refuse_other_names(self.path)
+        with self._writer(_BUSY_TIMEOUT_MS) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
+            with audit_step("commit", self.path):
+                connection.execute("COMMIT")
 
     def checkpoint(self) -> None:
         """Move the write-ahead log into the database and empty it, unless a reader is in the way."""
-        with self._connections.used(self.path), map_sqlite_errors(self.path):
-            # It reads no table, so that the schema does not matter.
-            connection = _open(self.path, "rw")
-            try:
-                connection.execute("PRAGMA busy_timeout=100")
+        if _size_of(_log_of(self.path)):
+            with self._writer(_CHECKPOINT_TIMEOUT_MS) as connection:
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            finally:
-                connection.close()
+
+    @contextmanager
+    def _writer(self, timeout_ms: int) -> Iterator[ReadConnection]:
+        """Yield the connection of the last write, or a new one where another process has written since."""
+        with self._connections.used(self.path), map_sqlite_errors(self.path):
+            connection = self._idle_writer.take() or _connect(self.path, "rw")
+            try:
+                if connection.execute("PRAGMA data_version").fetchone() != connection.opened_at:
+                    connection.close()
+                    connection = _connect(self.path, "rw")
+                connection.execute(f"PRAGMA busy_timeout={timeout_ms}")
+                yield connection
+            except BaseException:
+                connection.close()  # which rolls back
+                raise
+            self._idle_writer.put(connection)
 
     def close(self) -> None:
         """Close the idle connections."""
-        self._connections.remove(self._idle)
+        # A writer that is closed last would remove the log.
+        for idle in (self._idle_writer, self._idle):
+            self._connections.remove(idle)
 
     def _identity(self) -> tuple[int, int] | None:
         """Return device and inode of the catalog; None when it is gone."""
@@ -180,9 +180,11 @@ class ReadConnection(sqlite3.Connection):
 
     Attributes:
         kept_settings: SQLite's data version, which every commit of others changes, and the settings as of that.
+        opened_at: The data version when it was opened, where it writes.
 
     """
 
+    opened_at: tuple[int] | None = None
     kept_settings: tuple[int, dict[str, Any]] | None = None
 
 
@@ -349,6 +351,13 @@ def _connect(path: Path, mode: str, is_fixed: bool = False) -> ReadConnection:
         refuse_other_schema(connection, path)
         if mode == "ro":
             fields.register(connection)
+        else:
+            # A page whose cells do not fit is refused before anything is written into it.
+            connection.execute("PRAGMA cell_size_check=ON")
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute(f"PRAGMA journal_size_limit={_WAL_BYTES}")
+            _make_log(path)  # nobody removes it while this connection is open
+            connection.opened_at = connection.execute("PRAGMA data_version").fetchone()
     except BaseException:
         connection.close()
         raise

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -346,7 +347,7 @@ class EmbeddedStore(LocalStore):
                 has_failed = False
             finally:
                 self._is_written = False
-                self._settle(has_failed)
+                self._settle(writer, has_failed)
 
     def known(self, ids: Sequence[str]) -> dict[str, ExistingDocument]:
         """Return the live documents among the ids, as committed now."""
@@ -375,15 +376,23 @@ class EmbeddedStore(LocalStore):
         _check_identity(self.directory, self.snapshot, {"index_id": current.index_id})
         return source if current.generation == source.number else open_generation(self.directory)
 
-    def _settle(self, has_failed: bool) -> None:
-        """Show the commits in this store's snapshot, and move the catalog's log into the database if possible.
+    def _settle(self, writer: EmbeddedWriter, has_failed: bool) -> None:
+        """Move the catalog's log into the database if possible, and show the commits in this store's snapshot.
 
         A failure is only logged: it must not make a durable write look like a failed one, and no step depends on the
-        others. has_failed: the write itself did, and its error says why.
+        others. has_failed: the write itself did, and its error says why; then the writer may not know what it left.
         """
         level = logging.INFO if has_failed else logging.WARNING
-        for step in (self._remove_superseded, self.refresh, self._checkpoint):
+        # The log first: what is read before it was moved is read again.
+        show = self.refresh if has_failed else partial(self._show, writer)
+        for step in (self._remove_superseded, self._checkpoint, show):
             self._tidy_up(level, step)
+
+    def _show(self, writer: EmbeddedWriter) -> None:
+        """Make the snapshot what the writer has left: nobody else can have made another generation the active one."""
+        with self._refresh_lock:
+            if writer.settings["version"] != self.snapshot.settings["version"]:
+                self.snapshot = read_snapshot(self.snapshot.source, self.snapshot)
 
     def _tidy_up(self, level: int, step: Callable[[], object]) -> None:
         try:

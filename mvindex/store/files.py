@@ -86,6 +86,8 @@ def network_of(directory: Path, mounts: str) -> str | None:
 
     mounts: lines as of /proc/self/mountinfo (proc(5)): the mount point is field 5, the type follows the hyphen.
     """
+    if not any(f" - {kind} " in mounts for kind in _NETWORKS):
+        return None
     found = ""
     path = os.path.realpath(directory)
     for line in mounts.splitlines():
@@ -153,21 +155,22 @@ def check_length(path: Path, found_bytes: int, expected_bytes: int) -> None:
         raise DamagedIndex(f"{path}: expected {expected_bytes} committed bytes, got {found_bytes} on disk")
 
 
-def check_regular(path: Path) -> None:
-    """Check that a path is a regular file or does not exist; raise StoreError for a link, directory, pipe or device."""
+def check_regular(path: Path) -> os.stat_result | None:
+    """Return the state of a regular file, None where there is nothing; StoreError for a link, directory or device."""
     try:
-        mode = os.lstat(path).st_mode
+        found = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
-        return
+        return None
     except OSError as err:
         raise StoreError(f"{path}: cannot be read: {err.strerror or err}") from err
-    if stat.S_ISLNK(mode):
+    if stat.S_ISLNK(found.st_mode):
         raise StoreError(
             f"{path}: expected one of the index's own files, got a symbolic link, which could lead anywhere. "
             "Move it away"
         )
-    if not stat.S_ISREG(mode):
+    if not stat.S_ISREG(found.st_mode):
         raise StoreError(f"{path}: expected one of the index's own files, got no regular file. Move it away")
+    return found
 
 
 def check_single_name(path: Path) -> None:
@@ -175,12 +178,12 @@ def check_single_name(path: Path) -> None:
 
     What is written to a file of several names (hard links) is written to all of them, wherever they lie.
     """
-    check_regular(path)
-    with suppress(FileNotFoundError):
-        if (links := os.lstat(path).st_nlink) > 1:
-            raise StoreError(
-                f"{path}: expected one of the index's own files, got one under {links} names (hard links). Move it away"
-            )
+    found = check_regular(path)
+    if found is not None and found.st_nlink > 1:
+        raise StoreError(
+            f"{path}: expected one of the index's own files, got one under {found.st_nlink} names (hard links). "
+            "Move it away"
+        )
 
 
 def check_directory(path: Path) -> None:

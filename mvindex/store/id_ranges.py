@@ -34,22 +34,31 @@ def insert_first(connection: sqlite3.Connection) -> None:
     _write(connection, "", 0, 0)
 
 
-def remove(connection: sqlite3.Connection, rows: Sequence[IdRow]) -> None:
-    """Remove rows with their ids; ranges are checked and divided when rows are added."""
+def remove(connection: sqlite3.Connection, rows: Sequence[IdRow]) -> int:
+    """Remove rows with their ids, and return their checksum; ranges are checked and divided when rows are added."""
+    removed = 0
     for first, gone in _by_range(connection, rows).items():
-        count, total, _ = _range(connection, first)
+        (count, total, _), gone_sum = _range(connection, first), ids_checksum(gone)
         if count < len(gone):
             raise _damaged(f"from {first!r} on: expected {len(gone)} ids or more, got {count}")
-        _write(connection, first, count - len(gone), (total - ids_checksum(gone)) & _MASK)
+        _write(connection, first, count - len(gone), (total - gone_sum) & _MASK)
+        removed += gone_sum
+    return removed
 
 
-def add(connection: sqlite3.Connection, rows: Sequence[IdRow]) -> None:
-    """Add rows with their ids, all that a commit adds, once the SQL index of live ids has its last state."""
+def add(connection: sqlite3.Connection, rows: Sequence[IdRow]) -> int:
+    """Add rows with their ids, all that a commit adds, once the SQL index of live ids has its last state.
+
+    Returns their checksum.
+    """
+    total = 0
     for first, added in _by_range(connection, rows).items():
-        count, total, _ = _range(connection, first)
-        _write(connection, first, count + len(added), (total + ids_checksum(added)) & _MASK)
+        (count, before, _), added_sum = _range(connection, first), ids_checksum(added)
+        _write(connection, first, count + len(added), (before + added_sum) & _MASK)
         if count + len(added) > _MOST_IDS:
             _divide(connection, first)
+        total += added_sum
+    return total
 
 
 def _by_range(connection: sqlite3.Connection, rows: Sequence[IdRow]) -> dict[str, list[IdRow]]:

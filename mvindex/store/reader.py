@@ -13,7 +13,7 @@ import numpy as np
 from mvindex.errors import DamagedIndex, QueryError, StoreError
 from mvindex.records import ALL_FIELDS, Bools, Document, Field, Ints, Span
 from mvindex.store.byte_limit import limited
-from mvindex.store.catalog import DOCUMENT_COLUMNS, check_document, find_existing
+from mvindex.store.catalog import check_document, find_existing
 from mvindex.store.columns import (
     Column,
     ColumnFilter,
@@ -28,6 +28,7 @@ from mvindex.store.fields import FieldType
 from mvindex.store.filter_sql import Sql, to_sql
 from mvindex.store.filters import Condition, Filter, parse_filter
 from mvindex.store.rows import (
+    DOCUMENT_COLUMNS,
     Batch,
     Rows,
     StoredRow,

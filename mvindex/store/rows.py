@@ -192,6 +192,10 @@ def first_wrong_metadata(rows: Iterable[tuple[int, str, int]]) -> tuple[int, int
     return count, None
 
 
+# What a document row's checksum covers, in this order.
+DOCUMENT_COLUMNS = "d.doc_row, d.id, d.ordinal, d.view_start, d.num_views, d.views_checksum, d.content_hash"
+
+
 def document_checksum(row: tuple[Any, ...]) -> int:
     """Return the checksum of a row: doc_row, id, ordinal, view_start, num_views, views_checksum, content_hash."""
     try:
@@ -245,9 +249,17 @@ def unpack_span(packed: bytes | None, slot: int) -> Span | None:
     return None if begin < 0 else (begin, end)
 
 
-def is_whole(row: tuple[Any, ...]) -> bool:
-    """Return whether a row of documents and those of its text and metadata match their checksums."""
-    doc_row, doc_id, texts, text_sum, dumped, metadata_sum = row[0], row[1], row[8:11], *row[11:]
+def is_whole(connection: sqlite3.Connection, doc_row: int) -> bool:
+    """Return whether a document's row, and those of its text and metadata, are there and match their checksums."""
+    query = (
+        f"SELECT {DOCUMENT_COLUMNS}, d.checksum, t.title, t.text, t.spans, t.checksum, m.json, m.checksum "  # noqa: S608
+        "FROM documents AS d JOIN texts AS t ON t.doc_row = d.doc_row JOIN metadata AS m ON m.doc_row = d.doc_row "
+        "WHERE d.doc_row = ?"
+    )
+    row: tuple[Any, ...] | None = connection.execute(query, (doc_row,)).fetchone()
+    if row is None:
+        return False
+    doc_id, texts, text_sum, dumped, metadata_sum = row[1], row[8:11], *row[11:]
     found = (
         document_checksum(row[:7]),
         text_checksum(doc_row, doc_id, *texts),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -47,15 +47,17 @@ def append(directory: Path, before: CommittedSegment, data: npt.NDArray[np.gener
     Bytes past the committed length are cut off first. OSError (such as a full disk) becomes StoreError; DamagedIndex
     when the last, partial block is not as committed: its new checksum would hide that.
     """
-    path = directory / before.name
+    path, sealed = directory / before.name, before.size_bytes // BLOCK_BYTES
     is_new = before.size_bytes == 0
     check_regular(path)
     try:
         with open(path, "w+b" if is_new else "r+b", opener=open_unshared if is_new else None) as file:
             check_length(path, file.seek(0, os.SEEK_END), before.size_bytes)
-            _check_last_block(file, path, before)
+            file.seek(sealed * BLOCK_BYTES)
+            last = file.read(before.size_bytes - sealed * BLOCK_BYTES)
+            if last and xxhash.xxh3_64_intdigest(last) != int(before.checksums[-1]):
+                raise _damaged(path, sealed * BLOCK_BYTES)
             file.truncate(before.size_bytes)
-            file.seek(before.size_bytes)
             with audit_step("write", path):
                 if data.size:
                     file.write(np.ascontiguousarray(data).data.cast("B"))
@@ -63,13 +65,17 @@ def append(directory: Path, before: CommittedSegment, data: npt.NDArray[np.gener
             with audit_step("fsync", path):
                 os.fsync(file.fileno())
             size_bytes = file.tell()
+            # Read back, from the old partial block on.
+            file.seek(sealed * BLOCK_BYTES)
+            fresh = list(map(xxhash.xxh3_64_intdigest, iter(lambda: file.read(BLOCK_BYTES), b"")))
         if is_new:
             flush_to_disk(directory)
     except OSError as err:
         if isinstance(err, FileNotFoundError) and not is_new:
             raise DamagedIndex(f"{path}: expected {before.size_bytes} committed bytes, got no file") from err
         raise StoreError(f"{path}: cannot append: {err.strerror or err}; nothing of this batch was stored") from err
-    return CommittedSegment(before.name, size_bytes, _extended_checksums(path, before, size_bytes))
+    checksums = np.concatenate([before.checksums[:sealed], np.array(fresh, dtype=np.uint64)])
+    return CommittedSegment(before.name, size_bytes, checksums)
 
 
 def block_checksum(block: npt.NDArray[np.uint8]) -> int:
@@ -138,29 +144,10 @@ class MappedSegment:
             raise StoreError(f"{self.path}: cannot be read: {err.strerror or err}") from err
 
 
-def _check_last_block(file: BinaryIO, path: Path, committed: CommittedSegment) -> None:
-    begin = committed.size_bytes // BLOCK_BYTES * BLOCK_BYTES
-    file.seek(begin)
-    part = file.read(committed.size_bytes - begin)
-    if part and xxhash.xxh3_64_intdigest(part) != int(committed.checksums[-1]):
-        raise _damaged(path, begin)
-
-
 def _damaged(path: Path, begin: int) -> DamagedIndex:
     return DamagedIndex(
         f"{path}: the MiB from byte {begin} on does not match its checksum; no answer is given from damaged data"
     )
-
-
-def _extended_checksums(path: Path, before: CommittedSegment, size_bytes: int) -> npt.NDArray[np.uint64]:
-    """Return the checksums of all blocks: from the old partial block on, read back from the file."""
-    sealed = before.size_bytes // BLOCK_BYTES
-    fresh = []
-    with open(path, "rb") as file:
-        file.seek(sealed * BLOCK_BYTES)
-        for begin in range(sealed * BLOCK_BYTES, size_bytes, BLOCK_BYTES):
-            fresh.append(xxhash.xxh3_64_intdigest(file.read(min(BLOCK_BYTES, size_bytes - begin))))
-    return np.concatenate([before.checksums[:sealed], np.array(fresh, dtype=np.uint64)])
 
 
 # One record per document row outside the catalog, so that opening 21 million rows needs no query.

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mvindex.errors import DamagedIndex, MvindexError, StoreError
-from mvindex.records import CountCallback, batched
+from mvindex.records import CountCallback, Ints, batched, no_progress
 from mvindex.store import catalog, columns, id_ranges, schema
 from mvindex.store.columns import append_columns, update_columns
 from mvindex.store.connections import FILE_NAME
@@ -24,6 +25,7 @@ from mvindex.store.lexical.postings import append_segment
 from mvindex.store.lexical.tokenizer import Lexical, StoredLexical, Tokens, tokenize_in_parts
 from mvindex.store.reader import SnapshotReader
 from mvindex.store.rows import (
+    DOCUMENT_COLUMNS,
     Rows,
     deleted_checksum,
     first_wrong_metadata,
@@ -37,6 +39,8 @@ from mvindex.store.views import ROW_DTYPE, append, view_checksums
 
 logger = logging.getLogger(__name__)
 
+# Documents that are copied in one commit.
+_COPIED_DOCUMENTS = 1024
 # Documents that are tokenized together.
 _INDEXED_ROWS = 1024
 # Documents whose metadata is read together, for columns.
@@ -65,45 +69,58 @@ class GenerationWriter:
 
     def commit(self, transaction: Transaction) -> None:
         """Make the transaction durable and visible as a whole; on an error nothing of it is."""
-        before, after = self._segments, self._segments
+        rows, before, after = transaction.rows, self._segments, self._segments
         records = np.zeros(0, dtype=ROW_DTYPE)
-        if transaction.rows is not None:
-            records = self._records(transaction.rows)
-            parts = zip(before, (transaction.rows.packed, records), strict=True)
+        if rows is not None:
+            records = self._records(rows)
+            parts = zip(before, (rows.packed, records), strict=True)
             after = [append(self._generation.directory, segment, data) for segment, data in parts]
-        tokens, fields = self._tokens(transaction.rows), self.settings.get(schema.FILTER_FIELDS_KEY) or {}
+        tokens, fields = self._tokens(rows), self.settings.get(schema.FILTER_FIELDS_KEY) or {}
         settings = {
             **transaction.settings,
             "version": self.settings["version"] + 1,
             "deleted": self._deleted(transaction.deleted),
         }
         with self._transaction() as connection:
-            documents = [] if transaction.rows is None else transaction.rows.documents
-            added = [(row, document.id) for row, document in enumerate(documents, self.num_rows)]
-            settings["ids"] = self._ids(added, len(transaction.deleted), self._removed_ids(connection, transaction))
             for old, new in zip(before, after, strict=True):
                 catalog.write_committed(connection, old, new)
-            if transaction.deleted:
-                _mark_deleted(connection, transaction.deleted)
-            if transaction.rows is not None:
-                insert(connection, self.num_rows, transaction.rows, records)
-                self._check_neighbour(connection)
+            gone_sum = self._delete(connection, transaction.deleted) if transaction.deleted else 0
+            added: list[tuple[int, str]] = []
+            if rows is not None:
+                insert(connection, self.num_rows, rows, records)
+                if self.num_rows and not is_whole(connection, self.num_rows - 1):
+                    # A damaged page may hand out bytes that are in use.
+                    raise self._damaged(
+                        f"row {self.num_rows - 1} is damaged, or would be by this write; nothing was written"
+                    )
                 _add_terms(connection, self.num_rows, tokens)
                 if fields:
-                    metadata = [each.metadata for each in transaction.rows.documents]
-                    append_columns(connection, fields, self.num_rows, metadata)
-            if self.settings.get(id_ranges.ID_RANGES_KEY):
-                id_ranges.add(connection, added)
+                    append_columns(connection, fields, self.num_rows, [each.metadata for each in rows.documents])
+                added = [(row, document.id) for row, document in enumerate(rows.documents, self.num_rows)]
             if transaction.metadata:
                 _set_metadata(connection, transaction.metadata)
                 update_columns(connection, fields, transaction.metadata)
+            has_ranges = self.settings.get(id_ranges.ID_RANGES_KEY)
+            added_sum = id_ranges.add(connection, added) if has_ranges else ids_checksum(added)
+            settings["ids"] = self._ids(len(added), added_sum, len(transaction.deleted), gone_sum)
             catalog.write_settings(connection, settings)
         self.settings.update(settings)
         self._segments = after
-        if transaction.rows is not None:
+        if rows is not None:
             self.num_rows += len(records)
-            self.num_views += len(transaction.rows.packed)
+            self.num_views += len(rows.packed)
         self._acknowledge()
+
+    def copy(self, read: Callable[[Ints], Rows], doc_rows: Ints, on_progress: CountCallback = no_progress) -> None:
+        """Commit the documents that `read` returns for these rows of another store, with their ordinals, in this order.
+
+        on_progress: called with the number of documents copied since the last call.
+        """
+        for begin in range(0, len(doc_rows), _COPIED_DOCUMENTS):
+            rows = read(doc_rows[begin : begin + _COPIED_DOCUMENTS])
+            next_ordinal = max(self.settings["next_ordinal"], int(rows.ordinals.max()) + 1)
+            self.commit(Transaction(rows=rows, settings={"next_ordinal": next_ordinal}))
+            on_progress(len(rows.documents))
 
     def set_lexical(self, snapshot: Snapshot, lexical: Lexical | None, on_progress: CountCallback) -> None:
         """Build the lexical index of all rows, or remove it (None), in one transaction.
@@ -189,23 +206,10 @@ class GenerationWriter:
         for table in ("documents", "texts", "metadata"):
             (last,) = connection.execute(f"SELECT max(doc_row) FROM {table}").fetchone()  # noqa: S608 - fixed names
             if (-1 if last is None else last) != self.num_rows - 1:
-                path = self._generation.catalog.path
-                raise DamagedIndex(
-                    f"{path}: table {table}: expected {self.num_rows} committed rows, got a last row {last}"
-                )
+                raise self._damaged(f"table {table}: expected {self.num_rows} committed rows, got a last row {last}")
 
-    def _check_neighbour(self, connection: sqlite3.Connection) -> None:
-        """Check that the row before the first new one is whole: a damaged page may hand out bytes that are in use."""
-        last = self.num_rows - 1
-        query = (
-            f"SELECT {catalog.DOCUMENT_COLUMNS}, d.checksum, t.title, t.text, t.spans, t.checksum, m.json, m.checksum "  # noqa: S608
-            "FROM documents AS d JOIN texts AS t ON t.doc_row = d.doc_row JOIN metadata AS m ON m.doc_row = d.doc_row "
-            "WHERE d.doc_row = ?"
-        )
-        found = connection.execute(query, (last,)).fetchone()
-        if last >= 0 and (found is None or not is_whole(found)):
-            path = self._generation.catalog.path
-            raise DamagedIndex(f"{path}: row {last} is damaged, or would be by this write; nothing was written")
+    def _damaged(self, what: str) -> DamagedIndex:
+        return DamagedIndex(f"{self._generation.catalog.path}: {what}")
 
     def _deleted(self, doc_rows: Sequence[int]) -> dict[str, int]:
         """Return count and checksum of all deleted rows, with these added."""
@@ -215,20 +219,20 @@ class GenerationWriter:
         added = deleted_checksum(np.array(doc_rows, dtype=np.int64))
         return {"count": before["count"] + len(doc_rows), "checksum": (before["checksum"] + added) % (1 << 64)}
 
-    def _removed_ids(self, connection: sqlite3.Connection, transaction: Transaction) -> int:
-        """Take the rows to be deleted out of the ranges of ids, some at a time; return the checksum of their ids."""
-        total = 0
-        for some in batched(_ids_of(connection, transaction.deleted), _INDEXED_ROWS):
-            total += ids_checksum(some)
-            if self.settings.get(id_ranges.ID_RANGES_KEY):
-                id_ranges.remove(connection, some)
+    def _delete(self, connection: sqlite3.Connection, doc_rows: Sequence[int]) -> int:
+        """Mark the rows deleted and take them, some at a time, out of the ranges of ids; return their ids' checksum."""
+        has_ranges = self.settings.get(id_ranges.ID_RANGES_KEY)
+        remove = partial(id_ranges.remove, connection) if has_ranges else ids_checksum
+        total = sum(map(remove, batched(_ids_of(connection, doc_rows), _INDEXED_ROWS)))
+        values = ((int(row),) for row in doc_rows)
+        _update(connection, "UPDATE documents SET alive = 0 WHERE doc_row = ?", values, len(doc_rows))
         return total
 
-    def _ids(self, added: Sequence[tuple[int, str]], num_gone: int, gone_sum: int) -> dict[str, list[int]]:
+    def _ids(self, num_added: int, added_sum: int, num_gone: int, gone_sum: int) -> dict[str, list[int]]:
         """Return count and checksum of the ids of live and of deleted rows, after these have changed."""
         (live, live_sum), (deleted, deleted_sum) = self.settings["ids"]["live"], self.settings["ids"]["deleted"]
         return {
-            "live": [live + len(added) - num_gone, (live_sum + ids_checksum(added) - gone_sum) % (1 << 64)],
+            "live": [live + num_added - num_gone, (live_sum + added_sum - gone_sum) % (1 << 64)],
             "deleted": [deleted + num_gone, (deleted_sum + gone_sum) % (1 << 64)],
         }
 
@@ -249,16 +253,11 @@ def _add_terms(connection: sqlite3.Connection, first_row: int, batches: Iterable
 
 def _ids_of(connection: sqlite3.Connection, doc_rows: Sequence[int]) -> Iterator[tuple[int, str]]:
     """Yield the rows with their ids; DamagedIndex when one does not match its checksum."""
-    query = f"SELECT {catalog.DOCUMENT_COLUMNS}, d.checksum FROM documents AS d WHERE d.doc_row = ?"  # noqa: S608
+    query = f"SELECT {DOCUMENT_COLUMNS}, d.checksum FROM documents AS d WHERE d.doc_row = ?"  # noqa: S608
     for doc_row in doc_rows:
         row = connection.execute(query, (int(doc_row),)).fetchone()
         catalog.check_document(row)
         yield row[0], row[1]
-
-
-def _mark_deleted(connection: sqlite3.Connection, doc_rows: Sequence[int]) -> None:
-    values = ((int(row),) for row in doc_rows)
-    _update(connection, "UPDATE documents SET alive = 0 WHERE doc_row = ?", values, len(doc_rows))
 
 
 def _set_metadata(connection: sqlite3.Connection, updates: Mapping[int, str]) -> None:

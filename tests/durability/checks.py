@@ -16,7 +16,7 @@ from mvindex.index import store_of
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.testing import brute_force
 from tests.durability.documents import State, Stored, dumped
-from tests.durability.operations import Operation
+from tests.durability.operations import Change
 from tests.helpers import lexical_reference
 
 # An index of some dozens of documents opens in milliseconds; a fault that makes it wait, for a lock say, takes longer.
@@ -43,7 +43,7 @@ class Left(NamedTuple):
 class Checks:
     """The checks of an operation's results. Those of sharded indexes are a subclass."""
 
-    def __init__(self, operation: Operation, folder: Path) -> None:
+    def __init__(self, operation: Change, folder: Path) -> None:
         self.operation, self.folder = operation, folder
         self.index = folder / operation.targets[0]
 
@@ -121,12 +121,12 @@ class Checks:
         return wrong_answers(index, stored_in(index))
 
 
-def checks_of(operation: Operation, folder: Path) -> Checks:
+def checks_of(operation: Change, folder: Path) -> Checks:
     """Return the checks of the operation for the folder in which it is run."""
     return (operation.checks or Checks)(operation, folder)
 
 
-def compare_states(operation: Operation, stored: dict[str, Stored] | None, floor: int) -> Left:
+def compare_states(operation: Change, stored: dict[str, Stored] | None, floor: int) -> Left:
     """Find the state that the documents are; it must not be earlier than `floor`."""
     found = [number for number, state in enumerate(operation.states) if _documents(state) == stored]
     position = max(found, default=-1)
@@ -199,8 +199,11 @@ def _wrong_lexical_answers(index: mvindex.Index) -> Iterator[Fault]:
 
 def damages(path: Path) -> Iterator[Fault]:
     """Yield what `verify` reports of the index."""
+    # The settings in a shard's current.json are those before the switch until the next write.
+    is_switched = (path / "switch.json").exists()
     for problem in mvindex.verify(path).problems:
-        yield Fault("damaged", f"verify: {problem}")
+        if not (is_switched and problem.is_derived and problem.file.endswith("current.json")):
+            yield Fault("damaged", f"verify: {problem}")
 
 
 def without_numbers(path: Path | str) -> str:

@@ -21,7 +21,7 @@ import mvindex
 from mvindex.cli import main
 from tests.durability.checks import stored_in
 from tests.durability.documents import State, doc_id
-from tests.durability.operations import CHUNK, COPY, DELETED_IDS, INDEX, OPERATIONS, Acknowledge, Operation, Run
+from tests.durability.operations import CHUNK, COPY, DELETED_IDS, INDEX, OPERATIONS, Acknowledge, Change, Run
 from tests.durability.processes import in_child
 
 INGEST = "mvindex ingest"
@@ -92,12 +92,12 @@ def load_modules() -> None:
                 raise
 
 
-def command_operations(is_process: bool) -> dict[str, Operation]:
+def command_operations(is_process: bool) -> dict[str, Change]:
     """Return the commands that change an index as operations of one step, from the first state to the last."""
     return {name: _operation(OPERATIONS[like], given, is_process) for name, (like, given) in COMMANDS.items()}
 
 
-def _operation(like: Operation, arguments: tuple[str, ...], is_process: bool) -> Operation:
+def _operation(like: Change, arguments: tuple[str, ...], is_process: bool) -> Change:
     if "--index" not in arguments:
         arguments = (*arguments, "--index", INDEX)
 
@@ -109,17 +109,17 @@ def _operation(like: Operation, arguments: tuple[str, ...], is_process: bool) ->
     return replace(like, run=run, command=arguments if is_process else None, states=states, has_reader=False)
 
 
-def large_ingest(folder: Path) -> Operation:
+def large_ingest(folder: Path) -> Change:
     """Return an ingest of a corpus file in a process of its own, with a tiny checkpoint. Needs torch."""
     corpus = folder / "corpus.tsv"
     corpus.write_text(_large_corpus(), encoding="utf-8")
     arguments = ("ingest", str(corpus), "--encoder", str(_checkpoint(folder)), "--index", INDEX)
     run = _running(run_process, arguments)
     states = _states_of(run, folder, [*range(0, _NUM_LARGE, _LARGE_CHUNK), _NUM_LARGE])
-    return Operation(start=None, run=run, states=states, command=arguments)
+    return Change(start=None, run=run, states=states, command=arguments)
 
 
-def small_ingest(folder: Path) -> Operation:
+def small_ingest(folder: Path) -> Change:
     """Return an ingest inside this process of a corpus with bad rows, which go to a rejects file. Needs torch."""
     corpus = folder / "corpus.tsv"
     corpus.write_text(_small_corpus(), encoding="utf-8")
@@ -140,7 +140,7 @@ def small_ingest(folder: Path) -> Operation:
             raise ValueError(f"{rejects}: expected {_BAD_ROWS}, got {rows}")
 
     # A chunk is so many rows with ids; the id that occurs twice is in the second chunk and left out of it.
-    return Operation(start=None, run=run, states=_states_of(run, folder, [0, CHUNK, 2 * CHUNK - 1, _NUM_SMALL]))
+    return Change(start=None, run=run, states=_states_of(run, folder, [0, CHUNK, 2 * CHUNK - 1, _NUM_SMALL]))
 
 
 def _running(how: Callable[[tuple[str, ...], Path], None], arguments: tuple[str, ...]) -> Run:

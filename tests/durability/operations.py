@@ -34,7 +34,7 @@ Call = Callable[[mvindex.Index], object]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Operation:
+class Change:
     """One kind of change to an index.
 
     start: makes the index in the folder, None for no index; run: the calls, the same after an interruption. targets:
@@ -237,38 +237,38 @@ _LEXICAL += [_LEXICAL[4].added(_NEW_TERMS, "fp16")]
 
 
 OPERATIONS = {
-    "ingest into a new index": Operation(start=None, run=_create_and_add, states=[None, *_states_of(State(), _FIRST)]),
-    "ingest more": Operation(start=made_of(_FEW, kind="flat"), run=_adding(_MORE), states=_states_of(_TWELVE, _MORE)),
-    "ingest more beside a graph": Operation(
+    "ingest into a new index": Change(start=None, run=_create_and_add, states=[None, *_states_of(State(), _FIRST)]),
+    "ingest more": Change(start=made_of(_FEW, kind="flat"), run=_adding(_MORE), states=_states_of(_TWELVE, _MORE)),
+    "ingest more beside a graph": Change(
         start=made_of(_FEW, kind="graph"), run=_adding(_MORE), states=_states_of(_TWELVE, _MORE)
     ),
-    "add given views": Operation(
+    "add given views": Change(
         start=_start_of_vectors,
         run=_add_vectors,
         states=list(accumulate(_GIVEN, lambda state, part: state.added(part, "fp32"), initial=_VECTORS)),
     ),
-    "replace": Operation(
+    "replace": Change(
         start=made_of(_FIRST, kind="flat"),
         run=_adding(_REPLACED),
         states=_states_of(_START, _REPLACED),
         has_reader=True,
     ),
-    "delete by id": Operation(
+    "delete by id": Change(
         start=made_of(_FIRST),
         run=calling(*map(_deleting, _DELETED)),
         states=list(accumulate(_DELETED, State.without, initial=_START)),
     ),
-    "delete by filter": Operation(
+    "delete by filter": Change(
         start=made_of(_FIRST, kind="hnsw"),
         run=calling(*(lambda index, group=group: index.delete(filter={"group": group}) for group in (2, 0))),
         states=list(accumulate([range(2, 28, 4), range(0, 28, 4)], State.without, initial=_START)),
     ),
-    "update metadata": Operation(
+    "update metadata": Change(
         start=made_of(_FIRST),
         run=calling(*(_updating(*update) for update in _UPDATES)),
         states=list(accumulate(_UPDATES, lambda state, update: state.updated(*update), initial=_START)),
     ),
-    "change a lexical index": Operation(
+    "change a lexical index": Change(
         start=_start_of_lexical,
         run=calling(
             _adding_vectors(_NEW_TERMS[:4]),
@@ -279,64 +279,64 @@ OPERATIONS = {
         ),
         states=_LEXICAL,
     ),
-    "build flat": Operation(
+    "build flat": Change(
         start=made_of(_FIRST), run=calling(lambda index: index.admin.build(kind="flat")), states=[_START, _START]
     ),
-    "build hnsw over flat": Operation(
+    "build hnsw over flat": Change(
         start=made_of(_FIRST, _SECOND, kind="flat"),
         run=calling(lambda index: index.admin.build(kind="hnsw")),
         states=[_AGED, _AGED],
         has_reader=True,
     ),
-    "build exact": Operation(
+    "build exact": Change(
         start=made_of(_FIRST, kind="hnsw"),
         run=calling(lambda index: index.admin.build(kind="exact")),
         states=[_START, _START],
     ),
-    "compact": Operation(
+    "compact": Change(
         start=made_of(_FIRST, _SECOND, then=_deleting(range(12, 20))),
         run=calling(lambda index: index.admin.compact()),
         states=[_THIN, _THIN],
     ),
-    "compact with flat, beside a reader": Operation(
+    "compact with flat, beside a reader": Change(
         start=made_of(_FIRST, _SECOND, kind="flat", then=_deleting(range(12, 20))),
         run=calling(lambda index: index.admin.compact()),
         states=[_THIN, _THIN],
         has_reader=True,
     ),
-    "compact with hnsw": Operation(
+    "compact with hnsw": Change(
         start=made_of(_FIRST, _SECOND, kind="hnsw", then=_deleting(range(12, 20))),
         run=calling(lambda index: index.admin.compact()),
         states=[_THIN, _THIN],
     ),
-    "compact a graph that lacks documents": Operation(
+    "compact a graph that lacks documents": Change(
         start=made_of(_FIRST, _SECOND[:7], kind="graph", then=_deleting(range(12, 16))),
         run=calling(lambda index: index.admin.compact()),
         states=[_THIN_GRAPH, _THIN_GRAPH],
         has_reader=True,
     ),
-    "re-embed with flat, beside a reader": Operation(
+    "re-embed with flat, beside a reader": Change(
         start=made_of(_FIRST, _SECOND, kind="flat", then=_deleting(range(12, 20))),
         run=calling(lambda index: index.admin.reembed(ReversedViews())),
         states=[_THIN, _THIN.reembedded()],
         has_reader=True,
     ),
-    "snapshot": Operation(
+    "snapshot": Change(
         start=made_of(_FIRST, _SECOND, kind="flat"),
         run=_copying(_snapshot),
         states=[_AGED, _AGED],
         targets=(INDEX, COPY),
     ),
-    "restore": Operation(
+    "restore": Change(
         start=made_of(_FIRST, _SECOND, kind="flat"),
         run=_copying(mvindex.restore),
         states=[_AGED, _AGED],
         targets=(INDEX, COPY),
     ),
-    "restore an upload": Operation(
+    "restore an upload": Change(
         start=_start_of_upload, run=_copying(_restore_upload), states=[_AGED, _AGED], targets=(INDEX, COPY)
     ),
-    "salvage": Operation(
+    "salvage": Change(
         start=made_of(_FIRST, _SECOND), run=_copying(mvindex.salvage), states=[_AGED, _AGED], targets=(INDEX, COPY)
     ),
 }

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from tests.durability.power.cuts import (
-    Job,
+    Case,
     Recording,
     announced,
     as_recorded,
     cuts,
     faults_after,
     record_again,
-    record_jobs,
+    record_cases,
     tally_of,
 )
 from tests.durability.power.operations import OPERATIONS
@@ -63,8 +63,8 @@ def scratch():
 
 @pytest.fixture(scope="module")
 def recordings(scratch):
-    jobs = [*map(Job, dict.fromkeys([*KEPT, *ORDERED])), *(Job(BROKEN, breakage) for breakage in FOUND)]
-    return dict(zip(jobs, record_jobs(jobs, scratch / "recorded"), strict=True))
+    cases = [*map(Case, dict.fromkeys([*KEPT, *ORDERED])), *(Case(BROKEN, breakage) for breakage in FOUND)]
+    return dict(zip(cases, record_cases(cases, scratch / "recorded"), strict=True))
 
 
 def sampled(recording, count, seed):
@@ -76,7 +76,7 @@ def sampled(recording, count, seed):
 @NEEDS_STRACE
 @pytest.mark.parametrize("operation", KEPT)
 def test_a_power_cut_loses_nothing_acknowledged_and_shows_nothing_partial(operation, recordings, scratch):
-    recording = recordings[Job(operation)]
+    recording = recordings[Case(operation)]
     tally = tally_of(recording, sampled(recording, KEPT[operation], seed=1), scratch / "cut")
     assert tally.faults == []
     assert tally.cuts == (KEPT[operation] + 1) * 4
@@ -86,7 +86,7 @@ def test_a_power_cut_loses_nothing_acknowledged_and_shows_nothing_partial(operat
 @NEEDS_STRACE
 def test_a_second_cut_while_the_operation_goes_on_after_the_first_loses_nothing(recordings, scratch):
     operation = "a whole life"
-    first = random.Random(2).sample(list(sampled(recordings[Job(operation)], 30, seed=2)), 2)
+    first = random.Random(2).sample(list(sampled(recordings[Case(operation)], 30, seed=2)), 2)
     for recording in record_again(operation, first, scratch / "again"):
         tally = tally_of(recording, sampled(recording, 3, seed=3), scratch / "cut")
         assert tally.faults == []
@@ -96,7 +96,7 @@ def test_a_second_cut_while_the_operation_goes_on_after_the_first_loses_nothing(
 @NEEDS_STRACE
 @pytest.mark.parametrize("breakage", FOUND)
 def test_power_cuts_find_a_store_that_does_not_wait_for_the_disk(breakage, recordings, scratch):
-    recording = recordings[Job(BROKEN, breakage)]
+    recording = recordings[Case(BROKEN, breakage)]
     left = sampled(recording, 15, seed=1)
     faults = (fault for cut in left for fault in faults_after(recording.operation, cut, scratch / "cut"))
     assert any(fault.kind == FOUND[breakage] for fault in faults)
@@ -108,7 +108,7 @@ def test_power_cuts_find_a_store_that_does_not_wait_for_the_disk(breakage, recor
 @NEEDS_STRACE
 @pytest.mark.parametrize("operation", ORDERED)
 def test_data_is_durable_before_its_name_its_commit_and_its_acknowledgement(operation, recordings):
-    recording = recordings[Job(operation)]
+    recording = recordings[Case(operation)]
     kinds = {call.kind for call in recording.calls}
     assert kinds >= {Kind.CREATE, Kind.WRITE, Kind.SYNC, Kind.RENAME, Kind.MARK}
     assert sum(call.path.startswith("ack ") for call in recording.calls) == len(recording.operation.states) - 1
@@ -118,7 +118,7 @@ def test_data_is_durable_before_its_name_its_commit_and_its_acknowledgement(oper
 @NEEDS_STRACE
 @pytest.mark.parametrize("breakage", DISORDER)
 def test_the_rules_find_a_store_that_breaks_the_order(breakage, recordings):
-    whats = {fault.split(": ")[1].split(",")[0] for fault in order_faults(recordings[Job(BROKEN, breakage)])}
+    whats = {fault.split(": ")[1].split(",")[0] for fault in order_faults(recordings[Case(BROKEN, breakage)])}
     assert whats >= DISORDER[breakage]
 
 
@@ -185,21 +185,21 @@ def test_each_wrong_order_is_named(calls, what):
 @pytest.fixture(scope="module")
 def announced_steps(tmp_path_factory):
     """Record the steps of operations that keep the order, and of one without fsyncs, without strace."""
-    jobs = [*map(Job, ORDERED), Job(BROKEN, "no_flush")]
+    cases = [*map(Case, ORDERED), Case(BROKEN, "no_flush")]
     with as_recorded():
-        lines = announced(jobs, tmp_path_factory.mktemp("announced_steps"))
-    return dict(zip(jobs, map(steps_in, lines), strict=True))
+        lines = announced(cases, tmp_path_factory.mktemp("announced_steps"))
+    return dict(zip(cases, map(steps_in, lines), strict=True))
 
 
 @pytest.mark.parametrize("operation", ORDERED)
 def test_the_announced_steps_keep_the_order(operation, announced_steps):
-    steps = announced_steps[Job(operation)]
+    steps = announced_steps[Case(operation)]
     assert {step.step for step in steps} >= {"write", "fsync", "commit", "rename", "ack"} - EMPTY.get(operation, set())
     assert list(step_faults(steps)) == []
 
 
 def test_fsyncs_that_are_left_out_are_missing_from_the_steps(announced_steps):
-    assert list(step_faults(announced_steps[Job(BROKEN, "no_flush")])) != []
+    assert list(step_faults(announced_steps[Case(BROKEN, "no_flush")])) != []
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ PIECE, PIECE_BYTES, CACHE_KIB = 256, 1 << 13, 64
 PIECES = [
     ("mvindex.ingest.pipeline", "CHUNK_DOCUMENTS", PIECE),
     ("mvindex.ingest.shards", "_CHECKED_IDS", PIECE),
-    ("mvindex.maintenance.compact", "_COPIED_DOCUMENTS", PIECE),
+    ("mvindex.store.writer", "_COPIED_DOCUMENTS", PIECE),
     ("mvindex.maintenance.compact", "_SORTED_ROWS", PIECE),
     ("mvindex.maintenance.read", "_CHUNK_ROWS", PIECE),
     ("mvindex.store.embedded", "_SCANNED", PIECE),

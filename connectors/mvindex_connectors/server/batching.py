@@ -49,7 +49,7 @@ class BatchObserver(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class _Batch:
+class _SearchBatch:
     """Requests that are searched together.
 
     Attributes:
@@ -166,7 +166,7 @@ class Batcher:
 
     def _search_here(self, queued: QueuedSearch, kind: Hashable) -> list[Any]:
         """Return what a search is answered, searched in the event loop."""
-        batch = _Batch([queued], kind, time.monotonic())
+        batch = _SearchBatch([queued], kind, time.monotonic())
         answer: list[Any] | Exception
         (answer,) = self._search_jobs(batch, _nothing, is_large=False)
         # After the response is on its way.
@@ -231,7 +231,7 @@ class Batcher:
         if not searches:
             return
         loop, thread = asyncio.get_running_loop(), lane.begin(searches)
-        batch = _Batch(searches, self._quick.kind(searches), time.monotonic())
+        batch = _SearchBatch(searches, self._quick.kind(searches), time.monotonic())
 
         def encoded() -> None:
             loop.call_soon_threadsafe(self._let_next, lane, searches)
@@ -248,7 +248,7 @@ class Batcher:
         lane.let_next(searches)
         self._pump()
 
-    def _note(self, batch: _Batch, took_s: float, *, has_thread: bool) -> None:
+    def _note(self, batch: _SearchBatch, took_s: float, *, has_thread: bool) -> None:
         """Record a batch that has ended."""
         size = sum(queued.size for queued in batch.searches)
         self._quick.ended(batch.kind, took_s, size, has_thread=has_thread)
@@ -274,7 +274,7 @@ class Batcher:
         self._pump()
         asyncio.get_running_loop().call_soon(note)
 
-    def _search_jobs(self, batch: _Batch, encoded: Callable[[], None], is_large: bool) -> list[Any]:
+    def _search_jobs(self, batch: _SearchBatch, encoded: Callable[[], None], is_large: bool) -> list[Any]:
         """Return the results of each search of a batch, or its error. Runs in a thread, unless it is quick.
 
         Args:

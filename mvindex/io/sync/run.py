@@ -100,7 +100,7 @@ def sync_folder(
 
 
 @dataclass(slots=True)
-class _Batch:
+class _Pending:
     """Documents to add, and the known files that they complete, whose other documents are then deleted."""
 
     documents: dict[str, Document] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class _Sync:
         self._refused: set[str] = set()
         # Files that cannot be read, or not all of their rows: none of their old passages is deleted.
         self._stale: set[str] = set()
-        self._batch = _Batch()
+        self._pending = _Pending()
         self._has_written = False
 
     def run(self) -> SyncReport:
@@ -292,19 +292,19 @@ class _Sync:
             ids.update(document.id for document in part)
             for document in part:
                 self._put(document)
-            if self._batch.is_full:
+            if self._pending.is_full:
                 self._flush()
         is_whole = not self._report.stopped and file.file not in self._stale
         if file.file in self._before and is_whole:
-            self._batch.completed[file.file] = ids
+            self._pending.completed[file.file] = ids
 
     def _put(self, document: Document) -> None:
-        first = self._batch.documents.get(document.id)
+        first = self._pending.documents.get(document.id)
         if first is not None:
             self._refuse_id(document, f"{first.metadata['file']}")
             return
-        self._batch.documents[document.id] = document
-        self._batch.num_chars += len(document.text)
+        self._pending.documents[document.id] = document
+        self._pending.num_chars += len(document.text)
 
     def _refuse_id(self, document: Document, owner: str) -> None:
         """Reject a row whose id another document has; it is not expected in the index either."""
@@ -318,28 +318,28 @@ class _Sync:
         self._hooks.on_warning(f"{file}: id {document.id!r} is that of a document of {owner} already; row rejected")
 
     def _flush(self) -> None:
-        """Add the documents of the batch, then delete what its files no longer have; or only count them."""
-        batch, self._batch = self._batch, _Batch()
-        if not (batch.documents or batch.completed):
+        """Add the pending documents, then delete what its files no longer have; or only count them."""
+        pending, self._pending = self._pending, _Pending()
+        if not (pending.documents or pending.completed):
             return
-        before = {} if self._index is None else {one.id: one for one in self._index.get(list(batch.documents))}
+        before = {} if self._index is None else {one.id: one for one in self._index.get(list(pending.documents))}
         for known in before.values():
-            owner = self._owner(known, batch.documents[known.id], batch.completed)
+            owner = self._owner(known, pending.documents[known.id], pending.completed)
             if owner is not None:
-                self._refuse_id(batch.documents.pop(known.id), owner)
+                self._refuse_id(pending.documents.pop(known.id), owner)
         if self._index is None or not self._options.is_writing:
-            self._count(batch.documents.values(), before)
-        elif batch.documents:
+            self._count(pending.documents.values(), before)
+        elif pending.documents:
             self._has_written = True
             hooks = IngestHooks(max_document_chars=self._options.max_document_chars)
-            done = self._index.add(list(batch.documents.values()), hooks=hooks)
+            done = self._index.add(list(pending.documents.values()), hooks=hooks)
             self._report.encoded += done.added + done.replaced
             self._report.views_encoded += done.views_encoded
             self._report.views_reused += done.views_reused
             self._report.updated += done.updated
-            self._hooks.on_progress(len(batch.documents), 0)
-        for files in _slices(list(batch.completed)):
-            self._delete_stale(files, batch.completed)
+            self._hooks.on_progress(len(pending.documents), 0)
+        for files in _slices(list(pending.completed)):
+            self._delete_stale(files, pending.completed)
 
     def _count(self, documents: Iterable[Document], before: Mapping[str, Document]) -> None:
         """Count what would be encoded, and what would get other metadata only."""

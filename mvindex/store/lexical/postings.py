@@ -317,8 +317,9 @@ def append_segment(connection: sqlite3.Connection, first_row: int, tokens: Token
     postings = Postings(tokens.hashes, tokens.starts, tokens.texts, tokens.counts)
     segment = _segment_of(first_row, len(tokens.lengths))
     _write(connection, segment, tokens.lengths, encode(postings, segment.num_blocks))
-    while (tail := _mergeable(read_segments(connection))) and _num_postings(connection, tail) <= _MAX_POSTINGS:
-        _merge(connection, tail)
+    segments.append(segment)
+    while (tail := _mergeable(segments)) and _num_postings(connection, tail) <= _MAX_POSTINGS:
+        segments[-len(tail) :] = [_merge(connection, tail)]
 
 
 def read_segments(connection: sqlite3.Connection) -> list[Segment]:
@@ -424,8 +425,8 @@ def _keys(segments: Sequence[Segment]) -> tuple[int, int]:
     return segments[0].first_row * _MAX_BLOCKS, segments[-1].end * _MAX_BLOCKS
 
 
-def _merge(connection: sqlite3.Connection, segments: Sequence[Segment]) -> None:
-    """Merge these segments, which follow each other, into one."""
+def _merge(connection: sqlite3.Connection, segments: Sequence[Segment]) -> Segment:
+    """Merge these segments, which follow each other, into one, and return it."""
     lengths: Ints = np.concatenate([read_lengths(connection, segment) for segment in segments]).astype(np.int64)
     blobs = [[_read_blob(connection, each, block) for block in range(each.num_blocks)] for each in segments]
     merged = _segment_of(segments[0].first_row, len(lengths))
@@ -434,6 +435,7 @@ def _merge(connection: sqlite3.Connection, segments: Sequence[Segment]) -> None:
     connection.execute("DELETE FROM lexical_segments WHERE first_row >= ? AND first_row < ?", bounds)
     connection.execute("DELETE FROM lexical_blocks WHERE key >= ? AND key < ?", _keys(segments))
     _write(connection, merged, lengths, packed)
+    return merged
 
 
 def _describe(segment: Segment) -> str:

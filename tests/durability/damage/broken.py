@@ -77,12 +77,14 @@ def repair_idle() -> None:
 def deletes_another() -> None:
     """Let a write delete one more document than it should."""
     # Private: the store is broken on purpose.
-    mark_deleted = writer._mark_deleted
+    update = writer._update
 
-    def broken(connection, doc_rows):
-        mark_deleted(connection, [*doc_rows, 8] if doc_rows else doc_rows)
+    def broken(connection, statement, values, expected):
+        if "SET alive = 0" in statement:
+            values, expected = [*values, (8,)], expected + 1
+        update(connection, statement, values, expected)
 
-    writer._mark_deleted = broken
+    writer._update = broken
 
 
 def verify_crashes() -> None:

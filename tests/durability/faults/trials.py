@@ -19,7 +19,7 @@ from tests.durability.checks import Fault, checks_of, without_numbers
 from tests.durability.commands import INGEST, CommandFailed, command_operations, load_modules, small_ingest
 from tests.durability.faults.troubles import Levels, Outcome, Trouble, levels_of
 from tests.durability.kills import trials as kills
-from tests.durability.operations import OPERATIONS, Operation, ignore
+from tests.durability.operations import OPERATIONS, Change, ignore
 from tests.durability.processes import Child, Parent, call, copied, in_child
 
 _OURS = (StoreError, EngineError, CorpusError)
@@ -39,7 +39,7 @@ class Tally:
 class Sweep:
     """One operation, what it leaves without trouble, and its trials."""
 
-    def __init__(self, operation: Operation, trouble: Trouble, start: Path, folder: Path) -> None:
+    def __init__(self, operation: Change, trouble: Trouble, start: Path, folder: Path) -> None:
         """Make the starting index in `start`; each trial runs in `folder`."""
         self.operation, self.trouble, self.tally = operation, trouble, Tally()
         self._start, self._folder, self._checks = start, folder, checks_of(operation, folder)
@@ -184,7 +184,7 @@ def sweep(trouble: str, name: str, folder: str, step_bytes: int, every: int) -> 
     return asdict(tally) | {"operation": name, "faults": [(where, *fault) for where, fault in tally.faults]}
 
 
-def _swept(operation: Operation, levels: Levels, start: Path, trial: Path) -> Tally:
+def _swept(operation: Change, levels: Levels, start: Path, trial: Path) -> Tally:
     found = Sweep(operation, levels.trouble, start, trial)
     found.upward(levels.levels, levels.enough)
     return found.tally

@@ -21,7 +21,7 @@ from mvindex.store.shard_layout import ShardPlace, shard_of
 from mvindex.testing import brute_force
 from tests.durability.checks import Checks, Fault, Left
 from tests.durability.documents import ReversedViews, SentenceViews, State
-from tests.durability.operations import CHUNK, INDEX, Acknowledge, Operation, calling, documents
+from tests.durability.operations import CHUNK, INDEX, Acknowledge, Change, calling, documents
 from tests.helpers.shard_examples import DIM, answers, corpus, fill_shard, stored
 
 SHARDS, KIND, LISTS = 3, "ivf-pq", 4
@@ -211,8 +211,8 @@ def _build(path: Path) -> None:
         index.admin.build(KIND, nlist=LISTS)
 
 
-def _operation(start: Any, run: Any, checks: type[Checks], has_reader: bool = False) -> Operation:
-    return Operation(start=start, run=_counting_commits(run), states=[], checks=checks, has_reader=has_reader)
+def _operation(start: Any, run: Any, checks: type[Checks], has_reader: bool = False) -> Change:
+    return Change(start=start, run=_counting_commits(run), states=[], checks=checks, has_reader=has_reader)
 
 
 SHARD_OPERATIONS = {
@@ -220,7 +220,7 @@ SHARD_OPERATIONS = {
     "ingest into all shards": _operation(_assembled, _add_to_all, AllShardsChecks),
     "assemble": _operation(_fill(range(SHARDS)), assemble, AssembledChecks),
     "assemble again": _operation(_assembled, assemble, ShardChecks, has_reader=True),
-    "re-embed shards": Operation(
+    "re-embed shards": Change(
         start=_assembled_texts,
         run=calling(lambda index: index.admin.reembed(ReversedViews())),
         states=[_TEXTS, _TEXTS.reembedded()],

@@ -26,7 +26,7 @@ from tests.durability.checks import Fault, Left, checks_of
 from tests.durability.commands import become_command
 from tests.durability.kills.broken import BROKEN
 from tests.durability.kills.shards import SHARD_OPERATIONS
-from tests.durability.operations import INDEX, Operation, ignore, small_chunks
+from tests.durability.operations import INDEX, Change, ignore, small_chunks
 from tests.durability.operations import OPERATIONS as INDEX_OPERATIONS
 from tests.durability.processes import KILLED, Child, Parent, Steps, copied, in_child
 
@@ -85,7 +85,7 @@ class Tally:
 class Trials:
     """One operation with its starting index, and what it leaves when it is not interrupted."""
 
-    def __init__(self, operation: Operation, folder: Path, breaking: Break | None = None) -> None:
+    def __init__(self, operation: Change, folder: Path, breaking: Break | None = None) -> None:
         self.operation, self._breaking = operation, breaking
         self._start, self._folder = folder / "start", folder / "trial"
         self._checks = checks_of(operation, self._folder)

@@ -1,10 +1,10 @@
 """The program that runs under strace: operations in turn, each in its own folder; and ways to break their order.
 
-    python -m tests.durability.power.child FOLDER JOBS.json
+    python -m tests.durability.power.child FOLDER CASES.json
 
-JOBS.json is a list of {"operation": name, "breakage": name or null}.
+CASES.json is a list of {"operation": name, "breakage": name or null}.
 
-Job n works in FOLDER/n. FOLDER/../marks gets a line "n/ack STATE" for every acknowledgement and, from the announced
+Case n works in FOLDER/n. FOLDER/../marks gets a line "n/ack STATE" for every acknowledgement and, from the announced
 steps, lines "n/step MOMENT STEP PATH".
 """
 
@@ -25,7 +25,7 @@ from tests.durability.power.operations import OPERATIONS
 
 
 def marks_of(folder: Path) -> Path:
-    """Return the file that gets the marks of jobs in this folder."""
+    """Return the file that gets the marks of cases in this folder."""
     return folder.with_name("marks")
 
 
@@ -35,7 +35,7 @@ class Marks:
     def __init__(self, folder: Path) -> None:
         self._handle = os.open(marks_of(folder), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self.folder = folder
-        self.job = 0
+        self.case = 0
 
     def acknowledge(self, state: int) -> None:
         self._write(f"ack {state}")
@@ -43,10 +43,10 @@ class Marks:
     def hear(self, event: str, arguments: tuple) -> None:
         if event == EVENT:
             moment, step, path = arguments
-            self._write(f"step {moment} {step} {_there(path)} {os.path.relpath(path, self.folder / str(self.job))}")
+            self._write(f"step {moment} {step} {_there(path)} {os.path.relpath(path, self.folder / str(self.case))}")
 
     def _write(self, text: str) -> None:
-        os.write(self._handle, f"{self.job}/{text}\n".encode())
+        os.write(self._handle, f"{self.case}/{text}\n".encode())
 
 
 def _there(path: str) -> str:
@@ -56,13 +56,13 @@ def _there(path: str) -> str:
     return "folder" if os.path.isdir(path) else "file" if os.path.getsize(path) else "empty"
 
 
-def main(folder: Path, jobs: list[dict]) -> None:
+def main(folder: Path, cases: list[dict]) -> None:
     small_chunks()
     marks = Marks(folder)
     sys.addaudithook(marks.hear)
-    for marks.job, job in enumerate(jobs):
-        with BREAKAGES[job["breakage"]]() if job["breakage"] else contextlib.nullcontext():
-            OPERATIONS[job["operation"]].run(folder / str(marks.job), marks.acknowledge)
+    for marks.case, case in enumerate(cases):
+        with BREAKAGES[case["breakage"]]() if case["breakage"] else contextlib.nullcontext():
+            OPERATIONS[case["operation"]].run(folder / str(marks.case), marks.acknowledge)
 
 
 @contextlib.contextmanager

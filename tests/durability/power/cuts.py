@@ -19,7 +19,7 @@ from mvindex.index import embedded_store_of
 from mvindex.ingest import pipeline
 from tests.durability.checks import Fault, checks_of, compare_states, damages, stored_in, wrong_answers
 from tests.durability.documents import State, document, given_views
-from tests.durability.operations import CHUNK, Operation, open_with_encoder
+from tests.durability.operations import CHUNK, Change, open_with_encoder
 from tests.durability.power import child as power_child
 from tests.durability.power.disk import Disk, Image, MetadataFirst, Scattered, Strict, digest, read_image, write_image
 from tests.durability.power.operations import OPERATIONS
@@ -27,7 +27,7 @@ from tests.durability.power.strace import Call, Kind, read_calls, record
 from tests.durability.processes import ROOT
 
 
-class Job(NamedTuple):
+class Case(NamedTuple):
     """One operation to record. breakage: a name of child.BREAKAGES."""
 
     operation: str
@@ -38,7 +38,7 @@ class Job(NamedTuple):
 class Recording:
     """An operation's calls, from the folder as it was before. acknowledged: the state that already was."""
 
-    operation: Operation
+    operation: Change
     before: Image
     calls: Sequence[Call]
     acknowledged: int = 0
@@ -54,28 +54,28 @@ class Cut:
     acknowledged: int
 
 
-def record_jobs(jobs: Sequence[Job], scratch: Path) -> list[Recording]:
-    """Record each job, all in one traced process. scratch: an empty folder."""
-    befores = [_started(OPERATIONS[job.operation], _place(scratch, number)) for number, job in enumerate(jobs)]
-    found = zip(jobs, befores, _recorded(jobs, scratch), strict=True)
-    return [Recording(OPERATIONS[job.operation], before, calls) for job, before, calls in found]
+def record_cases(cases: Sequence[Case], scratch: Path) -> list[Recording]:
+    """Record each case, all in one traced process. scratch: an empty folder."""
+    befores = [_started(OPERATIONS[case.operation], _place(scratch, number)) for number, case in enumerate(cases)]
+    found = zip(cases, befores, _recorded(cases, scratch), strict=True)
+    return [Recording(OPERATIONS[case.operation], before, calls) for case, before, calls in found]
 
 
 def record_again(operation: str, after: Sequence[Cut], scratch: Path) -> list[Recording]:
     """Record the operation when it is run again after each of the cuts. scratch: an empty folder."""
     for number, cut in enumerate(after):
         write_image(cut.image, _place(scratch, number))
-    found = zip(after, _recorded([Job(operation)] * len(after), scratch), strict=True)
+    found = zip(after, _recorded([Case(operation)] * len(after), scratch), strict=True)
     return [Recording(OPERATIONS[operation], cut.image, calls, cut.acknowledged) for cut, calls in found]
 
 
-def announced(jobs: Sequence[Job], scratch: Path) -> list[list[str]]:
-    """Return the marks of each job, without strace. scratch: an empty folder."""
-    for number, job in enumerate(jobs):
-        _started(OPERATIONS[job.operation], _place(scratch, number))
-    subprocess.run(_command(jobs, scratch), check=True, cwd=ROOT)
+def announced(cases: Sequence[Case], scratch: Path) -> list[list[str]]:
+    """Return the marks of each case, without strace. scratch: an empty folder."""
+    for number, case in enumerate(cases):
+        _started(OPERATIONS[case.operation], _place(scratch, number))
+    subprocess.run(_command(cases, scratch), check=True, cwd=ROOT)
     lines = power_child.marks_of(scratch / "work").read_text().splitlines()
-    prefixes = [f"{number}/" for number in range(len(jobs))]
+    prefixes = [f"{number}/" for number in range(len(cases))]
     return [[line.removeprefix(start) for line in lines if line.startswith(start)] for start in prefixes]
 
 
@@ -126,7 +126,7 @@ def tally_of(recording: Recording, found: Iterable[Cut], folder: Path) -> Tally:
     return tally
 
 
-def faults_after(operation: Operation, cut: Cut, folder: Path) -> list[Fault]:
+def faults_after(operation: Change, cut: Cut, folder: Path) -> list[Fault]:
     """Return what is wrong after the cut: when it is opened, and when the operation is run again."""
     write_image(cut.image, folder)
     try:
@@ -158,11 +158,11 @@ def as_recorded() -> Iterator[None]:
 
 
 def _place(scratch: Path, number: int) -> Path:
-    """Return the folder of a job."""
+    """Return the folder of a case."""
     return scratch / "work" / str(number)
 
 
-def _started(operation: Operation, place: Path) -> Image:
+def _started(operation: Change, place: Path) -> Image:
     """Make what the operation starts from."""
     place.mkdir(parents=True)
     if operation.start is not None:
@@ -170,20 +170,20 @@ def _started(operation: Operation, place: Path) -> Image:
     return read_image(place)
 
 
-def _command(jobs: Sequence[Job], scratch: Path) -> list[str]:
-    """Return the command that runs the jobs."""
-    todo = scratch / "jobs.json"
-    todo.write_text(json.dumps([job._asdict() for job in jobs]))
+def _command(cases: Sequence[Case], scratch: Path) -> list[str]:
+    """Return the command that runs the cases."""
+    todo = scratch / "cases.json"
+    todo.write_text(json.dumps([case._asdict() for case in cases]))
     return [sys.executable, "-m", power_child.__name__, str(scratch / "work"), str(todo)]
 
 
-def _recorded(jobs: Sequence[Job], scratch: Path) -> list[list[Call]]:
-    """Return the calls of each job, from the one process that made them."""
+def _recorded(cases: Sequence[Case], scratch: Path) -> list[list[Call]]:
+    """Return the calls of each case, from the one process that made them."""
     folder, log = scratch / "work", scratch / "log"
-    record(_command(jobs, scratch), log)
+    record(_command(cases, scratch), log)
     calls = read_calls(log, folder, power_child.marks_of(folder))
     log.unlink()
-    return [_below(calls, f"{number}/") for number in range(len(jobs))]
+    return [_below(calls, f"{number}/") for number in range(len(cases))]
 
 
 def _below(calls: Sequence[Call], prefix: str) -> list[Call]:
@@ -207,13 +207,13 @@ def _models(position: int, seeds: Sequence[int]) -> Iterator[tuple[str, Strict |
         yield f"scattered, seed {seed}", Scattered(f"{seed} {position}")
 
 
-def _missing(operation: Operation, folder: Path, acknowledged: int) -> Iterator[Fault]:
+def _missing(operation: Change, folder: Path, acknowledged: int) -> Iterator[Fault]:
     """Yield the indexes that are missing though the whole operation was acknowledged."""
     if acknowledged == len(operation.states) - 1:
         yield from (Fault("lost", f"{name} is gone") for name in operation.targets if not (folder / name).exists())
 
 
-def _faults_at_the_end(operation: Operation, folder: Path) -> Iterator[Fault]:
+def _faults_at_the_end(operation: Change, folder: Path) -> Iterator[Fault]:
     """Yield what is wrong after the operation has ended, and after one more document was added."""
     for name in operation.targets:
         with mvindex.open(folder / name) as index:

@@ -9,7 +9,7 @@ import mvindex
 from mvindex.index import embedded_store_of
 from tests.durability.checks import stored_in
 from tests.durability.documents import SentenceViews, State, doc_id, document
-from tests.durability.operations import COPY, INDEX, Acknowledge, Operation, documents, open_with_encoder
+from tests.durability.operations import COPY, INDEX, Acknowledge, Change, documents, open_with_encoder
 from tests.durability.operations import OPERATIONS as TABLE
 
 NESTED = f"some/folders/{INDEX}"
@@ -49,7 +49,7 @@ def copying() -> Stage:
     return call, lambda state: state
 
 
-def life(*stages: Stage, targets: tuple[str, ...] = (INDEX,), is_read: bool = False) -> Operation:
+def life(*stages: Stage, targets: tuple[str, ...] = (INDEX,), is_read: bool = False) -> Change:
     """Return the life of an index from its creation, in one process. is_read: beside the open transaction of a reader.
 
     State 1 is the empty index. Run again, it goes on from the first stage that may not have been reached.
@@ -80,7 +80,7 @@ def life(*stages: Stage, targets: tuple[str, ...] = (INDEX,), is_read: bool = Fa
                 call(index)
                 acknowledge(number)
 
-    return Operation(start=None, run=run, states=states, targets=targets)
+    return Change(start=None, run=run, states=states, targets=targets)
 
 
 def large(number: int, more: int = 0) -> mvindex.Document:

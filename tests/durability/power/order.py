@@ -123,7 +123,7 @@ def _added(change: Mapping[str, Node | None]) -> Iterator[str]:
 
 
 def steps_in(marks: Sequence[str]) -> list[Step]:
-    """Return the steps and acknowledgements in the marks of a job."""
+    """Return the steps and acknowledgements in the marks of a case."""
     lines = (line.split(" ", 4) for line in marks)
     return [Step(*words[1:]) if words[0] == "step" else Step("after", "ack", "there", words[1]) for words in lines]
 
