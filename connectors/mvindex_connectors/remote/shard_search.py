@@ -110,7 +110,8 @@ class ShardedSearch:
 
     def run(self, request: SearchRequest) -> list[SearchResult]:
         """Return a result for each query of the request."""
-        return confident(self._ordered(request), request.min_confidence)
+        results = self._ordered(request)
+        return results if request.min_confidence is None else confident(results, request.min_confidence)
 
     def _ordered(self, request: SearchRequest) -> list[SearchResult]:
         """Return a result for each query of the request, with hits of any confidence."""
