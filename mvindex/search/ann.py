@@ -14,7 +14,8 @@ import numpy as np
 from mvindex.engines.protocol import OneOfShards, ranks_documents
 from mvindex.kernels.score import Aggregate
 from mvindex.records import Bools, Doubles, Floats, Ints, sliced
-from mvindex.search.exact import Best, StoredViews, add_tail, rankings_of, scanned
+from mvindex.search.exact import Best, add_tail, rankings_of, scanned
+from mvindex.search.parts import StoredViews
 from mvindex.search.ranking import Engines, Pairs, Ranking, Request, Share, ViewHits
 from mvindex.store.snapshot import Snapshot
 

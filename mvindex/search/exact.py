@@ -12,9 +12,9 @@ import numpy as np
 from mvindex.engines.protocol import Candidates, ScanEngine
 from mvindex.kernels.score import Scoring, combine_scores
 from mvindex.records import Bools, Combine, Doubles, Floats, Ints
-from mvindex.search.ranking import Pairs, Ranking, Request, ScoredPairs, documents_of_best_views, score_pairs
+from mvindex.search.parts import StoredViews, documents_of_best_views
+from mvindex.search.ranking import Pairs, Ranking, Request, ScoredPairs
 from mvindex.store.snapshot import Snapshot
-from mvindex.store.views import MappedViews
 
 # Where fewer than one document in so many is allowed, these are scored at once: no scan leaves out more than it costs.
 _SCORED_AT_ONCE = 64
@@ -24,8 +24,6 @@ _SCANNED_TOGETHER = 4096
 _MOST_PAIRS = 1 << 22
 # Candidates of a batch that are scored together: bounds memory when thousands of documents tie.
 _CANDIDATES_AT_ONCE = 1 << 18
-# So few documents are scored together: to leave some out takes longer than to score them.
-_SCORED_TOGETHER = 64
 # A scan's bounds are tight: after the top_k highest, all that may matter is scored, up to so many times as many. Where
 # thousands have no bound, the best of these leave few of the others to be sorted.
 _SCORED_NEXT = 1 << 10
@@ -139,20 +137,6 @@ class ViewSource(Protocol):
 
         queries: (q, d) float32. DamagedIndex where stored views do not match their checksum.
         """
-
-
-class StoredViews:
-    """The ViewSource of a snapshot: views in files of this machine."""
-
-    scored_together = _SCORED_TOGETHER
-
-    def __init__(self, views: MappedViews) -> None:
-        self._views = views
-
-    def score(self, queries: Floats, pairs: Pairs, scoring: Scoring) -> ScoredPairs:
-        """Return the pairs with their scores; see ViewSource.score()."""
-        scores, slots = score_pairs(self._views, queries, pairs, scoring)
-        return ScoredPairs(pairs.which, pairs.doc_rows, scores, slots, self._views.ordinals(pairs.doc_rows))
 
 
 class Best:

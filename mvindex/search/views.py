@@ -22,14 +22,13 @@ from mvindex.search.ann import HITS_AT_ONCE, RankedSearch
 from mvindex.search.exact import (
     Best,
     GroupSearch,
-    StoredViews,
     add_tail,
     pairs_of,
     rankings_of,
     scanned,
     scanned_to_depth,
 )
-from mvindex.search.parts import Parts
+from mvindex.search.parts import Parts, StoredViews
 from mvindex.search.ranking import Engines, Pairs, Ranking, Request, ScoredPairs, Share
 from mvindex.search.request import QUERY_BATCH
 from mvindex.search.result_merge import find_cut_short, floors_of, merge_rankings
