@@ -36,12 +36,12 @@ from mvindex.cli import query, results
 from mvindex.cli.flags import LikeFlags, PageFlags, RerankFlags, SearchFlags
 from mvindex.encoder import load_encoder, prepare_queries
 from mvindex.engines import open_scan
-from mvindex.engines.build import EngineCache
 from mvindex.engines.protocol import ranks_documents
 from mvindex.index import embedded_store_of
 from mvindex.measure.questions import Question
 from mvindex.search import hits
 from mvindex.search.exact import Best
+from mvindex.search.local import EngineCache
 from mvindex.store.generation import RecentDocuments
 from mvindex.store.reader import SnapshotReader
 

@@ -12,7 +12,6 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import mvindex
-from mvindex.engines.build import EngineCache
 from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.engines.scan_vnni import VnniScan
 from mvindex.index import embedded_store_of, search_engine_of
@@ -20,6 +19,7 @@ from mvindex.kernels import has_int8_products
 from mvindex.kernels.score import Aggregate, Scoring
 from mvindex.search import ann as ranked
 from mvindex.search import parts
+from mvindex.search.local import EngineCache
 from mvindex.search.ranking import Engines, Request
 from mvindex.search.views import search_documents
 from mvindex.testing import assert_same, brute_force, true_scores, unit
