@@ -455,7 +455,7 @@ class IndexAdmin:
             on_progress("searching", done, len(modes) * len(questions))
 
         for mode in modes:
-            sample = sample_hits(self._engine.search, queries, relevant, replace(plan, mode=mode), count)
+            sample = sample_hits(self._engine.search, queries, relevant, plan._replace(mode=mode), count)
             if not sample.answers.any():
                 continue
             models[mode] = fit_model(sample.features, sample.answers, sample.weights)

@@ -6,7 +6,6 @@ There, the documents that an engine lacks are scanned, and what stays open is sc
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -207,7 +206,7 @@ class RankedSearch:
         left = np.flatnonzero(is_open)
         rescued: Iterator[Ranking] = iter(())
         if len(left):
-            rescued = scanned(self._snapshot, self._engines.scan, queries[left], replace(self._request, depth=None))
+            rescued = scanned(self._snapshot, self._engines.scan, queries[left], self._request._replace(depth=None))
         found = rankings_of(best, exact=True, rounds=0)
         rankings = []
         for query, ranking in enumerate(found):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
@@ -53,7 +53,7 @@ def add_tail(  # noqa: PLR0913 - a search and the rows that its engine lacks
         return
     fresh = np.zeros_like(request.allowed)
     fresh[tail] = True
-    request = replace(request, top_k=min(request.top_k, len(tail)), allowed=fresh, num_allowed=len(tail))
+    request = request._replace(top_k=min(request.top_k, len(tail)), allowed=fresh, num_allowed=len(tail))
     settle_candidates(best, candidates_of(snapshot, scan, queries, request, tail), 0, len(queries))
 
 
@@ -113,7 +113,7 @@ def scanned_to_depth(snapshot: Snapshot, scan: ScanEngine, queries: Floats, requ
     """Yield rankings by DRPQ's two steps (section 3.3): documents of the depth best views, then aggregates."""
     depth = max(request.depth or 0, request.top_k)
     num_documents = min(depth, request.num_allowed)
-    by_view = replace(request, top_k=num_documents, scoring=Scoring(), depth=None)
+    by_view = request._replace(top_k=num_documents, scoring=Scoring(), depth=None)
     candidates = candidates_of(snapshot, scan, queries, by_view)
     num_views = int(snapshot.views.counts(0, snapshot.num_rows)[request.allowed].sum())
     for query, part in enumerate(candidates.each()):
@@ -211,6 +211,8 @@ class Best:
     def each(self) -> Iterator[tuple[Ints, Floats, Ints]]:
         """Yield the rows, scores and winning slots of each query's documents, best first."""
         _, rows, scores, slots, _ = self._found
+        if len(self._queries) == 1:
+            return iter([(rows, scores, slots)])
         bounds = np.searchsorted(self._found.which, np.arange(len(self._queries) + 1)).tolist()
         return ((rows[at:end], scores[at:end], slots[at:end]) for at, end in pairwise(bounds))
 

@@ -201,7 +201,7 @@ class LocalSearch:
             fusions: Those that differ in depth, k1 or b; their methods do not matter.
 
         """
-        plans = [replace(plan, fusion=fusion) for fusion in fusions]
+        plans = [plan._replace(fusion=fusion) for fusion in fusions]
         gains_of = iter(relevant)
         deepest = max(plans, key=lambda each: each.depth)
         with self.opened(deepest, self._store.all_parts()) as parts:

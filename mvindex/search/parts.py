@@ -11,6 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -65,7 +66,6 @@ class Parts:
 
     Attributes:
         all: Each of them, in order.
-        firsts: (parts,) the number of the first row of each part.
         num_rows: Of all parts together.
         num_allowed: The number of allowed documents.
 
@@ -76,10 +76,14 @@ class Parts:
     def __init__(self, parts: Sequence[Part]) -> None:
         self.all = parts
         # An empty store has a row, which no document is in: no two stores begin with the same row.
-        sizes = [max(part.snapshot.num_rows, 1) for part in parts]
-        self.firsts: Ints = np.array([0, *accumulate(sizes[:-1])])
-        self.num_rows = sum(sizes)
+        self._sizes = [max(part.snapshot.num_rows, 1) for part in parts]
+        self.num_rows = sum(self._sizes)
         self.num_allowed = sum([part.request.num_allowed for part in parts])
+
+    @cached_property
+    def firsts(self) -> Ints:
+        """The number of the first row of each part, (parts,)."""
+        return np.array([0, *accumulate(self._sizes[:-1])])
 
     def split(self, rows: Ints) -> list[tuple[Part, Ints, Ints]]:
         """Return each part that has some of the rows, their places among the rows, and the part's own row numbers."""
@@ -254,12 +258,11 @@ def _has_loops(views: MappedViews, num_documents: int) -> bool:
 
     What is asked for counts towards later calls: ask once for each piece of work.
     """
+    loading = _SUMS[views.words.dtype.itemsize]
+    if not has_numba() or loading.has_loaded:
+        return has_numba()
     elements = _mean_views(views, num_documents) * views.dim
-    return (
-        has_numba()
-        and pays_to_load(elements)
-        and _SUMS[views.words.dtype.itemsize].is_done(lambda: _load_sums(views.words), waits=pays_to_wait(elements))
-    )
+    return pays_to_load(elements) and loading.is_done(lambda: _load_sums(views.words), waits=pays_to_wait(elements))
 
 
 def _mean_views(views: MappedViews, num_documents: int) -> int:

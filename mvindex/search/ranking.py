@@ -14,8 +14,7 @@ from mvindex.records import Bools, Floats, Ints
 _DEVIATIONS = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Engines:
+class Engines(NamedTuple):
     """The scan that is always there, and the ranking that is active (None: the scan answers)."""
 
     scan: ScanEngine
@@ -44,8 +43,7 @@ class Share:
         return min(count, math.ceil(mean + _DEVIATIONS * deviation))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(NamedTuple):
     """The request that all queries of a batch share.
 
     top_k of the num_allowed documents that are allowed, (num_rows,) bool, live ones only; depth: None, or how many view

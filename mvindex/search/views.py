@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -109,7 +109,7 @@ def _begin_search(snapshot: Snapshot, engines: Engines, request: Request) -> Doc
         ranking = Ranking(empty, empty.astype(np.float32), empty, True, 0, 0, 0)
         return _FullSearch(lambda queries: [ranking] * len(queries))
     if top_k < request.top_k:
-        request = replace(request, top_k=top_k)
+        request = request._replace(top_k=top_k)
     engine = engines.ranking
     if engine is not None and not _is_better_scanned(engine, request):
         if not ranks_documents(engine):
@@ -138,7 +138,7 @@ def rank_views(parts: Parts, queries: Floats) -> list[Ranking]:
     searches = []
     for part in parts.all:
         with part.errors():
-            searches.append(_begin_search(part.snapshot, part.engines, replace(part.request, share=share)))
+            searches.append(_begin_search(part.snapshot, part.engines, part.request._replace(share=share)))
     size = max(1, HITS_AT_ONCE // max(1, *(search.first_limit for search in searches)))
     return [ranking for tile in sliced(queries, size) for ranking in _rank_shares(parts, searches, tile, first.request)]
 
@@ -148,7 +148,7 @@ def rank_group(parts: Parts, queries: Floats, combine: Combine) -> Ranking:
     request = parts.all[0].request
 
     def rank(top_k: int) -> list[Ranking]:
-        deeper = Parts([part._replace(request=replace(part.request, top_k=top_k, share=None)) for part in parts.all])
+        deeper = Parts([part._replace(request=part.request._replace(top_k=top_k, share=None)) for part in parts.all])
         begins = range(0, len(queries), QUERY_BATCH)
         return [ranking for at in begins for ranking in rank_views(deeper, queries[at : at + QUERY_BATCH])]
 
@@ -228,8 +228,8 @@ def _walked(
     if num_inside:
         allowed = None if num_inside == engine.num_rows else request.allowed[: engine.num_rows]
         proposed = engine.documents(queries, min(request.top_k, num_inside), allowed, request.scoring)
-        at = np.flatnonzero(proposed >= 0)
-        best.add(Pairs(proposed.take(at).astype(np.int64), at // proposed.shape[1]))
+        which, at = (proposed >= 0).nonzero()
+        best.add(Pairs(proposed[which, at].astype(np.int64), which))
     rankings = list(rankings_of(best, exact=not num_inside, rounds=1))
     short = [query for query, ranking in enumerate(rankings) if ranking.short_by]
     if short:
