@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -87,8 +86,7 @@ class DocumentSearch(Protocol):
         """Return the best documents of each query, of those that were proposed without those below the floors, (q,)."""
 
 
-@dataclass(frozen=True, slots=True)
-class _FullSearch:
+class _FullSearch(NamedTuple):
     """A search that proposes nothing, since it looks at all that its store has to look at."""
 
     search: Callable[[Floats], Iterable[Ranking]]
@@ -202,7 +200,9 @@ def _is_better_scanned(ranking: Engine, request: Request) -> bool:
     """Return whether an approximate engine may use little of what it covers, or cannot rank views to a depth."""
     if ranks_documents(ranking) and request.depth is not None:
         return True
-    inside = request.num_allowed - int(np.count_nonzero(request.allowed[ranking.num_rows :]))
+    inside = request.num_allowed
+    if len(request.allowed) > ranking.num_rows:
+        inside -= int(np.count_nonzero(request.allowed[ranking.num_rows :]))
     is_small = inside < _SCAN_SHARE * ranking.num_rows
     num_shards = 1 if request.share is None else request.share.num_shards
     if ranks_documents(ranking) and ranking.measured is not None:
@@ -228,8 +228,8 @@ def _walked(
     if num_inside:
         allowed = None if num_inside == engine.num_rows else request.allowed[: engine.num_rows]
         proposed = engine.documents(queries, min(request.top_k, num_inside), allowed, request.scoring)
-        which, at = (proposed >= 0).nonzero()
-        best.add(Pairs(proposed[which, at].astype(np.int64), which))
+        is_found = proposed >= 0
+        best.add(Pairs(proposed[is_found].astype(np.int64), is_found.nonzero()[0]))
     rankings = list(rankings_of(best, exact=not num_inside, rounds=1))
     short = [query for query, ranking in enumerate(rankings) if ranking.short_by]
     if short:

@@ -368,7 +368,7 @@ class MappedViews:
     def check_documents(self, doc_rows: Ints) -> None:
         """Verify the views of documents that are read for the first time; DamagedIndex names one that is damaged."""
         is_verified = self._is_verified[doc_rows]
-        if is_verified.all():
+        if np.count_nonzero(is_verified) == len(doc_rows):  # all() takes three times as long for a few
             return
         fresh = _distinct(np.sort(doc_rows[~is_verified]))
         begins, ends = self.starts[fresh] * self.row_bytes, self.starts[fresh + 1] * self.row_bytes
