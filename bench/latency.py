@@ -42,8 +42,7 @@ from mvindex.measure.questions import Question
 from mvindex.search import hits
 from mvindex.search.exact import Best
 from mvindex.search.local import EngineCache
-from mvindex.store.generation import RecentDocuments
-from mvindex.store.reader import SnapshotReader
+from mvindex.store.reader import RecentDocuments, SnapshotReader
 
 PARTS = ("encode", "rank", "rescore", "fetch", "hits", "show", "rest")
 COLOURS = ("#4c78a8", "#f58518", "#e45756", "#72b7b2", "#54a24b", "#b0b0b0", "#dddddd")

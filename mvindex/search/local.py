@@ -27,6 +27,7 @@ from mvindex.search.request import Queries
 from mvindex.search.terms import LexicalSearch, SnapshotTerms, TermCounts
 from mvindex.search.views import rank_group, rank_views
 from mvindex.store.embedded import EmbeddedStore, LocalStore, StorePart
+from mvindex.store.filter_reader import FilterReader
 from mvindex.store.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)
@@ -152,7 +153,7 @@ class LocalSearch:
         reader = stack.enter_context(source.store.reading(snapshot))
         allowed, num_allowed = snapshot.alive, snapshot.num_documents
         if plan.filter is not None or plan.operators is not None:
-            allowed = allowed if plan.filter is None else reader.allowed(plan.filter)
+            allowed = allowed if plan.filter is None else FilterReader(reader).allowed(plan.filter)
             if plan.operators is not None:
                 allowed = allowed & plan.operators.matching(SnapshotTerms(reader))
             num_allowed = int(np.count_nonzero(allowed))

@@ -33,6 +33,7 @@ from mvindex.store.files import (
     write_current,
     writer_lock,
 )
+from mvindex.store.filter_reader import FilterReader
 from mvindex.store.filters import Filter
 from mvindex.store.generation import (
     Generation,
@@ -267,7 +268,7 @@ class EmbeddedStore(LocalStore):
                 # By bisection: a page of a large index must not read all ordinals.
                 rows = rows[bisect_right(range(len(rows)), last, key=lambda at: self._ordinal(int(rows[at]))) :]
             if condition is not None:
-                rows = rows[reader.matching(condition)[rows]]
+                rows = rows[FilterReader(reader).matching(condition)[rows]]
             for begin in range(0, len(rows), _SCANNED):
                 some = rows[begin : begin + _SCANNED]
                 documents = reader.documents(some.tolist())
@@ -298,7 +299,7 @@ class EmbeddedStore(LocalStore):
     def matching(self, condition: Filter) -> Ints:
         """Return the rows of the live documents that match, (m,) int64."""
         with self.reading(self.snapshot) as reader:
-            return np.flatnonzero(reader.matching(condition))
+            return np.flatnonzero(FilterReader(reader).matching(condition))
 
     def refresh(self) -> bool:
         """Make the snapshot the latest committed state; return whether it changed."""

@@ -64,7 +64,7 @@ class Snapshot:
     """One committed state: settings, views, and `alive`: which document rows are live, (num_rows,) bool.
 
     checked_metadata, checked_documents: of how many rows, from the first, a filter has checked the metadata or the ids
-    (see SnapshotReader).
+    (see FilterReader).
     """
 
     def __init__(self, source: Generation, connection: ReadConnection, previous: Snapshot | None = None) -> None:
@@ -93,7 +93,7 @@ class Snapshot:
         # Number of terms of all live documents, and of live documents that have a term, once a search has needed them.
         self.num_terms: int | None = None
         self.term_counts: dict[int, int] = {}
-        # Of the last searches with a filter: its key, see SnapshotReader.allowed(), and which documents it leaves.
+        # Of the last searches with a filter: its key, see FilterReader.allowed(), and which documents it leaves.
         self.filtered: tuple[tuple[Hashable, Bools], ...] = ()
         # Views of live documents, and of those that the last other search allowed.
         self._live_views: _ViewsInside | None = None
