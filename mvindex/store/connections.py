@@ -23,7 +23,7 @@ from mvindex.durable import audit_step, flush_to_disk
 from mvindex.errors import DamagedIndex, StaleReader, StoreError
 from mvindex.store import fields
 from mvindex.store.files import check_regular, check_single_name
-from mvindex.store.schema import refuse_other_schema
+from mvindex.store.schema import read_settings, refuse_other_schema
 
 FILE_NAME = "catalog.sqlite"
 _BUSY_TIMEOUT_MS = 30_000
@@ -176,14 +176,18 @@ class UnlockedCatalogState:
 
 
 class ReadConnection(sqlite3.Connection):
-    """A connection that keeps the settings that it has read.
+    """A connection that keeps the settings that it has read."""
 
-    Attributes:
-        kept_settings: SQLite's data version, which every commit of others changes, and the settings as of that.
+    # SQLite's data version, which every commit of others changes, and the settings as of that.
+    _kept: tuple[int, dict[str, Any]] | None = None
 
-    """
-
-    kept_settings: tuple[int, dict[str, Any]] | None = None
+    def settings(self) -> dict[str, Any]:
+        """Return all settings as of the transaction, read again only where something was committed."""
+        (version,) = self.execute("PRAGMA data_version").fetchone()
+        kept = self._kept
+        if kept is None or kept[0] != version:
+            kept = self._kept = (version, read_settings(self))
+        return kept[1]
 
 
 class IdleConnections:

@@ -306,7 +306,7 @@ class EmbeddedStore(LocalStore):
         with self._refresh_lock:  # so that of two threads the later one never brings back the older state
             latest = self._latest_generation()
             with latest.catalog.reading() as connection:
-                settings = catalog.current_settings(connection)
+                settings = connection.settings()
             _check_identity(self.directory, self.snapshot, settings)
             if (latest.number, settings["version"]) == self.snapshot.state:
                 return False
@@ -318,7 +318,7 @@ class EmbeddedStore(LocalStore):
         """Yield a reader of the snapshot's texts, metadata and filters, inside one transaction."""
         check_mapped(snapshot.mapped_files)
         with snapshot.source.catalog.reading() as connection:
-            settings = catalog.current_settings(connection)
+            settings = connection.settings()
             _check_identity(self.directory, snapshot, settings)
             yield SnapshotReader(connection, snapshot, settings)
 
@@ -355,7 +355,7 @@ class EmbeddedStore(LocalStore):
         with source.catalog.reading() as connection:
             known = catalog.find_existing(connection, ids)
             if missing := set(ids) - known.keys():
-                source.check_not_live(connection, missing, catalog.current_settings(connection))
+                source.check_not_live(connection, missing, connection.settings())
             return known
 
     def has_mark(self, mark: str) -> bool:

@@ -21,12 +21,12 @@ from typing import Any
 from mvindex.durable import DIRECTORY_MODE, audit_step, flush_to_disk, remove_entry, rename
 from mvindex.errors import DamagedIndex, StoreError
 from mvindex.store import id_ranges, schema
-from mvindex.store.catalog import read_settings
 from mvindex.store.connections import FILE_NAME, Catalog
 from mvindex.store.files import Current, write_current
 from mvindex.store.lexical.reader import PostingsCache
 from mvindex.store.reader import RecentDocuments, VerifiedRows
 from mvindex.store.rows import FORMAT_VERSION, ids_in_order
+from mvindex.store.schema import read_settings
 from mvindex.store.shard_switch import active_current
 
 logger = logging.getLogger(__name__)

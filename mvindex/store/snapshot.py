@@ -71,7 +71,7 @@ class Snapshot:
         """Read the state. previous: of the same generation; whatever it verified is not verified again."""
         self.source = source
         self.directory = source.directory
-        self.settings: Mapping[str, Any] = check_settings(source, catalog.current_settings(connection))
+        self.settings: Mapping[str, Any] = check_settings(source, connection.settings())
         # Generation and version: grows with every commit.
         self.state = source.number, int(self.settings["version"])
         self.dim: int | None = self.settings["dim"]
@@ -234,7 +234,7 @@ def _live_rows(
 
 def read_checked(source: Generation, connection: sqlite3.Connection) -> dict[str, Any]:
     """Return the settings, read anew; see check_settings()."""
-    return check_settings(source, catalog.read_settings(connection))
+    return check_settings(source, schema.read_settings(connection))
 
 
 def check_settings(source: Generation, settings: dict[str, Any]) -> dict[str, Any]:

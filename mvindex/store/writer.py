@@ -97,7 +97,7 @@ class GenerationWriter:
             if transaction.metadata:
                 _set_metadata(connection, transaction.metadata)
                 update_columns(connection, fields, transaction.metadata)
-            catalog.write_settings(connection, settings)
+            schema.write_settings(connection, settings)
         self.settings.update(settings)
         self._segments = after
         if transaction.rows is not None:
@@ -128,7 +128,7 @@ class GenerationWriter:
                         connection, begin, tokenize_in_parts([stored[row].lexical_text for row in rows], lexical)
                     )
                     on_progress(len(rows))
-            catalog.write_settings(connection, settings)
+            schema.write_settings(connection, settings)
         self.settings.update(settings)
         self._acknowledge()
 
@@ -148,7 +148,7 @@ class GenerationWriter:
                     if wrong is not None:
                         raise DamagedIndex(f"{FILE_NAME}: the metadata of row {wrong} does not match its checksum")
                     append_columns(connection, fields, begin, [dumped for _, dumped, _ in rows])
-            catalog.write_settings(connection, settings)
+            schema.write_settings(connection, settings)
         self.settings.update(settings)
         self._acknowledge()
 
@@ -175,7 +175,7 @@ class GenerationWriter:
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """Open a write transaction on the state that this writer left."""
         with self._generation.catalog.writing() as connection:
-            version = catalog.read_settings(connection)["version"]
+            version = schema.read_settings(connection)["version"]
             if version != self.settings["version"]:
                 path = self._generation.catalog.path
                 raise StoreError(
