@@ -24,15 +24,7 @@ from mvindex.store.catalog import ExistingDocument
 from mvindex.store.connections import other_index
 from mvindex.store.copies_file import copies_path
 from mvindex.store.embedded_writer import EmbeddedWriter
-from mvindex.store.files import (
-    check_mapped,
-    file_bytes,
-    read_current,
-    refuse_network,
-    size_of,
-    write_current,
-    writer_lock,
-)
+from mvindex.store.files import file_bytes, read_current, refuse_network, size_of, write_current, writer_lock
 from mvindex.store.filter_reader import FilterReader
 from mvindex.store.filters import Filter
 from mvindex.store.generation import (
@@ -46,7 +38,7 @@ from mvindex.store.reader import SnapshotReader, StoredDocument
 from mvindex.store.rows import Batch, result_of
 from mvindex.store.shard_switch import active_current
 from mvindex.store.snapshot import Snapshot, read_snapshot
-from mvindex.store.views import ViewType
+from mvindex.store.views import ViewType, check_mapped
 from mvindex.store.writer import GenerationWriter
 
 logger = logging.getLogger(__name__)

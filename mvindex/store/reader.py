@@ -21,6 +21,7 @@ from mvindex.store.catalog import DOCUMENT_COLUMNS, check_document, find_existin
 from mvindex.store.connections import FILE_NAME
 from mvindex.store.rows import (
     Batch,
+    PackedViews,
     Rows,
     StoredRow,
     metadata_checksum,
@@ -28,7 +29,6 @@ from mvindex.store.rows import (
     unpack_span,
     unpack_spans,
 )
-from mvindex.store.views import PackedViews
 
 if TYPE_CHECKING:
     from mvindex.store.snapshot import Snapshot

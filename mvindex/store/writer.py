@@ -31,9 +31,10 @@ from mvindex.store.rows import (
     insert,
     is_whole,
     metadata_checksum,
+    view_checksums,
 )
 from mvindex.store.snapshot import Snapshot
-from mvindex.store.views import ROW_DTYPE, append, view_checksums
+from mvindex.store.views import ROW_DTYPE, append
 
 logger = logging.getLogger(__name__)
 
