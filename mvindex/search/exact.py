@@ -151,7 +151,8 @@ class Best:
         self.top_k = top_k
         self.scoring = scoring
         self._found = _NONE
-        self.thresholds: Floats = np.full(len(queries), -np.inf, dtype=np.float32)
+        self.thresholds: Floats = np.empty(len(queries), dtype=np.float32)
+        self.thresholds.fill(-np.inf)
         self.num_scored: Ints = np.zeros(len(queries), dtype=np.int64)
 
     def add(self, pairs: Pairs) -> None:

@@ -205,9 +205,9 @@ def _is_better_scanned(ranking: Engine, request: Request) -> bool:
         inside -= int(np.count_nonzero(request.allowed[ranking.num_rows :]))
     is_small = inside < _SCAN_SHARE * ranking.num_rows
     num_shards = 1 if request.share is None else request.share.num_shards
-    if ranks_documents(ranking) and ranking.measured is not None:
+    if ranks_documents(ranking) and (measured := ranking.measured) is not None:
         share, covered = inside / ranking.num_rows, num_shards * ranking.num_rows
-        return is_small or is_scan_faster(ranking.measured, request.top_k, share, covered)
+        return is_small or is_scan_faster(measured, request.top_k, share, covered)
     is_small = is_small or inside * num_shards < _SCAN_DOCUMENTS
     return not ranking.capabilities.is_exact and inside < ranking.num_rows // 2 and is_small
 
