@@ -25,7 +25,8 @@ from scale_parts.indexes import cached
 
 from mvindex.kernels import llvm as pages_of
 from mvindex.kernels.score import Scoring
-from mvindex.search.ranking import Pairs, score_pairs
+from mvindex.search.parts import score_pairs
+from mvindex.search.ranking import Pairs
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.views import BLOCK_BYTES, MappedSegment
 

@@ -20,7 +20,6 @@ import json
 import random
 import re
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import harness
@@ -141,7 +140,7 @@ def searched(index, questions, mode, *, are_removed=False):
         return [(result, [gold] if gold else []) for result, (_, gold) in zip(results, questions, strict=True)]
     found = []
     for number, (text, gold) in enumerate(questions):
-        without = replace(plan, filter={"not": {"id": {"in": [gold]}}})
+        without = plan._replace(filter={"not": {"id": {"in": [gold]}}})
         found += [(result, []) for result in search(Queries(vectors[number : number + 1], [text]), without)]
     return found
 

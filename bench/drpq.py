@@ -30,10 +30,10 @@ from vectors import cached_index, cached_squad  # noqa: E402
 
 import mvindex  # noqa: E402
 from mvindex.engines import open_scan  # noqa: E402
-from mvindex.engines.build import EngineCache  # noqa: E402
 from mvindex.kernels.score import Aggregate, Scoring  # noqa: E402
 from mvindex.measure.metrics import Evaluation  # noqa: E402
 from mvindex.search import exact  # noqa: E402
+from mvindex.search.local import EngineCache  # noqa: E402
 from mvindex.search.ranking import Engines, Request  # noqa: E402
 from mvindex.search.views import search_documents  # noqa: E402
 from mvindex.store.embedded import EmbeddedStore  # noqa: E402

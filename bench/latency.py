@@ -36,14 +36,13 @@ from mvindex.cli import query, results
 from mvindex.cli.flags import LikeFlags, PageFlags, RerankFlags, SearchFlags
 from mvindex.encoder import load_encoder, prepare_queries
 from mvindex.engines import open_scan
-from mvindex.engines.build import EngineCache
 from mvindex.engines.protocol import ranks_documents
 from mvindex.index import embedded_store_of
 from mvindex.measure.questions import Question
 from mvindex.search import hits
 from mvindex.search.exact import Best
-from mvindex.store.generation import RecentDocuments
-from mvindex.store.reader import SnapshotReader
+from mvindex.search.local import EngineCache
+from mvindex.store.reader import RecentDocuments, SnapshotReader
 
 PARTS = ("encode", "rank", "rescore", "fetch", "hits", "show", "rest")
 COLOURS = ("#4c78a8", "#f58518", "#e45756", "#72b7b2", "#54a24b", "#b0b0b0", "#dddddd")

@@ -31,9 +31,10 @@ from scale_parts.indexes import cached  # noqa: E402 - after the settings of thr
 import mvindex  # noqa: E402 - after the settings of threads
 from mvindex.engines import open_scan  # noqa: E402 - after the settings of threads
 from mvindex.engines.auto import nprobe_of  # noqa: E402 - after the settings of threads
-from mvindex.engines.build import EngineCache, report_of  # noqa: E402 - after the settings of threads
+from mvindex.engines.build import report_of  # noqa: E402 - after the settings of threads
 from mvindex.index import embedded_store_of  # noqa: E402 - after the settings of threads
 from mvindex.kernels.score import decode  # noqa: E402 - after the settings of threads
+from mvindex.search.local import EngineCache  # noqa: E402
 from mvindex.search.parts import Part, Parts  # noqa: E402 - after the settings of threads
 from mvindex.search.ranking import Engines, Request  # noqa: E402
 from mvindex.search.tuning import TuneGoal, Tuning, choose  # noqa: E402 - after the settings of threads
@@ -46,7 +47,7 @@ def held_bytes(path):
     """Return the bytes of private memory that opening the engine adds to a process of its own."""
     code = (
         "import sys; from pathlib import Path; from mvindex.store.embedded import EmbeddedStore; "
-        "from mvindex.engines.build import EngineCache; import faiss; "
+        "from mvindex.search.local import EngineCache; import faiss; "
         "held = lambda: int(dict(l.split(':') for l in Path('/proc/self/status').read_text().splitlines())"
         "['RssAnon'].split()[0]) << 10; "
         "store = EmbeddedStore(Path(sys.argv[1])); before = held(); "

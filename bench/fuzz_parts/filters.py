@@ -16,6 +16,7 @@ from fuzz_parts.target import Choices, Limits, require
 from mvindex.errors import QueryError
 from mvindex.index import store_of
 from mvindex.records import dump_metadata
+from mvindex.store.filter_reader import FilterReader
 from mvindex.store.filter_sql import to_sql
 from mvindex.store.filters import parse_filter
 
@@ -104,7 +105,7 @@ class Filters(Limits):
         wanted = [doc_id for doc_id, row in self._rows.items() if holds(condition, row, doc_id)]
         store = store_of(self._index)
         with store.reading(store.snapshot) as reader:
-            rows = np.flatnonzero(reader.matching(condition)).tolist()
+            rows = np.flatnonzero(FilterReader(reader).matching(condition)).tolist()
             found = [f"d{row}" for row in rows]
         require(found == wanted, condition, "matches", found, "expected", wanted)
         if len(wanted) % 8 == 3:

@@ -11,8 +11,8 @@ import numpy as np
 import xxhash
 
 from fuzz_parts.index_kits import CATALOG, Kit
-from mvindex.store.catalog import settings_checksum
 from mvindex.store.rows import deleted_checksum, document_checksum, ids_checksum, row_checksum
+from mvindex.store.schema import settings_checksum
 from mvindex.store.views import ROW_DTYPE
 
 BLOCK_BYTES = 1 << 20

@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -201,30 +200,6 @@ def _change_record(store: EmbeddedStore, kind: str | None, **changed: Any) -> No
         writer.change_settings(engine={**record, "settings": kept})
 
 
-class EngineCache:
-    """The engine of the latest snapshot, loaded and checked once. Thread-safe."""
-
-    def __init__(self, device: str | None = None) -> None:
-        """Create an empty cache. device: where engines search that can use another than the CPU."""
-        self._lock, self._device = Lock(), device
-        self._loaded: tuple[tuple[int, str, Any], Engine] | None = None
-
-    def open(self, snapshot: Snapshot) -> Engine | None:
-        """Return the active engine of the snapshot; None for kind exact.
-
-        DamagedIndex when a file does not match its checksum, StaleReader when the engine was built again since.
-        """
-        record = snapshot.settings["engine"]
-        if record is None:
-            return None
-        with self._lock:
-            settings = record["settings"]
-            key = (snapshot.generation, record["directory"], (settings.get("search"), settings.get("measured")))
-            if self._loaded is None or self._loaded[0] != key:
-                self._loaded = (key, _open(snapshot.directory / record["directory"], record, self._device))
-            return self._loaded[1]
-
-
 def report_of(snapshot: Snapshot, kind: str, record: Mapping[str, Any] | None) -> BuildReport:
     """Return the report of an engine's record in the catalog."""
     stored = snapshot.views.num_views
@@ -314,7 +289,12 @@ def _still_there(index: Path, checksum: str | None) -> Path | None:
     return file if file_checksum(file) == checksum else None
 
 
-def _open(directory: Path, record: Mapping[str, Any], device: str | None) -> Engine:
+def open_engine(snapshot: Snapshot, record: Mapping[str, Any], device: str | None) -> Engine:
+    """Return an engine of the snapshot by its record in the catalog, loaded and checked.
+
+    DamagedIndex when a file does not match its checksum, StaleReader when the engine was built again since.
+    """
+    directory = snapshot.directory / record["directory"]
     try:
         kind = engines.find_kind(record["kind"])
     except EngineMissing as err:

@@ -19,9 +19,8 @@ from mvindex.kernels.scan import SPARE_ROWS, BlockTable, QueryTile, ScanOutput, 
 from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
 from mvindex.records import Bools, Floats, Ints, ProgressCallback
 from mvindex.store.copies_file import BLOCK_DTYPE, CopiesFile, CopiesLayout, copies_path, write_copies
-from mvindex.store.files import check_mapped
 from mvindex.store.snapshot import Snapshot
-from mvindex.store.views import MappedViews
+from mvindex.store.views import MappedViews, check_mapped
 
 logger = logging.getLogger(__name__)
 

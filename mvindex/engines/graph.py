@@ -25,8 +25,8 @@ from mvindex.kernels.score import Aggregate, Scoring, for_loops
 from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
 from mvindex.plugins import require
 from mvindex.records import Bools, Floats
-from mvindex.store.files import MappedFile, check_mapped
 from mvindex.store.snapshot import Snapshot
+from mvindex.store.views import MappedFile, check_mapped
 
 if TYPE_CHECKING:
     from mvindex.kernels.walk import Graph, Steps

@@ -22,6 +22,7 @@ from mvindex.search.request import Queries, SearchRequest, Vector, as_vectors
 from mvindex.store import catalog, schema
 from mvindex.store.embedded import EmbeddedStore, LocalStore
 from mvindex.store.fields import parse_filter_fields
+from mvindex.store.filter_reader import FilterReader
 from mvindex.store.lexical.reader import LexicalReader
 from mvindex.store.lexical.tokenizer import AUTO, TERMS_VERSION, StoredLexical, detect_lexical, parse_lexical
 from mvindex.store.protocol import Operation, Store
@@ -246,7 +247,7 @@ class LocalAdmin:
 
 def _are_columns_sound(store: EmbeddedStore) -> bool:
     """Return whether the columns of the store's filter fields hold what its metadata does."""
-    return _is_sound(store, lambda reader: reader.check_columns())
+    return _is_sound(store, lambda reader: FilterReader(reader).check_columns())
 
 
 def _is_lexical_sound(store: EmbeddedStore) -> bool:
@@ -455,7 +456,7 @@ class IndexAdmin:
             on_progress("searching", done, len(modes) * len(questions))
 
         for mode in modes:
-            sample = sample_hits(self._engine.search, queries, relevant, replace(plan, mode=mode), count)
+            sample = sample_hits(self._engine.search, queries, relevant, plan._replace(mode=mode), count)
             if not sample.answers.any():
                 continue
             models[mode] = fit_model(sample.features, sample.answers, sample.weights)

@@ -324,7 +324,8 @@ class Index(Searches):
 
     def run(self, request: SearchRequest) -> list[SearchResult]:
         """Return a result for each query of the request, before reranking."""
-        return confident(self._ordered(request), request.min_confidence)
+        results = self._ordered(request)
+        return results if request.min_confidence is None else confident(results, request.min_confidence)
 
     def _ordered(self, request: SearchRequest) -> list[SearchResult]:
         """Return a result for each query of the request, with hits of any confidence."""

@@ -23,8 +23,8 @@ from mvindex.records import MAX_DOCUMENT_CHARS, CountCallback, Document, Floats,
 from mvindex.store.catalog import ExistingDocument
 from mvindex.store.files import temporary_database, temporary_errors
 from mvindex.store.protocol import Store, Writer
-from mvindex.store.rows import Batch, content_hash
-from mvindex.store.views import ViewType, pack_views
+from mvindex.store.rows import Batch, content_hash, pack_views
+from mvindex.store.views import ViewType
 
 # As the encoder cuts documents: what is committed one by one, or several chunks at once, has the same vectors.
 CHUNK_DOCUMENTS, CHUNK_CHARS = SLICE_DOCUMENTS, SLICE_CHARS

@@ -22,8 +22,7 @@ from mvindex.errors import ConfigError, DamagedIndex, EncoderError
 from mvindex.kernels.score import decode
 from mvindex.records import Bools, CountCallback, Document, Doubles, Floats, Ints, Views, no_progress, shown
 from mvindex.store.protocol import Store
-from mvindex.store.rows import Batch, content_hash
-from mvindex.store.views import PackedViews
+from mvindex.store.rows import Batch, PackedViews, content_hash
 
 logger = logging.getLogger(__name__)
 

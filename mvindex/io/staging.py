@@ -21,9 +21,9 @@ from mvindex.errors import ConfigError, CorpusError, DocumentError, StoreError
 from mvindex.ingest import CHUNK_DOCUMENTS, Entry, IngestReport, SeenIds, refuse_duplicate
 from mvindex.records import Document, ProgressCallback, Views, batched
 from mvindex.store.files import temporary_database, temporary_errors
-from mvindex.store.rows import Batch, content_hash
+from mvindex.store.rows import Batch, content_hash, pack_views
 from mvindex.store.snapshot import MAX_DIM
-from mvindex.store.views import ViewType, pack_views
+from mvindex.store.views import ViewType
 
 Array = npt.NDArray[Any]
 

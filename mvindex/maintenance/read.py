@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from mvindex.errors import MvindexError, StoreError
 from mvindex.records import Bools, Ints
-from mvindex.store import catalog
+from mvindex.store import schema
 from mvindex.store.files import check_regular, read_current
 from mvindex.store.generation import Generation, check_format, generations_in, lock_generation, open_generation
 from mvindex.store.reader import are_texts
@@ -114,7 +114,7 @@ def _version_of(number: int, directory: Path) -> int | None:
     generation = lock_generation(number, directory)
     try:
         with generation.catalog.reading() as connection:
-            return int(catalog.read_settings(connection)["version"])
+            return int(schema.read_settings(connection)["version"])
     except (MvindexError, KeyError, TypeError, ValueError, OverflowError):
         return None
     finally:

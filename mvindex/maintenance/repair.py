@@ -17,7 +17,7 @@ from mvindex.durable import audit_step, flush_to_disk, remove_entry, rename
 from mvindex.errors import DamagedIndex, MvindexError, StoreError
 from mvindex.maintenance.read import CatalogRow, StoredViews, each_row, find_generation
 from mvindex.maintenance.verify import BlockCheck, agrees
-from mvindex.store import catalog
+from mvindex.store import catalog, schema
 from mvindex.store.copies_file import copies_faults, copies_path
 from mvindex.store.files import (
     ACKNOWLEDGED,
@@ -70,7 +70,7 @@ def repair(path: str | Path) -> RepairReport:
 
 def _repair(index: Path, source: Generation, connection: sqlite3.Connection) -> list[str]:
     """Make damaged files again; return their paths."""
-    index_id = str(catalog.read_settings(connection).get("index_id"))
+    index_id = str(schema.read_settings(connection).get("index_id"))
     if source.index_id not in (None, index_id):
         _check_files_belong(source, connection)
         source.index_id = index_id
@@ -82,7 +82,7 @@ def _repair(index: Path, source: Generation, connection: sqlite3.Connection) -> 
 
 def _check_files_belong(source: Generation, connection: sqlite3.Connection) -> None:
     """Check that views and rows belong to this catalog: then current.json is another index's."""
-    names = segment_names(catalog.read_settings(connection))
+    names = segment_names(schema.read_settings(connection))
     segments = [catalog.read_committed(connection, name) for name in names]
     are_sound = [_is_sound(StoredViews(source.directory / each.name, 1).bytes, each) for each in segments]
     if not all(are_sound) or not all(each.size_bytes for each in segments):

@@ -277,7 +277,7 @@ class _Check:
     def _is_replaced(self, record: Mapping[str, Any]) -> bool:
         """Return whether another engine was built since: the files of this one are then gone, as they should be."""
         with self._source.catalog.reading() as connection:
-            return bool(catalog.read_settings(connection)["engine"] != record)
+            return bool(schema.read_settings(connection)["engine"] != record)
 
     def _read(self, size_bytes: int) -> None:
         self.size_bytes += size_bytes

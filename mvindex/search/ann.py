@@ -6,7 +6,6 @@ There, the documents that an engine lacks are scanned, and what stays open is sc
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -14,7 +13,8 @@ import numpy as np
 from mvindex.engines.protocol import OneOfShards, ranks_documents
 from mvindex.kernels.score import Aggregate
 from mvindex.records import Bools, Doubles, Floats, Ints, sliced
-from mvindex.search.exact import Best, StoredViews, add_tail, rankings_of, scanned
+from mvindex.search.exact import Best, add_tail, rankings_of, scanned
+from mvindex.search.parts import StoredViews
 from mvindex.search.ranking import Engines, Pairs, Ranking, Request, Share, ViewHits
 from mvindex.store.snapshot import Snapshot
 
@@ -206,7 +206,7 @@ class RankedSearch:
         left = np.flatnonzero(is_open)
         rescued: Iterator[Ranking] = iter(())
         if len(left):
-            rescued = scanned(self._snapshot, self._engines.scan, queries[left], replace(self._request, depth=None))
+            rescued = scanned(self._snapshot, self._engines.scan, queries[left], self._request._replace(depth=None))
         found = rankings_of(best, exact=True, rounds=0)
         rankings = []
         for query, ranking in enumerate(found):

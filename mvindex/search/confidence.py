@@ -211,10 +211,8 @@ def not_calibrated(where: str, mode: Mode) -> NotCalibrated:
     )
 
 
-def confident(results: list[SearchResult], least: float | None) -> list[SearchResult]:
-    """Return the results without the hits below a confidence, and how many these were; all for None."""
-    if least is None:
-        return results
+def confident(results: list[SearchResult], least: float) -> list[SearchResult]:
+    """Return the results without the hits below a confidence, and how many these were."""
     return [_confident(result, least) for result in results]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
@@ -12,9 +12,9 @@ import numpy as np
 from mvindex.engines.protocol import Candidates, ScanEngine
 from mvindex.kernels.score import Scoring, combine_scores
 from mvindex.records import Bools, Combine, Doubles, Floats, Ints
-from mvindex.search.ranking import Pairs, Ranking, Request, ScoredPairs, documents_of_best_views, score_pairs
+from mvindex.search.parts import StoredViews, documents_of_best_views
+from mvindex.search.ranking import Pairs, Ranking, Request, ScoredPairs
 from mvindex.store.snapshot import Snapshot
-from mvindex.store.views import MappedViews
 
 # Where fewer than one document in so many is allowed, these are scored at once: no scan leaves out more than it costs.
 _SCORED_AT_ONCE = 64
@@ -24,8 +24,6 @@ _SCANNED_TOGETHER = 4096
 _MOST_PAIRS = 1 << 22
 # Candidates of a batch that are scored together: bounds memory when thousands of documents tie.
 _CANDIDATES_AT_ONCE = 1 << 18
-# So few documents are scored together: to leave some out takes longer than to score them.
-_SCORED_TOGETHER = 64
 # A scan's bounds are tight: after the top_k highest, all that may matter is scored, up to so many times as many. Where
 # thousands have no bound, the best of these leave few of the others to be sorted.
 _SCORED_NEXT = 1 << 10
@@ -55,7 +53,7 @@ def add_tail(  # noqa: PLR0913 - a search and the rows that its engine lacks
         return
     fresh = np.zeros_like(request.allowed)
     fresh[tail] = True
-    request = replace(request, top_k=min(request.top_k, len(tail)), allowed=fresh, num_allowed=len(tail))
+    request = request._replace(top_k=min(request.top_k, len(tail)), allowed=fresh, num_allowed=len(tail))
     settle_candidates(best, candidates_of(snapshot, scan, queries, request, tail), 0, len(queries))
 
 
@@ -115,7 +113,7 @@ def scanned_to_depth(snapshot: Snapshot, scan: ScanEngine, queries: Floats, requ
     """Yield rankings by DRPQ's two steps (section 3.3): documents of the depth best views, then aggregates."""
     depth = max(request.depth or 0, request.top_k)
     num_documents = min(depth, request.num_allowed)
-    by_view = replace(request, top_k=num_documents, scoring=Scoring(), depth=None)
+    by_view = request._replace(top_k=num_documents, scoring=Scoring(), depth=None)
     candidates = candidates_of(snapshot, scan, queries, by_view)
     num_views = int(snapshot.views.counts(0, snapshot.num_rows)[request.allowed].sum())
     for query, part in enumerate(candidates.each()):
@@ -141,20 +139,6 @@ class ViewSource(Protocol):
         """
 
 
-class StoredViews:
-    """The ViewSource of a snapshot: views in files of this machine."""
-
-    scored_together = _SCORED_TOGETHER
-
-    def __init__(self, views: MappedViews) -> None:
-        self._views = views
-
-    def score(self, queries: Floats, pairs: Pairs, scoring: Scoring) -> ScoredPairs:
-        """Return the pairs with their scores; see ViewSource.score()."""
-        scores, slots = score_pairs(self._views, queries, pairs, scoring)
-        return ScoredPairs(pairs.which, pairs.doc_rows, scores, slots, self._views.ordinals(pairs.doc_rows))
-
-
 class Best:
     """The best documents found so far of each query of a batch, by the one scoring function and the total order.
 
@@ -167,7 +151,8 @@ class Best:
         self.top_k = top_k
         self.scoring = scoring
         self._found = _NONE
-        self.thresholds: Floats = np.full(len(queries), -np.inf, dtype=np.float32)
+        self.thresholds: Floats = np.empty(len(queries), dtype=np.float32)
+        self.thresholds.fill(-np.inf)
         self.num_scored: Ints = np.zeros(len(queries), dtype=np.int64)
 
     def add(self, pairs: Pairs) -> None:
@@ -227,6 +212,8 @@ class Best:
     def each(self) -> Iterator[tuple[Ints, Floats, Ints]]:
         """Yield the rows, scores and winning slots of each query's documents, best first."""
         _, rows, scores, slots, _ = self._found
+        if len(self._queries) == 1:
+            return iter([(rows, scores, slots)])
         bounds = np.searchsorted(self._found.which, np.arange(len(self._queries) + 1)).tolist()
         return ((rows[at:end], scores[at:end], slots[at:end]) for at, end in pairwise(bounds))
 

@@ -104,7 +104,9 @@ def make_results(
             for text, ranking in zip(queries.texts, rankings, strict=True)
         ]
         stored = {row: document.only(plan.fields) for row, document in stored.items()}
-    estimators = [make_estimator(plan.mode, plan.model, each.evidence) for each in ranked]
+    estimators: Sequence[Estimator | None] = [None] * len(rankings)
+    if plan.model is not None:
+        estimators = [make_estimator(plan.mode, plan.model, each.evidence) for each in ranked]
     cites: Sequence[Sequence[Cite] | None] = [None] * len(rankings)
     if queries.texts is not None and Field.TEXT in plan.fields:
         cites = _cites(rankings, parts, queries, plan, stored)

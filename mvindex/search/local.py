@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import Lock
+from typing import Any
 
 import numpy as np
 
 from mvindex import engines
-from mvindex.engines.build import EngineCache
-from mvindex.engines.protocol import ScanEngine
+from mvindex.engines.build import open_engine
+from mvindex.engines.protocol import Engine, ScanEngine
 from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.errors import StaleReader
 from mvindex.records import SearchResult
@@ -26,6 +27,7 @@ from mvindex.search.request import Queries
 from mvindex.search.terms import LexicalSearch, SnapshotTerms, TermCounts
 from mvindex.search.views import rank_group, rank_views
 from mvindex.store.embedded import EmbeddedStore, LocalStore, StorePart
+from mvindex.store.filter_reader import FilterReader
 from mvindex.store.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)
@@ -33,13 +35,30 @@ logger = logging.getLogger(__name__)
 _NO_ENGINES = Engines(scan=NumpyScan())
 
 
-@dataclass(slots=True)
-class _PartEngines:
-    """The engines of one store: its active one, loaded when needed, and its exact scan, opened at the first search."""
+class EngineCache:
+    """The engines of one store: its exact scan, opened at the first search, and the active one. Thread-safe."""
 
-    active: EngineCache
-    device: str | None
-    scan: ScanEngine | None = None
+    def __init__(self, device: str | None = None) -> None:
+        """Create an empty cache. device: where engines search that can use another than the CPU."""
+        self.device = device
+        self.scan: ScanEngine | None = None
+        self._lock = Lock()
+        self._loaded: tuple[tuple[int, str, Any], Engine] | None = None
+
+    def open(self, snapshot: Snapshot) -> Engine | None:
+        """Return the active engine of the snapshot, loaded and checked once; None for kind exact.
+
+        DamagedIndex and StaleReader as of open_engine().
+        """
+        record = snapshot.settings["engine"]
+        if record is None:
+            return None
+        settings = record["settings"]
+        key = (snapshot.generation, record["directory"], (settings.get("search"), settings.get("measured")))
+        with self._lock:
+            if self._loaded is None or self._loaded[0] != key:
+                self._loaded = (key, open_engine(snapshot, record, self.device))
+            return self._loaded[1]
 
 
 def _names_of(device: str | None) -> list[str | None]:
@@ -61,7 +80,7 @@ class LocalSearch:
         """
         self._store, self._devices = store, _names_of(device)
         self._lock = Lock()
-        self._engines: dict[EmbeddedStore, _PartEngines] = {}
+        self._engines: dict[EmbeddedStore, EngineCache] = {}
         self._open_scan: Callable[[], ScanEngine] | None = None
 
     def use_scan(self, open_scan: Callable[[], ScanEngine]) -> None:
@@ -134,7 +153,7 @@ class LocalSearch:
         reader = stack.enter_context(source.store.reading(snapshot))
         allowed, num_allowed = snapshot.alive, snapshot.num_documents
         if plan.filter is not None or plan.operators is not None:
-            allowed = allowed if plan.filter is None else reader.allowed(plan.filter)
+            allowed = allowed if plan.filter is None else FilterReader(reader).allowed(plan.filter)
             if plan.operators is not None:
                 allowed = allowed & plan.operators.matching(SnapshotTerms(reader))
             num_allowed = int(np.count_nonzero(allowed))
@@ -157,7 +176,7 @@ class LocalSearch:
             kept = self._engines.get(store)
             if kept is None:
                 device = self._devices[len(self._engines) % len(self._devices)]
-                kept = self._engines[store] = _PartEngines(EngineCache(device), device)
+                kept = self._engines[store] = EngineCache(device)
             if kept.scan is None:
                 # Each of so many scans of a device takes its share of the memory.
                 each = -(-share // len(self._devices))
@@ -165,7 +184,7 @@ class LocalSearch:
             scan, ranking = kept.scan, None
         if not plan.exact:
             try:
-                ranking = kept.active.open(snapshot)
+                ranking = kept.open(snapshot)
             except StaleReader as err:
                 # The engine was built again since; scanning finds the same documents or better ones.
                 logger.info("%s; scanning instead", err)
@@ -183,7 +202,7 @@ class LocalSearch:
             fusions: Those that differ in depth, k1 or b; their methods do not matter.
 
         """
-        plans = [replace(plan, fusion=fusion) for fusion in fusions]
+        plans = [plan._replace(fusion=fusion) for fusion in fusions]
         gains_of = iter(relevant)
         deepest = max(plans, key=lambda each: each.depth)
         with self.opened(deepest, self._store.all_parts()) as parts:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -167,8 +167,7 @@ class IndexState:
     calibration: Calibration | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(NamedTuple):
     """The steps and numbers of a search.
 
     Attributes:
@@ -276,7 +275,7 @@ def make_plans(request: SearchRequest, state: IndexState) -> list[tuple[Queries,
         for number, text in enumerate(queries.texts):
             operators = parse_operators(text)
             rows = queries.rows[number : number + 1] if queries.are_encoded else [operators.text]
-            planned.append((Queries(rows, [operators.text]), replace(plan, operators=operators)))
+            planned.append((Queries(rows, [operators.text]), plan._replace(operators=operators)))
     return planned
 
 

@@ -6,7 +6,7 @@ After the door nothing asks what the query was: texts, vectors and groups are Qu
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from os import PathLike
@@ -52,8 +52,8 @@ QueryLike: TypeAlias = "str | Sequence[str] | Vector | QueryGroup | Sequence[Que
 QUERY_BATCH = 256
 # Documents that a search with diversity= chooses from.
 DIVERSE_DEPTH = 100
-# Far enough below MAX_NORM that float32 sums cannot pass for less than they are.
-_PLAIN_SQUARE = np.float32(MAX_NORM**2 / 4)
+# Far enough below MAX_NORM that a rounded sum cannot pass for less than it is.
+_PLAIN_SQUARE = MAX_NORM**2 / 4
 
 
 class OptionKeywords(TypedDict, total=False):
@@ -184,7 +184,7 @@ class ShardSearch:
     num_shards: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class SearchRequest:
     """A search as a caller asks for it, checked; parse_request() makes it. What is None, an index's plan fills in.
 
@@ -286,10 +286,7 @@ class SearchRequest:
     def _with(self, queries: Queries, is_single: bool) -> SearchRequest:
         """Return what replace() would, faster: every search comes by here."""
         made = object.__new__(SearchRequest)
-        for get, put in _SLOTS.values():
-            put(made, get(self))
-        _PUT_QUERIES(made, (queries,))
-        _PUT_IS_SINGLE(made, is_single)
+        made.__dict__.update(self.__dict__, queries=(queries,), is_single=is_single)
         return made
 
     def check_group(self) -> None:
@@ -395,14 +392,6 @@ class SearchRequest:
         return Queries(rows, texts, Combine(group.combine))
 
 
-# What reads and writes each attribute by its slot.
-_SLOTS: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], None]]] = {
-    name: (slot.__get__, slot.__set__)
-    for name, slot in ((name, getattr(SearchRequest, name)) for name in SearchRequest.__dataclass_fields__)
-}
-_PUT_QUERIES, _PUT_IS_SINGLE = (_SLOTS[name][1] for name in ("queries", "is_single"))
-
-
 def parse_request(  # noqa: PLR0913 - one parameter for each option that a caller may give
     query: QueryLike | None,
     top_k: int = 10,
@@ -426,7 +415,7 @@ def parse_request(  # noqa: PLR0913 - one parameter for each option that a calle
         CheckpointError: For rerank= without a cross-encoder there; it is loaded to the device.
 
     """
-    if unknown := options.keys() - OptionKeywords.__optional_keys__:
+    if options and (unknown := options.keys() - OptionKeywords.__optional_keys__):
         raise TypeError(f"search() got an unexpected keyword argument {min(unknown)!r}")
     if options or filter is not None or type(top_k) is not int:
         request = parse_options(top_k, filter, **options)
@@ -600,10 +589,9 @@ def _is_plain(query: Any, dim: int | None) -> bool:
         return False
     if (dim is not None and query.shape[-1] != dim) or not query.flags.c_contiguous:
         return False
-    values = query.reshape(-1)
-    with np.errstate(over="ignore", invalid="ignore"):
-        # The norm of all vectors together: none has a larger one. NaN compares as False.
-        return bool(values.dot(values) <= _PLAIN_SQUARE)
+    values = query.reshape(-1).astype(np.float64)
+    # The norm of all vectors together: none has a larger one. NaN compares as False.
+    return bool(values.dot(values) <= _PLAIN_SQUARE)
 
 
 def _texts_of(source: Any) -> list[str]:

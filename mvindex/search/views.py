@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -22,14 +21,13 @@ from mvindex.search.ann import HITS_AT_ONCE, RankedSearch
 from mvindex.search.exact import (
     Best,
     GroupSearch,
-    StoredViews,
     add_tail,
     pairs_of,
     rankings_of,
     scanned,
     scanned_to_depth,
 )
-from mvindex.search.parts import Parts
+from mvindex.search.parts import Parts, StoredViews
 from mvindex.search.ranking import Engines, Pairs, Ranking, Request, ScoredPairs, Share
 from mvindex.search.request import QUERY_BATCH
 from mvindex.search.result_merge import find_cut_short, floors_of, merge_rankings
@@ -88,8 +86,7 @@ class DocumentSearch(Protocol):
         """Return the best documents of each query, of those that were proposed without those below the floors, (q,)."""
 
 
-@dataclass(frozen=True, slots=True)
-class _FullSearch:
+class _FullSearch(NamedTuple):
     """A search that proposes nothing, since it looks at all that its store has to look at."""
 
     search: Callable[[Floats], Iterable[Ranking]]
@@ -110,7 +107,7 @@ def _begin_search(snapshot: Snapshot, engines: Engines, request: Request) -> Doc
         ranking = Ranking(empty, empty.astype(np.float32), empty, True, 0, 0, 0)
         return _FullSearch(lambda queries: [ranking] * len(queries))
     if top_k < request.top_k:
-        request = replace(request, top_k=top_k)
+        request = request._replace(top_k=top_k)
     engine = engines.ranking
     if engine is not None and not _is_better_scanned(engine, request):
         if not ranks_documents(engine):
@@ -139,7 +136,7 @@ def rank_views(parts: Parts, queries: Floats) -> list[Ranking]:
     searches = []
     for part in parts.all:
         with part.errors():
-            searches.append(_begin_search(part.snapshot, part.engines, replace(part.request, share=share)))
+            searches.append(_begin_search(part.snapshot, part.engines, part.request._replace(share=share)))
     size = max(1, HITS_AT_ONCE // max(1, *(search.first_limit for search in searches)))
     return [ranking for tile in sliced(queries, size) for ranking in _rank_shares(parts, searches, tile, first.request)]
 
@@ -149,7 +146,7 @@ def rank_group(parts: Parts, queries: Floats, combine: Combine) -> Ranking:
     request = parts.all[0].request
 
     def rank(top_k: int) -> list[Ranking]:
-        deeper = Parts([part._replace(request=replace(part.request, top_k=top_k, share=None)) for part in parts.all])
+        deeper = Parts([part._replace(request=part.request._replace(top_k=top_k, share=None)) for part in parts.all])
         begins = range(0, len(queries), QUERY_BATCH)
         return [ranking for at in begins for ranking in rank_views(deeper, queries[at : at + QUERY_BATCH])]
 
@@ -203,12 +200,14 @@ def _is_better_scanned(ranking: Engine, request: Request) -> bool:
     """Return whether an approximate engine may use little of what it covers, or cannot rank views to a depth."""
     if ranks_documents(ranking) and request.depth is not None:
         return True
-    inside = request.num_allowed - int(np.count_nonzero(request.allowed[ranking.num_rows :]))
+    inside = request.num_allowed
+    if len(request.allowed) > ranking.num_rows:
+        inside -= int(np.count_nonzero(request.allowed[ranking.num_rows :]))
     is_small = inside < _SCAN_SHARE * ranking.num_rows
     num_shards = 1 if request.share is None else request.share.num_shards
-    if ranks_documents(ranking) and ranking.measured is not None:
+    if ranks_documents(ranking) and (measured := ranking.measured) is not None:
         share, covered = inside / ranking.num_rows, num_shards * ranking.num_rows
-        return is_small or is_scan_faster(ranking.measured, request.top_k, share, covered)
+        return is_small or is_scan_faster(measured, request.top_k, share, covered)
     is_small = is_small or inside * num_shards < _SCAN_DOCUMENTS
     return not ranking.capabilities.is_exact and inside < ranking.num_rows // 2 and is_small
 
@@ -229,8 +228,8 @@ def _walked(
     if num_inside:
         allowed = None if num_inside == engine.num_rows else request.allowed[: engine.num_rows]
         proposed = engine.documents(queries, min(request.top_k, num_inside), allowed, request.scoring)
-        at = np.flatnonzero(proposed >= 0)
-        best.add(Pairs(proposed.take(at).astype(np.int64), at // proposed.shape[1]))
+        is_found = proposed >= 0
+        best.add(Pairs(proposed[is_found].astype(np.int64), is_found.nonzero()[0]))
     rankings = list(rankings_of(best, exact=not num_inside, rounds=1))
     short = [query for query, ranking in enumerate(rankings) if ranking.short_by]
     if short:

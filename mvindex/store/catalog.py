@@ -1,4 +1,4 @@
-"""The SQLite catalog: settings, documents, texts, metadata and the committed state of each segment file.
+"""The SQLite catalog: documents, and the committed state of each segment file.
 
 ONE transaction makes a batch visible. Rows of documents and texts never change; a replaced document is marked deleted
 (alive = 0) and keeps its row, so that readers of an older snapshot still find it.
@@ -14,19 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xxhash
 
 from mvindex.errors import DamagedIndex
 from mvindex.store import id_ranges
-from mvindex.store.connections import FILE_NAME, ReadConnection, map_sqlite_errors
+from mvindex.store.connections import FILE_NAME, map_sqlite_errors
 from mvindex.store.lexical.tokenizer import StoredLexical
 from mvindex.store.rows import DOCUMENT_COLUMNS, document_checksum
-from mvindex.store.schema import APPLICATION_ID, LEXICAL_KEY, path_of, schema_of
+from mvindex.store.schema import APPLICATION_ID, LEXICAL_KEY, schema_of, write_settings
 from mvindex.store.views import BLOCK_BYTES, CommittedSegment
 
-# There are not so many settings.
-_MAX_SETTINGS = 1_000
-CHECKSUM_KEY = "checksum"
 # True until the first documents decide how; False once they have.
 CHOOSE_LEXICAL_KEY = "choose_lexical"
 # Settings of hybrid search.
@@ -62,46 +58,6 @@ def create(directory: Path, settings: Mapping[str, Any]) -> None:
             connection.execute("COMMIT")
         finally:
             connection.close()
-
-
-def read_settings(connection: sqlite3.Connection) -> dict[str, Any]:
-    """Return all settings, decoded from JSON; DamagedIndex when they do not match their checksum."""
-    # No more at once: a table whose pages lead back to themselves has no end.
-    rows = connection.execute("SELECT key, value FROM settings").fetchmany(_MAX_SETTINGS + 1)
-    if len(rows) > _MAX_SETTINGS:
-        raise DamagedIndex(f"{path_of(connection)}: expected at most {_MAX_SETTINGS:,} settings, got more")
-    stored = dict(rows)
-    checksum = stored.pop(CHECKSUM_KEY, None)
-    try:
-        settings = {key: json.loads(value) for key, value in stored.items()}
-    except (ValueError, TypeError, RecursionError) as err:
-        raise DamagedIndex(f"{path_of(connection)}: the settings are not valid JSON: {err}") from err
-    if checksum != settings_checksum(stored):
-        raise DamagedIndex(f"{path_of(connection)}: the settings do not match their checksum")
-    return settings
-
-
-def write_settings(connection: sqlite3.Connection, settings: Mapping[str, Any]) -> None:
-    """Set the settings, and the checksum of all of them, inside the caller's transaction."""
-    rows = [(key, json.dumps(value, ensure_ascii=False)) for key, value in settings.items()]
-    connection.executemany("INSERT OR REPLACE INTO settings(key, value) VALUES (?, ?)", rows)
-    stored = dict(connection.execute("SELECT key, value FROM settings WHERE key != ?", (CHECKSUM_KEY,)))
-    checksum = (CHECKSUM_KEY, settings_checksum(stored))
-    connection.execute("INSERT OR REPLACE INTO settings(key, value) VALUES (?, ?)", checksum)
-
-
-def current_settings(connection: ReadConnection) -> dict[str, Any]:
-    """Return all settings as of the connection's transaction, read again only where something was committed."""
-    (version,) = connection.execute("PRAGMA data_version").fetchone()
-    kept = connection.kept_settings
-    if kept is None or kept[0] != version:
-        kept = connection.kept_settings = (version, read_settings(connection))
-    return kept[1]
-
-
-def settings_checksum(stored: Mapping[str, str]) -> str:
-    """Return the checksum of all settings, JSON by key, without the checksum itself."""
-    return str(xxhash.xxh3_64_hexdigest(json.dumps(sorted(stored.items())).encode()))
 
 
 def read_committed(connection: sqlite3.Connection, name: str) -> CommittedSegment:

@@ -20,8 +20,8 @@ import xxhash
 from mvindex.durable import audit_step, flush_to_disk, rename
 from mvindex.errors import DamagedIndex, MvindexError, StoreError
 from mvindex.kernels.copies import ALIGNMENT
-from mvindex.store.files import MappedFile, check_regular
-from mvindex.store.views import MappedViews, block_checksum
+from mvindex.store.files import check_regular
+from mvindex.store.views import MappedFile, MappedViews, block_checksum
 
 UNFINISHED = ".new"
 _MAGIC = b"mvindex copies"

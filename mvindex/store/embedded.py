@@ -25,15 +25,8 @@ from mvindex.store.catalog import ExistingDocument
 from mvindex.store.connections import other_index
 from mvindex.store.copies_file import copies_path
 from mvindex.store.embedded_writer import EmbeddedWriter
-from mvindex.store.files import (
-    check_mapped,
-    file_bytes,
-    read_current,
-    refuse_network,
-    size_of,
-    write_current,
-    writer_lock,
-)
+from mvindex.store.files import file_bytes, read_current, refuse_network, size_of, write_current, writer_lock
+from mvindex.store.filter_reader import FilterReader
 from mvindex.store.filters import Filter
 from mvindex.store.generation import (
     Generation,
@@ -46,7 +39,7 @@ from mvindex.store.reader import SnapshotReader, StoredDocument
 from mvindex.store.rows import Batch, result_of
 from mvindex.store.shard_switch import active_current
 from mvindex.store.snapshot import Snapshot, read_snapshot
-from mvindex.store.views import ViewType
+from mvindex.store.views import ViewType, check_mapped
 from mvindex.store.writer import GenerationWriter
 
 logger = logging.getLogger(__name__)
@@ -268,7 +261,7 @@ class EmbeddedStore(LocalStore):
                 # By bisection: a page of a large index must not read all ordinals.
                 rows = rows[bisect_right(range(len(rows)), last, key=lambda at: self._ordinal(int(rows[at]))) :]
             if condition is not None:
-                rows = rows[reader.matching(condition)[rows]]
+                rows = rows[FilterReader(reader).matching(condition)[rows]]
             for begin in range(0, len(rows), _SCANNED):
                 some = rows[begin : begin + _SCANNED]
                 documents = reader.documents(some.tolist())
@@ -299,14 +292,14 @@ class EmbeddedStore(LocalStore):
     def matching(self, condition: Filter) -> Ints:
         """Return the rows of the live documents that match, (m,) int64."""
         with self.reading(self.snapshot) as reader:
-            return np.flatnonzero(reader.matching(condition))
+            return np.flatnonzero(FilterReader(reader).matching(condition))
 
     def refresh(self) -> bool:
         """Make the snapshot the latest committed state; return whether it changed."""
         with self._refresh_lock:  # so that of two threads the later one never brings back the older state
             latest = self._latest_generation()
             with latest.catalog.reading() as connection:
-                settings = catalog.current_settings(connection)
+                settings = connection.settings()
             _check_identity(self.directory, self.snapshot, settings)
             if (latest.number, settings["version"]) == self.snapshot.state:
                 return False
@@ -318,7 +311,7 @@ class EmbeddedStore(LocalStore):
         """Yield a reader of the snapshot's texts, metadata and filters, inside one transaction."""
         check_mapped(snapshot.mapped_files)
         with snapshot.source.catalog.reading() as connection:
-            settings = catalog.current_settings(connection)
+            settings = connection.settings()
             _check_identity(self.directory, snapshot, settings)
             yield SnapshotReader(connection, snapshot, settings)
 
@@ -355,7 +348,7 @@ class EmbeddedStore(LocalStore):
         with source.catalog.reading() as connection:
             known = catalog.find_existing(connection, ids)
             if missing := set(ids) - known.keys():
-                source.check_not_live(connection, missing, catalog.current_settings(connection))
+                source.check_not_live(connection, missing, connection.settings())
             return known
 
     def has_mark(self, mark: str) -> bool:

@@ -10,18 +10,17 @@ import errno
 import fcntl
 import json
 import logging
-import mmap
 import os
 import re
 import socket
 import sqlite3
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 import xxhash
 
@@ -129,24 +128,6 @@ class Current:
     format_version: int
     generation: int
     index_id: str
-
-
-class MappedFile(NamedTuple):
-    """A file of which the first size_bytes are mapped."""
-
-    path: Path
-    memory: mmap.mmap
-    size_bytes: int
-
-
-def check_mapped(files: Iterable[MappedFile]) -> None:
-    """Check that no file was cut since it was mapped; raise DamagedIndex, where reading would end the process.
-
-    A mapping knows its file, also where that was removed or replaced.
-    """
-    for path, memory, size_bytes in files:
-        if (found_bytes := memory.size()) < size_bytes:
-            check_length(path, found_bytes, size_bytes)
 
 
 def check_length(path: Path, found_bytes: int, expected_bytes: int) -> None:

@@ -14,24 +14,19 @@ import re
 import secrets
 import sqlite3
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from sys import getsizeof
-from threading import Lock
 from typing import Any
-from weakref import WeakSet
-
-import numpy as np
 
 from mvindex.durable import DIRECTORY_MODE, audit_step, flush_to_disk, remove_entry, rename
 from mvindex.errors import DamagedIndex, StoreError
 from mvindex.store import id_ranges, schema
-from mvindex.store.catalog import read_settings
 from mvindex.store.connections import FILE_NAME, Catalog
 from mvindex.store.files import Current, write_current
 from mvindex.store.lexical.reader import PostingsCache
+from mvindex.store.reader import RecentDocuments, VerifiedRows
 from mvindex.store.rows import FORMAT_VERSION, ids_in_order
+from mvindex.store.schema import read_settings
 from mvindex.store.shard_switch import active_current
 
 logger = logging.getLogger(__name__)
@@ -41,15 +36,6 @@ _NAME = re.compile(r"generation-([0-9]{6})")
 _UNFINISHED, _GONE = "unfinished-", "gone-"
 _TRIES = 1000
 _FETCH_ROWS = 65_536
-# Of all open generations of this process together.
-_MOST_BYTES = 32 << 20
-# Of a row number and its entry in a dict.
-_ENTRY_BYTES = 128
-# The fields of a StoredDocument as a bare tuple. The garbage collector passes over tuples of strings, but each of its
-# full collections looks at every NamedTuple, and holds up all threads for longer the more of them are kept.
-KeptDocument = tuple[str | bytes | None, ...]
-# Rows that room is made for at once.
-_LEAST_ROWS = 1 << 16
 
 
 def generation_name(number: int) -> str:
@@ -74,13 +60,6 @@ class Generation:
         self.verified = VerifiedRows()
         self.recent = RecentDocuments()
         self.postings = PostingsCache()
-
-    def recent_documents(self, version: object) -> RecentDocuments:
-        """Return the documents in memory as of a version of the catalog, an empty collection where it is another."""
-        recent = self.recent
-        if recent.version != version:
-            recent = self.recent = RecentDocuments(version)
-        return recent
 
     def postings_of(self, kind: str) -> PostingsCache:
         """Return the cache of postings of texts that are split into terms in this way, an empty one after another."""
@@ -304,91 +283,3 @@ def _all_in_order(cursor: sqlite3.Cursor) -> tuple[int, int]:
             return count, -1
         count, total, last = count + found, (total + checksum) % (1 << 64), str(rows[-1][1])
     return count, total
-
-
-class RecentDocuments:
-    """Documents of one generation, by row, as of one version of its catalog: metadata may change with every commit.
-
-    When half of the room is taken, documents that were not asked for since the last time give way. Threads may
-    overtake each other: a document is then read once more at worst.
-    """
-
-    def __init__(self, version: object = None) -> None:
-        self.version = version
-        self._recent: dict[int, KeptDocument] = {}
-        self._older: dict[int, KeptDocument] = {}
-        self._sizes = (0, 0)
-        _OPEN.add(self)
-
-    @property
-    def size_bytes(self) -> int:
-        """The memory that the documents take."""
-        return sum(self._sizes)
-
-    def find(self, doc_rows: Collection[int]) -> dict[int, KeptDocument]:
-        """Return those of the documents that are here, by row."""
-        recent, older = self._recent, self._older
-        found = {row: recent[row] for row in doc_rows if row in recent}
-        if older and len(found) < len(doc_rows):
-            again = {row: older[row] for row in doc_rows if row in older and row not in found}
-            self.add(again)
-            found |= again
-        return found
-
-    def add(self, documents: Mapping[int, KeptDocument]) -> None:
-        """Keep the documents, by row, unless they take more than half of the room."""
-        size = sum(map(getsizeof, chain.from_iterable(documents.values()))) + _ENTRY_BYTES * len(documents)
-        room = _MOST_BYTES // (2 * len(_OPEN))
-        taken = self._sizes[0]
-        if taken + size <= room:
-            self._recent.update(documents)
-            self._sizes = (taken + size, self._sizes[1])
-        elif size <= room:
-            self._older, self._recent, self._sizes = self._recent, dict(documents), (size, taken)
-
-
-_OPEN: WeakSet[RecentDocuments] = WeakSet()
-
-
-class VerifiedRows:
-    """Which document rows of one generation were found sound: 9 bytes a row, in memory once a row is read.
-
-    Texts never change. Metadata may: it is trusted while its row has the checksum that it was verified with. A thread
-    that overtakes another one verifies a row twice at worst.
-    """
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._texts = bytearray()
-        # Zero, too, where nothing was verified: metadata with this checksum is verified each time.
-        self._metadata = np.zeros(0, dtype=np.int64).data
-
-    def without_texts(self, doc_rows: Iterable[int]) -> set[int]:
-        """Return the rows whose id and texts were not verified yet."""
-        texts = self._texts
-        size = len(texts)
-        return {row for row in doc_rows if row >= size or not texts[row]}
-
-    def without_metadata(self, rows: Sequence[tuple[Any, ...]]) -> set[int]:
-        """Return the rows whose metadata was not verified yet.
-
-        Args:
-            rows: Document row, checksum of its metadata, and anything else. Their texts were verified.
-
-        """
-        metadata = self._metadata
-        return {row[0] for row in rows if row[1] != metadata[row[0]]}
-
-    def add(self, doc_row: int, metadata_checksum: int) -> None:
-        """Note that a row was found sound."""
-        with self._lock:
-            if doc_row >= len(self._texts):
-                self._grow(max(_LEAST_ROWS, 2 * len(self._texts), doc_row + 1))
-            self._metadata[doc_row] = metadata_checksum
-            self._texts[doc_row] = True
-
-    def _grow(self, size: int) -> None:
-        metadata = np.zeros(size, dtype=np.int64)
-        metadata[: len(self._metadata)] = self._metadata
-        self._metadata = metadata.data
-        self._texts = self._texts + bytes(size - len(self._texts))

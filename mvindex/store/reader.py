@@ -1,4 +1,4 @@
-"""Reader of one snapshot's texts, metadata and filters; a row is checked when this process first reads it."""
+"""Reader of one snapshot's documents: rows are checked when they are first read, and those that hits show are kept."""
 
 from __future__ import annotations
 
@@ -6,47 +6,43 @@ import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from itertools import chain
+from sys import getsizeof
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
 
 import numpy as np
 
-from mvindex.errors import DamagedIndex, QueryError, StoreError
-from mvindex.records import ALL_FIELDS, Bools, Document, Field, Ints, Span
+from mvindex.errors import DamagedIndex, StoreError
+from mvindex.records import ALL_FIELDS, Document, Field, Ints, Span
 from mvindex.store.byte_limit import limited
 from mvindex.store.catalog import check_document, find_existing
-from mvindex.store.columns import (
-    Column,
-    ColumnFilter,
-    Members,
-    check_columns,
-    has_members,
-    read_column,
-    read_members,
-)
 from mvindex.store.connections import FILE_NAME
-from mvindex.store.fields import FieldType
-from mvindex.store.filter_sql import Sql, to_sql
-from mvindex.store.filters import Condition, Filter, parse_filter
 from mvindex.store.rows import (
     DOCUMENT_COLUMNS,
     Batch,
+    PackedViews,
     Rows,
     StoredRow,
-    first_wrong_metadata,
     metadata_checksum,
     text_checksum,
     unpack_span,
     unpack_spans,
 )
-from mvindex.store.schema import FILTER_FIELDS_KEY
-from mvindex.store.snapshot import Snapshot
-from mvindex.store.views import PackedViews
 
-_FETCH_ROWS = 65_536
-# Rows are looked up one by one where a scan would read so many times as many.
-_FEW_ROWS = 8
-# So many filters' documents are kept, a byte of each document row; of filters with up to so many values.
-_KEPT_FILTERS, _KEPT_PARAMETERS = 4, 1000
+if TYPE_CHECKING:
+    from mvindex.store.snapshot import Snapshot
+
+# Of all open generations of this process together.
+_MOST_BYTES = 32 << 20
+# Of a row number and its entry in a dict.
+_ENTRY_BYTES = 128
+# The fields of a StoredDocument as a bare tuple. The garbage collector passes over tuples of strings, but each of its
+# full collections looks at every NamedTuple, and holds up all threads for longer the more of them are kept.
+KeptDocument = tuple[str | bytes | None, ...]
+# Rows that room is made for at once.
+_LEAST_ROWS = 1 << 16
 _COLUMNS = f"{DOCUMENT_COLUMNS}, d.checksum"
 
 
@@ -109,108 +105,6 @@ class SnapshotReader:
         self.snapshot = snapshot
         self.settings, self._version = settings, settings.get("version")
 
-    def matching(self, condition: Filter) -> Bools:
-        """Return which document rows are live and satisfy the filter, (num_rows,).
-
-        The first filter of a snapshot checks all metadata, and the first one on ids checks all ids: a damaged row could
-        be left out unnoticed.
-        """
-        return self._matching(parse_filter(condition, self._fields))
-
-    @property
-    def _fields(self) -> Mapping[str, str]:
-        """The declared filter fields, name to type."""
-        return self.snapshot.settings.get(FILTER_FIELDS_KEY) or {}
-
-    def _matching(self, condition: Condition) -> Bools:
-        if not self._fields:
-            return self._select(to_sql(condition)) & self.snapshot.alive
-        # Version 0.2 looked for keys between dots only.
-        names = [name for name in self._fields if "." not in name or self._has_members(name)]
-        columns = ColumnFilter(self.snapshot.num_rows, names, self, self._select_within)
-        return columns.matching(condition) & self.snapshot.alive
-
-    def _select(self, sql: Sql) -> Bools:
-        """Return which rows satisfy the SQL, (num_rows,), whether they are live or not."""
-        self._check_metadata()
-        is_match = np.zeros(self.snapshot.num_rows, dtype=bool)
-        self._mark(is_match, sql, "m.doc_row < ?", self.snapshot.num_rows)
-        return is_match
-
-    def _select_within(self, condition: Condition, within: Bools) -> Bools:
-        """Return which of the rows within satisfy a parsed filter."""
-        sql, rows = to_sql(condition), np.flatnonzero(within)
-        if len(rows) > self.snapshot.num_rows // _FEW_ROWS:
-            return self._select(sql) & within
-        is_match = np.zeros(self.snapshot.num_rows, dtype=bool)
-        for begin in range(0, len(rows), _FETCH_ROWS):
-            given = json.dumps(rows[begin : begin + _FETCH_ROWS].tolist())
-            query = (
-                "SELECT m.doc_row, m.json, m.checksum FROM json_each(?) AS g JOIN metadata AS m ON m.doc_row = g.value"
-            )
-            count, wrong = first_wrong_metadata(self.connection.execute(query, (given,)))
-            self._refuse_wrong(wrong)
-            if count != len(rows[begin : begin + _FETCH_ROWS]):
-                raise DamagedIndex(f"{FILE_NAME}: the metadata of document rows is missing")
-            self._mark(is_match, sql, "m.doc_row IN (SELECT value FROM json_each(?))", given)
-        return is_match
-
-    def _mark(self, is_match: Bools, sql: Sql, which: str, parameter: object) -> None:
-        """Mark the rows that satisfy the SQL among those that another condition with one parameter names."""
-        documents = ""
-        if sql.reads_documents:
-            self._check_documents()
-            documents = "JOIN documents AS d ON d.doc_row = m.doc_row "
-        # The grammar emits fixed text only; every value of the user is a parameter.
-        query = f"SELECT m.doc_row FROM metadata AS m {documents}WHERE {which} AND {sql.text}"
-        cursor = self._execute_filter(query, (parameter, *sql.parameters))
-        while rows := cursor.fetchmany(_FETCH_ROWS):
-            is_match[np.array(rows, dtype=np.int64)[:, 0]] = True
-
-    def column(self, name: str) -> Column:
-        """Return the column of a declared filter field; kept with the snapshot."""
-        snapshot = self.snapshot
-        kind, before = FieldType(self._fields[name]), snapshot.columns.get(name)
-        before = before if before is not None and before.type is kind else None
-        column = snapshot.columns[name] = read_column(self.connection, name, kind, snapshot.num_rows, before)
-        return column
-
-    def members(self, name: str) -> Members | None:
-        """Return the members of the lists in a declared filter field, kept with the snapshot; None without them."""
-        snapshot = self.snapshot
-        if not self._has_members(name):
-            return None
-        kind, before = FieldType(self._fields[name]), snapshot.members.get(name)
-        before = before if before is not None and before.column.type is kind else None
-        members = snapshot.members[name] = read_members(self.connection, name, kind, snapshot.num_rows, before)
-        return members
-
-    def _has_members(self, name: str) -> bool:
-        return has_members(self.connection, name, self.snapshot.num_rows)
-
-    def check_columns(self) -> None:
-        """Compare the columns of declared filter fields with the metadata; DamagedIndex where they differ."""
-        check_columns(self.connection, self._fields, self.snapshot.num_rows)
-
-    def allowed(self, condition: Filter) -> Bools:
-        """Return what matching() does, read-only; kept for the next searches with the same filter.
-
-        For readers only: inside a write the same version of the catalog has several states.
-        """
-        parsed, kept = parse_filter(condition, self._fields), self.snapshot.filtered
-        sql = to_sql(parsed)
-        if len(sql.parameters) > _KEPT_PARAMETERS:
-            return self._matching(parsed)
-        # As text: 1, 1.0 and True are equal, and not the same filter.
-        key = (self._version, sql.text, repr(sql.parameters))
-        found = next((documents for known, documents in kept if known == key), None)
-        if found is None:
-            found = self._matching(parsed)
-            found.flags.writeable = False
-        others = [pair for pair in kept if pair[0] != key]
-        self.snapshot.filtered = ((key, found), *others[: _KEPT_FILTERS - 1])
-        return found
-
     def find(self, doc_id: str) -> int | None:
         """Return the row of the document that has this id in the snapshot, or None; see Generation.check_not_live()."""
         # Two queries, each on its own partial index: a document deleted since the snapshot is still live in it. Of one
@@ -242,7 +136,10 @@ class SnapshotReader:
         """Return what documents() does, of whole documents that were shown lately from memory."""
         if not ALL_FIELDS.issubset(fields):
             return self.documents(doc_rows, fields)
-        recent = self.snapshot.source.recent_documents(self._version)
+        source = self.snapshot.source
+        recent = source.recent
+        if recent.version != self._version:
+            recent = source.recent = RecentDocuments(self._version)
         found = {row: _AS_TUPLE(StoredDocument, each) for row, each in recent.find(doc_rows).items()}
         if len(found) < len(doc_rows):
             read = self.documents([row for row in doc_rows if row not in found])
@@ -374,49 +271,6 @@ class SnapshotReader:
             )
         return StoredRow(doc_id, title, text, metadata, spans, content_hash)
 
-    def _check_metadata(self) -> None:
-        """Check the metadata of all rows of the snapshot; DamagedIndex on a checksum mismatch."""
-        snapshot = self.snapshot
-        # Read once: another thread that searches the same snapshot may end its own check meanwhile.
-        begin = snapshot.checked_metadata
-        query = "SELECT doc_row, json, checksum FROM metadata WHERE doc_row >= ? AND doc_row < ?"
-        rows = self.connection.execute(query, (begin, snapshot.num_rows))
-        count, wrong = first_wrong_metadata(rows)
-        self._refuse_wrong(wrong)
-        self._refuse_missing(count, begin)
-        snapshot.checked_metadata = snapshot.num_rows
-
-    def _refuse_wrong(self, wrong: int | None) -> None:
-        """Raise DamagedIndex for a row whose metadata does not match its checksum; None is no row."""
-        if wrong is not None:
-            found = self.connection.execute("SELECT id FROM documents WHERE doc_row = ?", (wrong,)).fetchone()
-            name = f"document {found[0]!r} (row {wrong})" if found else f"row {wrong}"
-            raise DamagedIndex(f"{FILE_NAME}: the metadata of {name} does not match its checksum")
-
-    def _check_documents(self) -> None:
-        """Check the ids of all rows of the snapshot; DamagedIndex on a checksum mismatch."""
-        snapshot = self.snapshot
-        begin = snapshot.checked_documents
-        query = f"SELECT {_COLUMNS} FROM documents AS d WHERE d.doc_row >= ? AND d.doc_row < ?"  # noqa: S608 - fixed text
-        count = 0
-        for row in self.connection.execute(query, (begin, snapshot.num_rows)):
-            check_document(row)
-            count += 1
-        self._refuse_missing(count, begin)
-        snapshot.checked_documents = snapshot.num_rows
-
-    def _refuse_missing(self, count: int, begin: int) -> None:
-        if count != self.snapshot.num_rows - begin:
-            raise DamagedIndex(f"{FILE_NAME}: {self.snapshot.num_rows} document rows were committed; some are missing")
-
-    def _execute_filter(self, query: str, parameters: Sequence[Any]) -> sqlite3.Cursor:
-        try:
-            return self.connection.execute(query, parameters)
-        except sqlite3.OperationalError as err:
-            if "overflow" not in str(err) and "too large" not in str(err):
-                raise
-            raise QueryError(f"the filter is too deep or too long for SQLite: {err}") from err
-
 
 def are_texts(texts: Sequence[object], spans: object, num_views: int) -> bool:
     """Return whether the types are those that mvindex writes: text everywhere, and spans for all views, or none.
@@ -453,3 +307,91 @@ def _check_metadata(stored: StoredDocument) -> None:
         raise DamagedIndex(f"{FILE_NAME}: the metadata of document {stored.id!r} is no JSON: {err}") from err
     if not isinstance(metadata, dict):
         raise DamagedIndex(f"{FILE_NAME}: the metadata of document {stored.id!r} is no object")
+
+
+class RecentDocuments:
+    """Documents of one generation, by row, as of one version of its catalog: metadata may change with every commit.
+
+    When half of the room is taken, documents that were not asked for since the last time give way. Threads may
+    overtake each other: a document is then read once more at worst.
+    """
+
+    def __init__(self, version: object = None) -> None:
+        self.version = version
+        self._recent: dict[int, KeptDocument] = {}
+        self._older: dict[int, KeptDocument] = {}
+        self._sizes = (0, 0)
+        _OPEN.add(self)
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory that the documents take."""
+        return sum(self._sizes)
+
+    def find(self, doc_rows: Collection[int]) -> dict[int, KeptDocument]:
+        """Return those of the documents that are here, by row."""
+        recent, older = self._recent, self._older
+        found = {row: recent[row] for row in doc_rows if row in recent}
+        if older and len(found) < len(doc_rows):
+            again = {row: older[row] for row in doc_rows if row in older and row not in found}
+            self.add(again)
+            found |= again
+        return found
+
+    def add(self, documents: Mapping[int, KeptDocument]) -> None:
+        """Keep the documents, by row, unless they take more than half of the room."""
+        size = sum(map(getsizeof, chain.from_iterable(documents.values()))) + _ENTRY_BYTES * len(documents)
+        room = _MOST_BYTES // (2 * len(_OPEN))
+        taken = self._sizes[0]
+        if taken + size <= room:
+            self._recent.update(documents)
+            self._sizes = (taken + size, self._sizes[1])
+        elif size <= room:
+            self._older, self._recent, self._sizes = self._recent, dict(documents), (size, taken)
+
+
+_OPEN: WeakSet[RecentDocuments] = WeakSet()
+
+
+class VerifiedRows:
+    """Which document rows of one generation were found sound: 9 bytes a row, in memory once a row is read.
+
+    Texts never change. Metadata may: it is trusted while its row has the checksum that it was verified with. A thread
+    that overtakes another one verifies a row twice at worst.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._texts = bytearray()
+        # Zero, too, where nothing was verified: metadata with this checksum is verified each time.
+        self._metadata = np.zeros(0, dtype=np.int64).data
+
+    def without_texts(self, doc_rows: Iterable[int]) -> set[int]:
+        """Return the rows whose id and texts were not verified yet."""
+        texts = self._texts
+        size = len(texts)
+        return {row for row in doc_rows if row >= size or not texts[row]}
+
+    def without_metadata(self, rows: Sequence[tuple[Any, ...]]) -> set[int]:
+        """Return the rows whose metadata was not verified yet.
+
+        Args:
+            rows: Document row, checksum of its metadata, and anything else. Their texts were verified.
+
+        """
+        metadata = self._metadata
+        return {row[0] for row in rows if row[1] != metadata[row[0]]}
+
+    def add(self, doc_row: int, metadata_checksum: int) -> None:
+        """Note that a row was found sound."""
+        with self._lock:
+            if doc_row >= len(self._texts):
+                self._grow(max(_LEAST_ROWS, 2 * len(self._texts), doc_row + 1))
+            self._metadata[doc_row] = metadata_checksum
+            self._texts[doc_row] = True
+
+    def _grow(self, size: int) -> None:
+        metadata = np.zeros(size, dtype=np.int64)
+        metadata[: len(self._metadata)] = self._metadata
+        self._metadata = metadata.data
+        self._texts = self._texts + bytes(size - len(self._texts))

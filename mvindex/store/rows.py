@@ -1,4 +1,4 @@
-"""Documents on their way into the store: a batch, and the rows that the catalog keeps.
+"""Documents on their way into the store: a batch with its packed views, and the rows that the catalog keeps.
 
 The mark of a write is stored in its transaction, so that no kill parts them: a write that is sent again, its response
 lost, is not carried out again.
@@ -17,12 +17,68 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from mvindex.records import Document, Floats, Ints, Span
-from mvindex.store.views import PackedViews
+from mvindex.errors import StoreError
+from mvindex.kernels.score import decode
+from mvindex.records import Document, Floats, Ints, Span, Views
+from mvindex.store.views import MAX_NORM, ViewType, range_checksums
 
+FP16_MAX_RELATIVE_ERROR = 1e-3
 _SETTING = "served_writes"
 # More than are on their way at once; those of a running server are in its memory as well.
 _MAX_MARKS = 256
+
+
+class PackedViews(NamedTuple):
+    """The views of n documents as an index stores them, ragged.
+
+    rows: (r, d) fp16 or fp32; starts: (n + 1,) int64, document i has rows[starts[i]:starts[i + 1]]; spans: (r, 2)
+    int64, the characters [begin, end) of the text that a view stands for, -1 for none.
+    """
+
+    rows: npt.NDArray[Any]
+    starts: Ints
+    spans: Ints
+
+    def packed_as(self, view_type: ViewType, ids: Sequence[str]) -> PackedViews:
+        """Return the views as this type; StoreError as of pack_views()."""
+        if self.rows.dtype == view_type.dtype:
+            return self
+        return pack_views(Views(decode(self.rows), self.starts, self.spans), view_type, ids)
+
+
+def pack_views(views: Views, view_type: ViewType, ids: Sequence[str]) -> PackedViews:
+    """Return the views as stored; StoreError names the first document whose views the type cannot hold.
+
+    Refused: NaN or infinity, a norm above MAX_NORM, and for fp16 overflow or a relative error above 1e-3.
+    """
+    norms = np.sqrt(np.einsum("ij,ij->i", views.rows, views.rows, dtype=np.float64))
+    _refuse(~np.isfinite(norms), views, ids, "holds NaN or infinity", "finite numbers")
+    _refuse(norms > MAX_NORM, views, ids, "has a norm above 1e18", "smaller vectors: scores are float32")
+    if view_type is ViewType.FP32:
+        return PackedViews(views.rows.astype("<f4", copy=False), views.starts, views.spans)
+    with np.errstate(over="ignore"):
+        packed = views.rows.astype("<f2")
+    _refuse(~np.isfinite(packed).all(axis=1), views, ids, "overflows fp16 (65504)", "dtype='fp32' for this index")
+    lost = packed.astype(np.float32) - views.rows
+    error = np.sqrt(np.einsum("ij,ij->i", lost, lost, dtype=np.float64))
+    too_coarse = error > FP16_MAX_RELATIVE_ERROR * norms
+    _refuse(too_coarse, views, ids, "loses more than 1e-3 of its norm in fp16", "dtype='fp32' for this index")
+    return PackedViews(packed, views.starts, views.spans)
+
+
+def _refuse(is_bad: npt.NDArray[np.bool_], views: Views, ids: Sequence[str], problem: str, expected: str) -> None:
+    if not is_bad.any():
+        return
+    row = int(np.argmax(is_bad))
+    document = int(np.searchsorted(views.starts, row, side="right")) - 1
+    slot = row - int(views.starts[document])
+    raise StoreError(f"document {ids[document]!r}: view {slot} {problem}; expected {expected}")
+
+
+def view_checksums(packed: npt.NDArray[Any], starts: Ints) -> npt.NDArray[np.uint64]:
+    """Return the xxh3-64 of each document's rows, (n,); packed must be C-contiguous."""
+    ends = starts * (packed.shape[1] * packed.itemsize)
+    return range_checksums(packed.data.cast("B") if len(packed) else memoryview(b""), ends[:-1], ends[1:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,15 +1,19 @@
-"""The schema of a catalog: what create() makes, and the refusal of every other before anything is read from it."""
+"""The schema of a catalog and its settings; any other schema is refused before anything else is read."""
 
 from __future__ import annotations
 
+import json
 import operator
 import sqlite3
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
+
+import xxhash
 
 from mvindex.errors import DamagedIndex, StoreError
 from mvindex.store import columns, id_ranges
@@ -20,6 +24,9 @@ APPLICATION_ID = 0x6D766978  # "mvix", in the header of the database file
 LEXICAL_KEY = "lexical"
 # Declared filter fields, name to type, of an index that has columns (see columns.py).
 FILTER_FIELDS_KEY = "filter_fields"
+# There are not so many settings.
+_MAX_SETTINGS = 1_000
+CHECKSUM_KEY = "checksum"
 # How long the schema may take to read, and the instructions of SQLite between two looks at the clock.
 _TIMEOUT_S, _STEPS = 5.0, 100_000
 # No text of the schema is as long.
@@ -119,3 +126,34 @@ def _is_one_character_off(row: tuple[object, ...], expected: tuple[object, ...])
 def path_of(connection: sqlite3.Connection) -> str:
     """Return the path of the database that is open."""
     return str(connection.execute("PRAGMA database_list").fetchone()[2])
+
+
+def read_settings(connection: sqlite3.Connection) -> dict[str, Any]:
+    """Return all settings, decoded from JSON; DamagedIndex when they do not match their checksum."""
+    # No more at once: a table whose pages lead back to themselves has no end.
+    rows = connection.execute("SELECT key, value FROM settings").fetchmany(_MAX_SETTINGS + 1)
+    if len(rows) > _MAX_SETTINGS:
+        raise DamagedIndex(f"{path_of(connection)}: expected at most {_MAX_SETTINGS:,} settings, got more")
+    stored = dict(rows)
+    checksum = stored.pop(CHECKSUM_KEY, None)
+    try:
+        settings = {key: json.loads(value) for key, value in stored.items()}
+    except (ValueError, TypeError, RecursionError) as err:
+        raise DamagedIndex(f"{path_of(connection)}: the settings are not valid JSON: {err}") from err
+    if checksum != settings_checksum(stored):
+        raise DamagedIndex(f"{path_of(connection)}: the settings do not match their checksum")
+    return settings
+
+
+def write_settings(connection: sqlite3.Connection, settings: Mapping[str, Any]) -> None:
+    """Set the settings, and the checksum of all of them, inside the caller's transaction."""
+    rows = [(key, json.dumps(value, ensure_ascii=False)) for key, value in settings.items()]
+    connection.executemany("INSERT OR REPLACE INTO settings(key, value) VALUES (?, ?)", rows)
+    stored = dict(connection.execute("SELECT key, value FROM settings WHERE key != ?", (CHECKSUM_KEY,)))
+    checksum = (CHECKSUM_KEY, settings_checksum(stored))
+    connection.execute("INSERT OR REPLACE INTO settings(key, value) VALUES (?, ?)", checksum)
+
+
+def settings_checksum(stored: Mapping[str, str]) -> str:
+    """Return the checksum of all settings, JSON by key, without the checksum itself."""
+    return str(xxhash.xxh3_64_hexdigest(json.dumps(sorted(stored.items())).encode()))

@@ -64,14 +64,14 @@ class Snapshot:
     """One committed state: settings, views, and `alive`: which document rows are live, (num_rows,) bool.
 
     checked_metadata, checked_documents: of how many rows, from the first, a filter has checked the metadata or the ids
-    (see SnapshotReader).
+    (see FilterReader).
     """
 
     def __init__(self, source: Generation, connection: ReadConnection, previous: Snapshot | None = None) -> None:
         """Read the state. previous: of the same generation; whatever it verified is not verified again."""
         self.source = source
         self.directory = source.directory
-        self.settings: Mapping[str, Any] = check_settings(source, catalog.current_settings(connection))
+        self.settings: Mapping[str, Any] = check_settings(source, connection.settings())
         # Generation and version: grows with every commit.
         self.state = source.number, int(self.settings["version"])
         self.dim: int | None = self.settings["dim"]
@@ -93,7 +93,7 @@ class Snapshot:
         # Number of terms of all live documents, and of live documents that have a term, once a search has needed them.
         self.num_terms: int | None = None
         self.term_counts: dict[int, int] = {}
-        # Of the last searches with a filter: its key, see SnapshotReader.allowed(), and which documents it leaves.
+        # Of the last searches with a filter: its key, see FilterReader.allowed(), and which documents it leaves.
         self.filtered: tuple[tuple[Hashable, Bools], ...] = ()
         # Views of live documents, and of those that the last other search allowed.
         self._live_views: _ViewsInside | None = None
@@ -234,7 +234,7 @@ def _live_rows(
 
 def read_checked(source: Generation, connection: sqlite3.Connection) -> dict[str, Any]:
     """Return the settings, read anew; see check_settings()."""
-    return check_settings(source, catalog.read_settings(connection))
+    return check_settings(source, schema.read_settings(connection))
 
 
 def check_settings(source: Generation, settings: dict[str, Any]) -> dict[str, Any]:

@@ -33,9 +33,10 @@ from mvindex.store.rows import (
     insert,
     is_whole,
     metadata_checksum,
+    view_checksums,
 )
 from mvindex.store.snapshot import Snapshot
-from mvindex.store.views import ROW_DTYPE, append, view_checksums
+from mvindex.store.views import ROW_DTYPE, append
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ class GenerationWriter:
             has_ranges = self.settings.get(id_ranges.ID_RANGES_KEY)
             added_sum = id_ranges.add(connection, added) if has_ranges else ids_checksum(added)
             settings["ids"] = self._ids(len(added), added_sum, len(transaction.deleted), gone_sum)
-            catalog.write_settings(connection, settings)
+            schema.write_settings(connection, settings)
         self.settings.update(settings)
         self._segments = after
         if rows is not None:
@@ -145,7 +146,7 @@ class GenerationWriter:
                         connection, begin, tokenize_in_parts([stored[row].lexical_text for row in rows], lexical)
                     )
                     on_progress(len(rows))
-            catalog.write_settings(connection, settings)
+            schema.write_settings(connection, settings)
         self.settings.update(settings)
         self._acknowledge()
 
@@ -165,7 +166,7 @@ class GenerationWriter:
                     if wrong is not None:
                         raise DamagedIndex(f"{FILE_NAME}: the metadata of row {wrong} does not match its checksum")
                     append_columns(connection, fields, begin, [dumped for _, dumped, _ in rows])
-            catalog.write_settings(connection, settings)
+            schema.write_settings(connection, settings)
         self.settings.update(settings)
         self._acknowledge()
 
@@ -192,7 +193,7 @@ class GenerationWriter:
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """Open a write transaction on the state that this writer left."""
         with self._generation.catalog.writing() as connection:
-            version = catalog.read_settings(connection)["version"]
+            version = schema.read_settings(connection)["version"]
             if version != self.settings["version"]:
                 path = self._generation.catalog.path
                 raise StoreError(

@@ -18,7 +18,7 @@ from mvindex.cli.grep import _as_line
 from mvindex.index.factory import open_local
 from mvindex.io import hidden
 from mvindex.records import Citation, Hit
-from mvindex.store import catalog
+from mvindex.store import schema
 from tests.helpers.cli import COMMAND, mvindex, ok
 from tests.helpers.folders import write
 
@@ -264,7 +264,7 @@ def test_an_index_of_an_older_version_is_made_again(notes, settled, changed, mes
     first = grep(notes, "embargo").stdout
     [catalog_path] = place_of(notes).glob("index.mvx/*/catalog.sqlite")
     with closing(sqlite3.connect(catalog_path)) as connection, connection:
-        catalog.write_settings(connection, changed)
+        schema.write_settings(connection, changed)
     if is_changed:
         write(notes, **{"other.md": "Nothing of it.\n"})
     again = grep(notes, "embargo")

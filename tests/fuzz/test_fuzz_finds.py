@@ -10,7 +10,7 @@ from fuzz_parts import targets
 from fuzz_parts.mutating import mutate
 from fuzz_parts.watching import Journal, Watch
 
-from mvindex.store import catalog, connections, reader, views
+from mvindex.store import catalog, connections, filter_reader, reader, views
 from mvindex.store.views import MappedViews
 from tests.helpers.marks import full
 
@@ -24,10 +24,10 @@ def crash_on_sqlite_errors(patched):
 
 def wrong_texts(patched):
     """Rows of the catalog are answered from as they are."""
-    patched.setattr(reader, "check_document", lambda *_: None)
+    for module in (catalog, filter_reader, reader):
+        patched.setattr(module, "check_document", lambda *_: None)
     patched.setattr(reader, "text_checksum", _anything)
     patched.setattr(reader, "metadata_checksum", _anything)
-    patched.setattr(catalog, "check_document", lambda *_: None)
 
 
 def wrong_views(patched):

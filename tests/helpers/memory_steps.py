@@ -51,7 +51,7 @@ PIECES = [
     ("mvindex.maintenance.salvage", "_CHUNK_ROWS", PIECE),
     ("mvindex.store.generation", "_FETCH_ROWS", PIECE),
     ("mvindex.store.id_ranges", "_MOST_IDS", PIECE),
-    ("mvindex.store.reader", "_FETCH_ROWS", PIECE),
+    ("mvindex.store.filter_reader", "_FETCH_ROWS", PIECE),
     ("mvindex.store.snapshot", "_FETCH_ROWS", PIECE),
     ("mvindex.store.views", "_PIECE_ROWS", PIECE),
     ("mvindex.store.writer", "_INDEXED_ROWS", PIECE),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import numpy as np
@@ -120,7 +120,7 @@ class Catalog:
     def opened(self, plan: Plan) -> Iterator[Documents]:
         """Open the documents that a search allows; StoreError where the sidecar is behind."""
         self._check_rows()
-        with self._search.opened(replace(plan, mode=Mode.LEXICAL)) as parts:
+        with self._search.opened(plan._replace(mode=Mode.LEXICAL)) as parts:
             yield _ListedDocuments(parts, self._fail)
 
     def _check_rows(self) -> None:

@@ -23,8 +23,8 @@ import xxhash
 from mvindex.errors import DamagedIndex
 from mvindex.kernels import has_int8_products
 from mvindex.records import Ints
-from mvindex.store.files import MappedFile, check_length, check_mapped
-from mvindex.store.views import range_checksums
+from mvindex.store.files import check_length
+from mvindex.store.views import MappedFile, check_mapped, range_checksums
 from mvindex_connectors.engines.faiss_files import INDEX_NAME, translated
 from mvindex_connectors.engines.faiss_ivf import ivf_of
 

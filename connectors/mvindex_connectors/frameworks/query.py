@@ -132,8 +132,8 @@ async def _search_checked(
         result = await query.search(api, limit, plan.pushed.filter, options)
         hits = tuple(hit for hit in result.hits if plan.passes(hit))
         if len(hits) >= offset + top_k or len(result.hits) < limit:
-            [kept] = confident([replace(result, hits=hits[offset : offset + top_k])], least)
-            return kept
+            kept = replace(result, hits=hits[offset : offset + top_k])
+            return kept if least is None else confident([kept], least)[0]
         limit *= 4
         if limit > _MOST_HITS:
             return None

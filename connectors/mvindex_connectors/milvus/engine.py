@@ -251,7 +251,7 @@ class MilvusEngine:
         self, queries: Queries, relevant: Sequence[Mapping[str, float]], plan: Plan, fusions: Sequence[Fusion]
     ) -> Iterator[list[JudgedQuestion]]:
         """Yield for each question what each fusion would order, and the gains of that; see LocalSearch.judged()."""
-        plans = [replace(plan, fusion=fusion) for fusion in fusions]
+        plans = [plan._replace(fusion=fusion) for fusion in fusions]
         deepest = max(plan.depth for plan in plans)
         request = CandidateRequest(deepest, plan.scoring)
         for number, text in enumerate(queries.texts or ()):

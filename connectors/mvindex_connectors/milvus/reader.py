@@ -16,8 +16,7 @@ import numpy.typing as npt
 from mvindex.errors import DamagedIndex, DocumentError, Unsupported
 from mvindex.records import Document, Floats, Ints, dump_metadata, sliced
 from mvindex.store.reader import StoredDocument
-from mvindex.store.rows import Batch, as_signed, pack_spans, row_checksum
-from mvindex.store.views import PackedViews, view_checksums
+from mvindex.store.rows import Batch, PackedViews, as_signed, pack_spans, row_checksum, view_checksums
 from mvindex_connectors.milvus.connection import Connection, terms_of, views_of
 from mvindex_connectors.milvus.layout import (
     LIGHT_FIELDS,

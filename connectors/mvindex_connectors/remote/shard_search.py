@@ -110,7 +110,8 @@ class ShardedSearch:
 
     def run(self, request: SearchRequest) -> list[SearchResult]:
         """Return a result for each query of the request."""
-        return confident(self._ordered(request), request.min_confidence)
+        results = self._ordered(request)
+        return results if request.min_confidence is None else confident(results, request.min_confidence)
 
     def _ordered(self, request: SearchRequest) -> list[SearchResult]:
         """Return a result for each query of the request, with hits of any confidence."""
@@ -227,7 +228,7 @@ class ShardedSearch:
         fusion = parse_fusion(None if given.method is None else given.method.value, given.weights, terms.fusion)
         sent = replace(sent, request=replace(given, method=fusion.method, weights=fusion.weights))
         every = ShardSearch(counts, all_candidates=True)
-        found = self._found(attempt, sent, replace(plan, fusion=fusion), every, fields=frozenset[Field](), quoting=None)
+        found = self._found(attempt, sent, plan._replace(fusion=fusion), every, fields=frozenset[Field](), quoting=None)
         rankings = [
             fuse_results(own, fusion, plan.top_k, plan.offset, ceiling)
             for own, ceiling in zip(zip(*found, strict=True), self._ceilings(sent, plan, terms), strict=True)

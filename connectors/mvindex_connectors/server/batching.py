@@ -24,7 +24,7 @@ import numpy as np
 from mvindex.errors import LimitExceeded, MvindexError
 from mvindex.index import IndexProtocol
 from mvindex.records import Floats, SearchResult
-from mvindex.search.ranking import watched_stages
+from mvindex.search.parts import watched_stages
 from mvindex.search.request import Queries, SearchRequest
 from mvindex_connectors.server.config import Limits
 from mvindex_connectors.server.fairness import ENCODING_S, LONG_WORK_S, FairQueue, query_costs, switch_interval

@@ -24,6 +24,7 @@ from mvindex.search.local import LocalSearch
 from mvindex.search.request import ScoringName, SearchRequest
 from mvindex.search.terms import TermCounts
 from mvindex.store.embedded import LocalStore, StorePart
+from mvindex.store.filter_reader import FilterReader
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Operation
 from mvindex_connectors.remote.convert import MAX_EXPLAINED, MAX_IDS
@@ -295,7 +296,7 @@ class IndexService:
             for part in store.parts():
                 snapshot = part.store.snapshot
                 with part.errors(), part.store.reading(snapshot) as reader:
-                    matching = reader.matching(condition)
+                    matching = FilterReader(reader).matching(condition)
                 documents += int(np.count_nonzero(matching))
                 views += snapshot.views.count_of(matching)
             return documents, views

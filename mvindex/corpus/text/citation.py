@@ -124,11 +124,11 @@ def citing_long_texts_by(cite: CiteLong) -> Iterator[None]:
         _CITE_LONG.reset(token)
 
 
+@dataclass(frozen=True, eq=False)
 class Citer:
     """Chooses citations for one question."""
 
-    def __init__(self, question: str) -> None:
-        self.question = question
+    question: str
 
     def cite(self, text: str, title: str = "", views: ScoredViews | None = None) -> Citation | None:
         """Return the part of the text that most likely answers; None for a text without letters and digits.

@@ -309,7 +309,7 @@ def sample_hits(
         on_count: Called with numbers of questions.
 
     """
-    plan = replace(plan, top_k=DEPTH, model=unfitted(plan.mode))
+    plan = plan._replace(top_k=DEPTH, model=unfitted(plan.mode))
     answers = [_answers(judged) for judged in relevant]
     found = list(zip(search(queries, plan), answers, strict=True))
     # A question has the place among those with an answer that it has, without its answer, among the others.
@@ -319,7 +319,7 @@ def sample_hits(
             without = {"not": {"id": {"in": ids}}}
             condition = without if plan.filter is None else {"and": [plan.filter, without]}
             results += [
-                (result, []) for result in search(queries[number : number + 1], replace(plan, filter=condition))
+                (result, []) for result in search(queries[number : number + 1], plan._replace(filter=condition))
             ]
         on_count(1)
     results += [(result, ids) for result, ids in found if not ids]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -141,7 +141,7 @@ class Tuning:
         if not len(queries):
             raise ConfigError("tuning needs a query at least")
         self._parts, self._queries = parts, queries
-        exact = Parts([part._replace(engines=replace(part.engines, ranking=None)) for part in parts.all])
+        exact = Parts([part._replace(engines=part.engines._replace(ranking=None)) for part in parts.all])
         self._exact, self.exact_ms_batch = self._batch(exact)
         is_long = self.exact_ms_batch * len(queries) > 1000 * _TIMED_S
         self.exact_ms = None if is_long else self._single_ms(exact)
@@ -213,7 +213,7 @@ def _searched_by(part: Part, search: Search) -> Part:
     """Return the part, its engine searched with these settings; a part without documents has none."""
     ranking = part.engines.ranking
     return (
-        part if ranking is None else part._replace(engines=replace(part.engines, ranking=ranking.with_search(search)))
+        part if ranking is None else part._replace(engines=part.engines._replace(ranking=ranking.with_search(search)))
     )
 
 
@@ -453,7 +453,7 @@ def _with_search(parts: Parts, search: Mapping[str, int] | None, top_k: int) -> 
     def changed(part: Part) -> Part:
         engine = part.engines.ranking
         ranking = None if engine is None or search is None else engine.with_search(dict(search))
-        return part._replace(engines=replace(part.engines, ranking=ranking), request=replace(part.request, top_k=top_k))
+        return part._replace(engines=part.engines._replace(ranking=ranking), request=part.request._replace(top_k=top_k))
 
     return Parts([changed(part) for part in parts.all])
 

@@ -204,8 +204,7 @@ def _load_loops() -> None:
 
 def tokenize_query(query: str, lexical: Lexical) -> Tokens:
     """Return the terms that a query is searched by: of pairs of letters not also the letters."""
-    normal = normal_form(query)
-    if not PAIRED.search(normal):
+    if query.isascii() or not PAIRED.search(normal := normal_form(query)):
         return tokenize([query], lexical)
     return _tokens_of([replace_runs(normal, pairs_of)], _QUERY_VOCABULARIES[lexical])
 

@@ -17,7 +17,7 @@ import numpy as np
 
 import mvindex
 from mvindex.index import embedded_store_of
-from mvindex.store.catalog import write_settings
+from mvindex.store.schema import write_settings
 from tests.durability.damage.files import Role, files_of
 from tests.durability.documents import DIM, doc_id
 from tests.durability.faults.cases import outcome
@@ -231,13 +231,13 @@ def _rename_segment(path: Path) -> None:
 def _move_engine(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         (found,) = connection.execute("SELECT json_extract(value, '$.directory') FROM settings WHERE key = 'engine'")
-        record = mvindex.store.catalog.read_settings(connection)["engine"]
+        record = mvindex.store.schema.read_settings(connection)["engine"]
         write_settings(connection, {"engine": record | {"directory": f"../../outside/{_GENERATION}/{found[0]}"}})
 
 
 def _rename_engine_file(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
-        record = mvindex.store.catalog.read_settings(connection)["engine"]
+        record = mvindex.store.schema.read_settings(connection)["engine"]
         outside = {f"../../../outside/{_GENERATION}/{record['directory']}/{name}" for name in record["checksums"]}
         checksums = dict.fromkeys(outside, next(iter(record["checksums"].values())))
         write_settings(connection, {"engine": record | {"checksums": checksums}})

@@ -11,7 +11,8 @@ import xxhash
 from mvindex.store import writer
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.embedded_writer import EmbeddedWriter
-from mvindex.store.views import CommittedSegment, PackedViews
+from mvindex.store.rows import PackedViews
+from mvindex.store.views import CommittedSegment
 
 
 def commit_before_append():

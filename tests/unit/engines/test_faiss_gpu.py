@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import mvindex
-from mvindex.engines.build import EngineCache
 from mvindex.index import embedded_store_of
+from mvindex.search.local import EngineCache
 
 DIM, COUNT = 32, 4000
 

@@ -10,11 +10,12 @@ import pytest
 
 import mvindex
 from mvindex.engines import graph_build
-from mvindex.engines.build import EngineCache, save_measured, save_search_params
+from mvindex.engines.build import save_measured, save_search_params
 from mvindex.engines.graph import GRAPH, GraphEngine, beam_of
 from mvindex.errors import ConfigError, DamagedIndex, EngineError, EngineUnavailable, StoreError
 from mvindex.index import embedded_store_of, store_of
 from mvindex.kernels.walk import new_steps
+from mvindex.search.local import EngineCache
 from mvindex.search.views import is_scan_faster
 from mvindex.testing import unit
 

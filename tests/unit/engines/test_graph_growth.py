@@ -10,9 +10,10 @@ import pytest
 
 import mvindex
 from mvindex.engines import extend, graph_build
-from mvindex.engines.build import EngineCache, build_engine, engine_choice, save_search_params
+from mvindex.engines.build import build_engine, engine_choice, save_search_params
 from mvindex.engines.graph_build import Carried
 from mvindex.index import embedded_store_of
+from mvindex.search.local import EngineCache
 from mvindex.testing import unit
 
 DIM, COUNT, VIEWS = 24, 2000, 4

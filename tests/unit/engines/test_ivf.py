@@ -12,10 +12,10 @@ import pytest
 
 import mvindex
 from mvindex.engines.auto import GROUPED_NLIST, default_search, groups_for, nprobe_for_hits, num_groups
-from mvindex.engines.build import EngineCache
 from mvindex.errors import ConfigError
 from mvindex.index import embedded_store_of
 from mvindex.search.exact import Best
+from mvindex.search.local import EngineCache
 from mvindex.testing import unit
 from mvindex_connectors.engines import faiss_ivf, faiss_lists
 from mvindex_connectors.engines.faiss_fast_scan import FastScan

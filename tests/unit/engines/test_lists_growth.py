@@ -8,9 +8,9 @@ import pytest
 
 import mvindex
 from mvindex.engines import extend
-from mvindex.engines.build import EngineCache
 from mvindex.errors import EngineError
 from mvindex.index import embedded_store_of
+from mvindex.search.local import EngineCache
 from mvindex.testing import unit
 
 faiss = pytest.importorskip("faiss")

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import mvindex
-from mvindex.engines.build import EngineCache
 from mvindex.errors import DamagedIndex
 from mvindex.index import embedded_store_of
 from mvindex.kernels import expecting_work, has_int8_products
+from mvindex.search.local import EngineCache
 from mvindex.testing import unit
 from mvindex_connectors.engines import faiss_fast_scan, faiss_mapped
 

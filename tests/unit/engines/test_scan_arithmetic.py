@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from mvindex.index import search_engine_of
-from mvindex.search import ranking
+from mvindex.search import parts
 from mvindex.testing import true_scores, unit
 from tests.helpers.scan_cases import SCANS, assert_holds_and_ranks, build
 from tests.helpers.scan_vectors import Case, make_queries, near_ties, random_rows
@@ -32,7 +32,7 @@ def test_the_float32_scan_holds_the_best_where_torch_may_round_factors(precision
 def test_scores_are_the_same_where_the_process_flushes_denormals(name, compiled, monkeypatch, tmp_path):
     """A setting of the thread, which libraries change; small numbers of fp16 must not pass through it."""
     if not compiled:
-        monkeypatch.setattr(ranking, "has_numba", lambda: False)
+        monkeypatch.setattr(parts, "has_numba", lambda: False)
     rng = np.random.default_rng(18)
     starts = np.cumsum([0, *rng.integers(1, 5, 100)])
     stored = (unit(random_rows(rng, starts, 24)) * 1e-4).astype(np.float16)

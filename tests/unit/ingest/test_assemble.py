@@ -89,8 +89,7 @@ def test_a_shard_whose_run_has_not_ended_is_named(path):
 def put(path, number, doc_id, ordinal):
     """A document stands in a shard, whether it belongs there or not."""
     from mvindex.store.embedded import EmbeddedStore
-    from mvindex.store.rows import content_hash
-    from mvindex.store.views import PackedViews
+    from mvindex.store.rows import PackedViews, content_hash
 
     store = EmbeddedStore(path / ShardPlace(number, COUNT).directory)
     document, row = mvindex.Document(doc_id, "text"), np.ones((1, DIM), np.float32)

@@ -259,7 +259,7 @@ def test_nothing_is_salvaged_over_something_or_from_nothing(sound, tmp_path):
 )
 def test_crafted_settings_are_refused_by_name(sound, setting, value):
     """As an attacker would make them: with the right checksum."""
-    from mvindex.store.catalog import write_settings
+    from mvindex.store.schema import write_settings
 
     connection = sqlite3.connect(generation(sound) / "catalog.sqlite")
     with connection:

@@ -83,7 +83,6 @@ def test_hits_below_are_left_out_and_counted():
     result = SearchResult(hits, True, 0, 1)
     [found] = confident([result], 0.5)
     assert ([hit.id for hit in found], found.below_confidence, found.short_by) == (["3", "2"], 1, 0)
-    assert confident([result], None) == [result]
 
 
 def test_an_index_of_vectors_has_no_confidence(tmp_path):

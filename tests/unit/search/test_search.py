@@ -12,14 +12,14 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import mvindex
-from mvindex.engines.build import EngineCache
 from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.engines.scan_vnni import VnniScan
 from mvindex.index import embedded_store_of, search_engine_of
 from mvindex.kernels import has_int8_products
 from mvindex.kernels.score import Aggregate, Scoring
 from mvindex.search import ann as ranked
-from mvindex.search import ranking
+from mvindex.search import parts
+from mvindex.search.local import EngineCache
 from mvindex.search.ranking import Engines, Request
 from mvindex.search.views import search_documents
 from mvindex.testing import assert_same, brute_force, true_scores, unit
@@ -280,16 +280,16 @@ def test_what_a_ranking_may_not_go_deep_enough_for_is_scanned(clusters, few, mon
 @pytest.mark.parametrize(
     ("module", "name", "value"),
     [
-        (ranking, "_CHUNK_VIEWS", 7),
-        (ranking, "_VIEWS_PER_THREAD", 5),
-        (ranking, "_GATHERED_DOCUMENTS", 3),
+        (parts, "_CHUNK_VIEWS", 7),
+        (parts, "_VIEWS_PER_THREAD", 5),
+        (parts, "_GATHERED_DOCUMENTS", 3),
         (sys.modules["mvindex.search.exact"], "_CANDIDATES_AT_ONCE", 11),  # the package has a function of that name
     ],
 )
 @pytest.mark.parametrize("compiled", [True, False])
 def test_scores_taken_in_small_portions_are_the_same(clusters, module, name, value, compiled, monkeypatch):
     if not compiled:
-        monkeypatch.setattr(ranking, "has_numba", lambda: False)
+        monkeypatch.setattr(parts, "has_numba", lambda: False)
     monkeypatch.setattr(module, name, value)
     queries = near_queries(clusters, 9)
     for scoring in (Scoring(), Scoring(Aggregate.DRPQ, 0.1)):
@@ -388,7 +388,7 @@ def test_a_fixed_depth_looks_on_until_there_are_top_k_documents(name, tmp_path):
 def test_a_fixed_depth_claims_no_more_than_it_has_proven(kind, compiled, monkeypatch, tmp_path):
     """The float64 sum of the best document's view loses the 1 between two huge numbers."""
     if not compiled:
-        monkeypatch.setattr(ranking, "has_numba", lambda: False)
+        monkeypatch.setattr(parts, "has_numba", lambda: False)
     huge = 2.0**57
     rows = np.array([[0, 0.5, 0], [0, 0.1, 0], [huge, 1, -huge], [0, 0.05, 0]], dtype=np.float32)
     views = {f"d{n}": row[None] for n, row in enumerate(rows)}

@@ -12,8 +12,9 @@ from mvindex.errors import DamagedIndex
 from mvindex.index import embedded_store_of
 from mvindex.kernels import has_numba
 from mvindex.kernels.score import Aggregate, Scoring
-from mvindex.search import ranking
-from mvindex.search.ranking import Pairs, score_pairs
+from mvindex.search import parts
+from mvindex.search.parts import score_pairs
+from mvindex.search.ranking import Pairs
 from mvindex.store import views as store_views
 from mvindex.store.snapshot import read_snapshot
 from mvindex.testing import unit
@@ -39,10 +40,10 @@ def kernels(request, monkeypatch):
     if request.param != "plain" and not has_numba():
         pytest.skip("NOT RUN: needs numba (the extra fast)")
     if request.param == "plain":
-        monkeypatch.setattr(ranking, "has_numba", lambda: False)
+        monkeypatch.setattr(parts, "has_numba", lambda: False)
     if request.param == "threads":
         for name, value in {"_VIEWS_PER_THREAD": 3, "_CHUNK_VIEWS": 19, "default_threads": lambda: 3}.items():
-            monkeypatch.setattr(ranking, name, value)
+            monkeypatch.setattr(parts, name, value)
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import pytest
 import mvindex
 from mvindex.errors import DamagedIndex
 from mvindex.store import id_ranges
-from mvindex.store.catalog import settings_checksum
 from mvindex.store.generation import Generation
 from mvindex.store.rows import ids_checksum, row_checksum
+from mvindex.store.schema import settings_checksum
 
 DIM = 4
 # As many as make the SQL index of ids a tree of two levels, and several ranges.

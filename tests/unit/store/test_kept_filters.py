@@ -5,7 +5,7 @@ import pytest
 
 import mvindex
 from mvindex.index import embedded_store_of
-from mvindex.store import reader as store_reader
+from mvindex.store import filter_reader
 from mvindex.store.filters import parse_filter
 from mvindex.testing import unit
 
@@ -24,13 +24,13 @@ def path(tmp_path):
 @pytest.fixture
 def num_read(monkeypatch):
     """The filters that were evaluated, in a list."""
-    evaluated, matching = [], store_reader.SnapshotReader._matching
+    evaluated, matching = [], filter_reader.FilterReader._matching
 
     def counted(reader, condition):
         evaluated.append(condition)
         return matching(reader, condition)
 
-    monkeypatch.setattr(store_reader.SnapshotReader, "_matching", counted)
+    monkeypatch.setattr(filter_reader.FilterReader, "_matching", counted)
     return evaluated
 
 

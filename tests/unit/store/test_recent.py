@@ -7,9 +7,8 @@ import pytest
 
 import mvindex
 from mvindex.index import embedded_store_of
-from mvindex.store import generation
-from mvindex.store.generation import RecentDocuments
-from mvindex.store.reader import SnapshotReader
+from mvindex.store import reader
+from mvindex.store.reader import RecentDocuments, SnapshotReader
 
 NUM_DOCUMENTS = 12
 QUERY = np.ones(4, dtype=np.float32)
@@ -78,8 +77,8 @@ def test_ids_are_found_in_a_snapshot_while_they_are_live(path):
 
 
 def test_what_is_asked_for_again_outlives_the_rest(monkeypatch):
-    monkeypatch.setattr(generation, "_MOST_BYTES", 1 << 20)
-    monkeypatch.setattr(generation, "_OPEN", set())
+    monkeypatch.setattr(reader, "_MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(reader, "_OPEN", set())
     documents = RecentDocuments()
     for row in range(1, 400):
         documents.add({row: (str(row), "", "t" * 9_000, "{}", None)})
@@ -94,7 +93,7 @@ def test_what_is_asked_for_again_outlives_the_rest(monkeypatch):
 def test_all_open_indexes_share_the_room(path, monkeypatch):
     with mvindex.open(path) as index, mvindex.open(path) as other:
         found(other)
-        monkeypatch.setattr(generation, "_MOST_BYTES", 2 * len(generation._OPEN) * other.info().text_bytes - 1)
+        monkeypatch.setattr(reader, "_MOST_BYTES", 2 * len(reader._OPEN) * other.info().text_bytes - 1)
         found(index)
         assert index.info().text_bytes == 0 < other.info().text_bytes
 

@@ -7,8 +7,7 @@ import pytest
 import xxhash
 
 from mvindex.errors import DamagedIndex, StoreError
-from mvindex.store.files import check_mapped
-from mvindex.store.views import BLOCK_BYTES, CommittedSegment, MappedSegment, append
+from mvindex.store.views import BLOCK_BYTES, CommittedSegment, MappedSegment, append, check_mapped
 
 EMPTY = CommittedSegment("data.bin", 0, np.empty(0, dtype=np.uint64))
 

@@ -13,7 +13,7 @@ from mvindex.index import embedded_store_of, store_of
 from mvindex.index.factory import create_shard_index
 from mvindex.ingest.shards import assemble
 from mvindex.records import no_progress
-from mvindex.store import catalog
+from mvindex.store import schema
 from mvindex.store.connections import FILE_NAME
 from mvindex.store.lexical import postings
 from mvindex.store.lexical.postings import read_segments
@@ -81,7 +81,7 @@ def test_a_commit_that_fails_leaves_the_words_as_they_were(tmp_path, monkeypatch
         raise sqlite3.OperationalError("database or disk is full")
 
     # The last thing that a commit does, after the words were written.
-    monkeypatch.setattr(catalog, "write_settings", full)
+    monkeypatch.setattr(schema, "write_settings", full)
     with pytest.raises(StoreError, match="disk is full"):
         index.add_views([mvindex.Document("d2", "river")], np.ones((1, 2)))
     with pytest.raises(StoreError, match="disk is full"):

@@ -6,7 +6,7 @@ import pytest
 import mvindex
 from mvindex.errors import StoreError
 from mvindex.io.migrate import migrate
-from mvindex.store import catalog
+from mvindex.store import schema
 from mvindex.store.connections import FILE_NAME, Catalog
 
 WORD, OTHER_FORM = "Straße", "STRASSE"
@@ -19,8 +19,8 @@ def make_old(path, shards=None):
     stores = sorted(path.rglob(FILE_NAME))
     for place in stores:
         with Catalog(place.parent).writing() as connection:
-            assert catalog.read_settings(connection)["lexical"] == "english/2"
-            catalog.write_settings(connection, {"lexical": "english"})
+            assert schema.read_settings(connection)["lexical"] == "english/2"
+            schema.write_settings(connection, {"lexical": "english"})
     assert len(stores) == (shards or 1)
     return path
 
