@@ -11,7 +11,8 @@ from mvindex.testing import unit
 
 DOCUMENTS, DIM = 400, 16
 vectors = unit(np.random.default_rng(0).standard_normal((DOCUMENTS, 4, DIM))).astype(np.float32)
-documents = [mvindex.Document(str(number), f"oil and water {number}") for number in range(DOCUMENTS)]
+# Short texts together are split without compiled loops.
+documents = [mvindex.Document(str(number), f"oil and water {number} " * 20) for number in range(DOCUMENTS)]
 
 
 def search(index: mvindex.Index) -> None:
