@@ -1,13 +1,14 @@
 """Servers that are forked by a process which has imported what they need: none pays a second of a CPU for imports.
 
-That process opens no index and runs one thread. A server has the arguments, the environment and the folder of those who
-start it, runs what `python -m mvindex serve` runs, and ends as any program does.
+That process opens no index and runs one thread. A server has the arguments, the environment, the folder and the limit
+of descriptors that it is started with, runs what `python -m mvindex serve` runs, and ends as any program does.
 """
 
 import atexit
 import importlib.util
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -33,10 +34,10 @@ MOST_BYTES = 1 << 17
 class ForkedServer:
     """The process of a server, with what tests use of subprocess.Popen."""
 
-    def __init__(self, arguments, environment):
+    def __init__(self, arguments, environment, open_files):
         (mine, out), (my_errors, errors) = os.pipe(), os.pipe()
         self._forker, self.returncode = _forker(), None
-        request = {"arguments": arguments, "environment": environment, "folder": os.getcwd()}
+        request = {"arguments": arguments, "environment": environment, "folder": os.getcwd(), "open_files": open_files}
         self.pid = self._forker.ask(request, [out, errors])
         os.close(out)
         os.close(errors)
@@ -130,6 +131,8 @@ def main():
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
+    if request["open_files"] is not None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, request["open_files"])
     sys.argv = ["mvindex", "serve", *request["arguments"]]
     sys.modules["mvindex.__main__"].main()
 

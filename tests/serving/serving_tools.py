@@ -93,8 +93,8 @@ def start(*args, env=None, open_files=None):
     """
     arguments = [*map(str, args), *(() if "--port" in args else ("--port", "0"))]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}
-    if fork is not None and env is None and open_files is None:
-        process = fork(arguments, environment)
+    if fork is not None and env is None:
+        process = fork(arguments, environment, open_files)
     else:
         process = subprocess.Popen(
             [sys.executable, "-m", "mvindex", "serve", *arguments],
