@@ -6,6 +6,7 @@ tests needs an `__init__.py` and no change of sys.path; programs that tests star
 root. Benches put the root on sys.path and do the same.
 """
 
+import gc
 import importlib.util
 import os
 import re
@@ -184,6 +185,18 @@ def compiled_from_the_start():
     from mvindex import kernels
 
     kernels.expect_work()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Look for garbage once, when all tests are there: they and what they import stay, a million objects and more."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 def pytest_collection_modifyitems(items):

@@ -22,6 +22,8 @@ from mvindex_connectors.server.lifecycle import Server
 
 ENCODER_SPEC = "tiny"
 START_S = 120
+# What forks servers, where they need not be programs of their own.
+fork = None
 
 
 def wait_for(happened, seconds=20):
@@ -85,18 +87,23 @@ class Serving:
 
 
 def start(*args, env=None, open_files=None):
-    """Start a server; open_files: its limit of descriptors."""
-    command = [sys.executable, "-m", "mvindex", "serve", *map(str, args)]
-    if "--port" not in args:
-        command += ["--port", "0"]
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
-        preexec_fn=None if open_files is None else lambda: resource.setrlimit(resource.RLIMIT_NOFILE, open_files),
-    )
+    """Start a server; open_files: its limit of descriptors.
+
+    Tests of this folder have it forked, see tests/serving/forked_servers.py, but for one of an environment of its own.
+    """
+    arguments = [*map(str, args), *(() if "--port" in args else ("--port", "0"))]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}
+    if fork is not None and env is None:
+        process = fork(arguments, environment, open_files)
+    else:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mvindex", "serve", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            preexec_fn=None if open_files is None else lambda: resource.setrlimit(resource.RLIMIT_NOFILE, open_files),
+        )
     try:
         return Serving(process)
     except BaseException:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import ssl
@@ -15,6 +16,7 @@ from serving_tools import fill, served, start, vectors, wait_for
 
 from mvindex.errors import AccessDenied, ServerUnavailable
 from mvindex_connectors.remote import Access, CallSettings, IndexClient
+from tests.helpers.cli import mvindex
 
 QUICK = CallSettings(timeout_s=20, retry_s=0)
 
@@ -62,8 +64,8 @@ def test_options_come_from_the_command_line_then_the_environment_then_the_file(f
 )
 def test_a_wrong_file_is_refused_by_the_option(tmp_path, content, why):
     (tmp_path / "serve.toml").write_text(content)
-    with pytest.raises(RuntimeError, match=why):
-        start("--config", tmp_path / "serve.toml", "--http", "0")
+    done = mvindex("serve", "--config", tmp_path / "serve.toml", "--http", "0", cwd=tmp_path)
+    assert done.returncode and re.search(why, done.stderr), done
 
 
 def test_the_log_level_leaves_out_calls(folder):

@@ -59,6 +59,7 @@ def test_a_rolling_restart_beside_a_writer_loses_no_read(tmp_path):
             except Exception as err:  # noqa: BLE001 - every one is a failed read
                 failures.append(err)
             count += 1
+            time.sleep(0.01)
         reads.append(count)
 
     try:

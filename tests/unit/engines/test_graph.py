@@ -226,27 +226,42 @@ def test_memory_holds_steps_among_documents_of_very_many_views():
     assert len(new_steps(graph, 1 << 14, 8).reached) == 1 << 14
 
 
-def built_files(path, folder):
+def files_of_graph(path):
+    """Return the bytes of the files of an index's graph."""
+    with mvindex.open(path) as index:
+        directory = embedded_store_of(index).snapshot.settings["engine"]["directory"]
+    return {file.name: file.read_bytes() for file in (path / "generation-000001" / directory).iterdir()}
+
+
+def built_files(path):
     """Return the bytes of the files of a graph built over the index."""
     with mvindex.open(path) as index:
         index.admin.build("graph")
-        directory = embedded_store_of(index).snapshot.settings["engine"]["directory"]
-        return {file.name: file.read_bytes() for file in (folder / "generation-000001" / directory).iterdir()}
+    return files_of_graph(path)
 
 
-def test_the_graph_is_the_same_for_any_number_of_threads(tmp_path, monkeypatch):
-    path = make(tmp_path / "x.mvx", clustered(np.random.default_rng(5), 800))
-    files = []
-    for threads in ("1", "3"):
-        monkeypatch.setenv("OMP_NUM_THREADS", threads)
-        files.append(built_files(path, path))
-    assert files[0] == files[1] and len(files[0]) == 7
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """An index of 800 documents, and the files of the graph that one thread builds over it."""
+    path = make(tmp_path_factory.mktemp("small") / "x.mvx", clustered(np.random.default_rng(5), 800))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("OMP_NUM_THREADS", "1")
+        files = built_files(path)
+    with mvindex.open(path) as index:
+        index.admin.build("exact")
+    return path, files
+
+
+def test_the_graph_is_the_same_for_any_number_of_threads(small, tmp_path, monkeypatch):
+    path, files = shutil.copytree(small[0], tmp_path / "x.mvx"), small[1]
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert built_files(path) == files and len(files) == 7
 
 
 @pytest.mark.parametrize("name", ["codes.npy", "factors.npy", "links.npy"])
 def test_a_full_disk_is_an_error_and_leaves_the_index_as_it_was(tmp_path, name):
     path = make(tmp_path / "x.mvx", clustered(np.random.default_rng(5), 2000))
-    size = len(built_files(path, path)[name])
+    size = len(built_files(path)[name])
     with mvindex.open(path) as index:
         index.admin.build("exact")
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -261,9 +276,8 @@ def test_a_full_disk_is_an_error_and_leaves_the_index_as_it_was(tmp_path, name):
 
 
 @pytest.mark.parametrize("harm", [None, "links.npy", "state.json"])
-def test_a_build_that_was_stopped_goes_on_to_the_same_graph(tmp_path, monkeypatch, harm):
-    path = make(tmp_path / "x.mvx", clustered(np.random.default_rng(5), 800))
-    whole = built_files(path, path)
+def test_a_build_that_was_stopped_goes_on_to_the_same_graph(small, tmp_path, monkeypatch, harm):
+    path, whole = shutil.copytree(small[0], tmp_path / "x.mvx"), small[1]
     monkeypatch.setattr(graph_build, "KEPT_EVERY_S", 0.0)
     seen = []
 
@@ -286,7 +300,7 @@ def test_a_build_that_was_stopped_goes_on_to_the_same_graph(tmp_path, monkeypatc
         )
     assert (min(seen) > stopped_at) == (harm is None)
     assert not work.exists()
-    assert built_files(path, path) == whole
+    assert files_of_graph(path) == whole
 
 
 def test_a_tuned_beam_is_kept_and_grows_with_top_k(tmp_path):
