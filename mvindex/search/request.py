@@ -575,7 +575,8 @@ def as_vectors(query: Any, dim: int | None) -> Floats:
     if wide.ndim not in (1, 2) or (dim is not None and wide.shape[-1] != dim):
         which = "" if dim is None else f" with d = {dim}"
         raise QueryError(f"query vectors: expected shape (d,) or (q, d){which}, got {wide.shape}")
-    norms = np.linalg.norm(np.atleast_2d(wide), axis=1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms = np.linalg.norm(np.atleast_2d(wide), axis=1)
     if not (norms <= MAX_NORM).all():
         row = int(np.argmax(~(norms <= MAX_NORM)))
         raise QueryError(f"query vector {row}: expected finite numbers and a norm up to 1e18, got {norms[row]}")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import mvindex
 from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.engines.scan_vnni import VnniScan
+from mvindex.errors import QueryError
 from mvindex.index import embedded_store_of, search_engine_of
 from mvindex.kernels import has_int8_products
 from mvindex.kernels.score import Aggregate, Scoring
@@ -21,6 +22,7 @@ from mvindex.search import ann as ranked
 from mvindex.search import parts
 from mvindex.search.local import EngineCache
 from mvindex.search.ranking import Engines, Request
+from mvindex.search.request import as_vectors
 from mvindex.search.views import search_documents
 from mvindex.testing import assert_same, brute_force, true_scores, unit
 from tests.helpers.scan_vectors import random_case
@@ -475,3 +477,13 @@ def test_the_adaptive_stop_sees_what_was_added_and_deleted_since_the_build(tempe
                     assert len(result.hits) == 20
                     if result.exact:
                         assert_same(result, brute_force(views, query, 20, **options))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3e38, 1e300])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_vector_beyond_all_norms_is_refused_without_a_warning(value, dtype):
+    with np.errstate(over="ignore"):
+        query = np.array([1.0, value], dtype=dtype)
+    with pytest.raises(QueryError, match="query vector 0: expected finite numbers and a norm up to 1e18"):
+        as_vectors(query, None)
