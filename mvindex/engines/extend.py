@@ -99,8 +99,7 @@ def _base(snapshot: Snapshot, rows: Ints) -> Base:
     record = snapshot.settings["engine"]
     directory = snapshot.directory / record["directory"]
     check_files(directory, record)
-    starts = snapshot.views.starts[: len(rows) + 1]
-    return Base(directory=directory, settings=record["settings"], rows=rows, starts=starts)
+    return Base(directory=directory, settings=record["settings"], rows=rows, views=snapshot.views)
 
 
 def _is_due(snapshot: Snapshot) -> bool:

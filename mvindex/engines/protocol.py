@@ -83,29 +83,35 @@ class Base:
         directory: Its files.
         settings: Those for EngineKind.open().
         rows: (document rows that it covers,) int64, the row of each of them now, -1 for one that is gone.
-        starts: (as many and one,) int64, where the views of each began in it.
+        views: Those that it was built over, of these documents and later ones.
 
     """
 
     directory: Path
     settings: Mapping[str, Any]
     rows: Ints
-    starts: Ints
+    views: MappedViews
 
     def moved_views(self, views: MappedViews) -> npt.NDArray[Any]:
         """Return the row now of each view that it covers, -1 for one that is gone, (r,) int32; int64 beyond its range.
 
         EngineError where a document's views are not as many as they were.
         """
-        counts, is_there = np.diff(self.starts), self.rows >= 0
-        if not np.array_equal(counts[is_there], np.diff(views.starts)[self.rows[is_there]]):
-            raise EngineError(f"{self.directory}: expected an engine of the documents in the index, got one of others")
-        # From a document's first view then to its first view now.
-        shifts = np.where(is_there, views.starts[self.rows] - self.starts[:-1], 0)
         dtype = np.int32 if views.num_views < 1 << 31 else np.int64
-        moved = np.arange(self.starts[-1], dtype=dtype)
-        moved += np.repeat(shifts.astype(dtype), counts)
-        moved[np.repeat(~is_there, counts)] = -1
+        moved, filled = np.empty(self.views.view_start(len(self.rows)), dtype=dtype), 0
+        for begin, counts in self.views.each_counts():
+            rows = self.rows[begin : begin + len(counts)]
+            counts, is_gone = counts[: len(rows)], rows < 0
+            firsts = views.starts[rows]
+            if ((views.starts[rows + 1] - firsts != counts) & ~is_gone).any():
+                raise EngineError(
+                    f"{self.directory}: expected an engine of the documents in the index, got one of others"
+                )
+            # From a document's first view then to its first view now.
+            part = np.arange(counts.sum()) + np.repeat(firsts - (np.cumsum(counts) - counts), counts)
+            part[np.repeat(is_gone, counts)] = -1
+            moved[filled : filled + len(part)] = part
+            filled += len(part)
         return moved
 
 

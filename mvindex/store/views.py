@@ -253,18 +253,18 @@ class MappedViews:
             return self.num_views == 0
         is_first = bool(self._records["view_start"][0] == 0)
         begin = max(self._ordered_rows - 1, 0)
-        return is_first and all(bool((counts > 0).all()) for _, counts in self._counts(begin))
+        return is_first and all(bool((counts > 0).all()) for _, counts in self.each_counts(begin))
 
     @cached_property
     def max_views(self) -> int:
         """The largest number of views that a document has."""
-        return max([1, *(int(counts.max()) for _, counts in self._counts())])
+        return max([1, *(int(counts.max()) for _, counts in self.each_counts())])
 
     def count_of(self, documents: Bools) -> int:
         """Return how many views the documents (num_rows,) bool have together."""
-        return sum(int(counts[documents[at : at + len(counts)]].sum()) for at, counts in self._counts())
+        return sum(int(counts[documents[at : at + len(counts)]].sum()) for at, counts in self.each_counts())
 
-    def _counts(self, first: int = 0) -> Iterator[tuple[int, Ints]]:
+    def each_counts(self, first: int = 0) -> Iterator[tuple[int, Ints]]:
         """Yield the number of views of each document from the first, piece by piece, with the piece's first row."""
         for begin in range(first, self.num_rows, _PIECE_ROWS):
             starts = self._records["view_start"][begin : begin + _PIECE_ROWS + 1]
@@ -273,7 +273,7 @@ class MappedViews:
 
     def view_start(self, doc_row: int) -> int:
         """Return the first view row of a document row; num_views for the row past the last."""
-        return int(self.starts[doc_row])
+        return int(self._records["view_start"][doc_row]) if doc_row < self.num_rows else self.num_views
 
     def counts(self, begin: int, end: int) -> Ints:
         """Return the number of views of each of the document rows [begin, end)."""

@@ -12,6 +12,7 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -119,10 +120,15 @@ class _Work:
 
     def ends(self, first: int) -> list[int]:
         """Return the document rows from `first` on at which the index is saved as it is filled; the last covers all."""
-        starts = self._snapshot.views.starts
-        added = np.cumsum(np.where(self._wanted[first:], np.diff(starts[first:]), 0))
-        cuts = first + 1 + np.searchsorted(added, np.arange(KEPT_EVERY, added[-1:].sum(), KEPT_EVERY))
-        return sorted({*cuts.tolist(), self._snapshot.num_rows} - {first})
+        views, ends, added = self._snapshot.views, [first], 0
+        stretches = np.arange(views.view_start(first) + KEPT_EVERY, views.num_views, KEPT_EVERY)
+        cuts = np.searchsorted(views.starts, stretches).tolist()
+        for begin, end in pairwise([first, *cuts]):
+            added += int(views.counts(begin, end)[self._wanted[begin:end]].sum())
+            if added > KEPT_EVERY // 2:
+                ends.append(end)
+                added = 0
+        return sorted({*ends[1:], self._snapshot.num_rows} - {first})
 
     def _opened(self) -> dict[str, Any]:
         """Return the state of an earlier build of the same options; start an empty folder if there is none."""
