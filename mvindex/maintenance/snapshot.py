@@ -26,7 +26,7 @@ from mvindex.store.files import Current, check_regular, size_of, write_acknowled
 from mvindex.store.generation import generation_name
 from mvindex.store.lexical.reader import check_lexical
 from mvindex.store.rows import FORMAT_VERSION
-from mvindex.store.snapshot import Snapshot
+from mvindex.store.snapshot import Snapshot, snapshot_in
 from mvindex.store.views import BLOCK_BYTES, MappedSegment
 
 _PAGES = 4096
@@ -69,7 +69,7 @@ def _copy(store: EmbeddedStore, target: Path, on_progress: CountCallback) -> Sna
     store.refresh()
     source = store.snapshot.source
     with source.catalog.reading() as connection:
-        state = Snapshot(source, connection, store.snapshot)
+        state = snapshot_in(connection, source, store.snapshot)
         index_id, version = str(state.settings["index_id"]), int(state.settings["version"])
         with atomic_directory(target) as building:
             directory = building / generation_name(source.number)

@@ -385,7 +385,7 @@ class EmbeddedStore(LocalStore):
         """Make the snapshot what the writer has left: nobody else can have made another generation the active one."""
         with self._refresh_lock:
             if writer.settings["version"] != self.snapshot.settings["version"]:
-                self.snapshot = read_snapshot(self.snapshot.source, self.snapshot)
+                self.snapshot = writer.snapshot(self.snapshot)
 
     def _tidy_up(self, level: int, step: Callable[[], object]) -> None:
         try:

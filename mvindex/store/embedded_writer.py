@@ -178,6 +178,10 @@ class EmbeddedWriter:
             )
             fresh.catalog.checkpoint()
 
+    def snapshot(self, previous: Snapshot) -> Snapshot:
+        """Return the state that this writer has left; previous: one since the writer was made."""
+        return self._writer.snapshot(previous)
+
     def follow(self) -> None:
         """Write to the generation that is the active one now."""
         self._store.refresh()

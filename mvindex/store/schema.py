@@ -145,13 +145,14 @@ def read_settings(connection: sqlite3.Connection) -> dict[str, Any]:
     return settings
 
 
-def write_settings(connection: sqlite3.Connection, settings: Mapping[str, Any]) -> None:
-    """Set the settings, and the checksum of all of them, inside the caller's transaction."""
+def write_settings(connection: sqlite3.Connection, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Set the settings, and the checksum of all of them, inside the caller's transaction; return what is read later."""
     rows = [(key, json.dumps(value, ensure_ascii=False)) for key, value in settings.items()]
     connection.executemany("INSERT OR REPLACE INTO settings(key, value) VALUES (?, ?)", rows)
     stored = dict(connection.execute("SELECT key, value FROM settings WHERE key != ?", (CHECKSUM_KEY,)))
     checksum = (CHECKSUM_KEY, settings_checksum(stored))
     connection.execute("INSERT OR REPLACE INTO settings(key, value) VALUES (?, ?)", checksum)
+    return {key: json.loads(value) for key, value in rows}
 
 
 def settings_checksum(stored: Mapping[str, str]) -> str:

@@ -28,7 +28,7 @@ from mvindex.store.id_ranges import ID_RANGES_KEY
 from mvindex.store.lexical.reader import PostingsCache
 from mvindex.store.lexical.tokenizer import TERMS_VERSION, Lexical, StoredLexical, required_lexical
 from mvindex.store.rows import FORMAT_VERSION, deleted_checksum
-from mvindex.store.views import ROW_DTYPE, MappedSegment, MappedViews, ViewType
+from mvindex.store.views import ROW_DTYPE, CommittedSegment, MappedSegment, MappedViews, ViewType
 
 _FETCH_ROWS = 1 << 16
 MAX_DIM = 65_536
@@ -67,16 +67,25 @@ class Snapshot:
     (see FilterReader).
     """
 
-    def __init__(self, source: Generation, connection: ReadConnection, previous: Snapshot | None = None) -> None:
-        """Read the state. previous: of the same generation; whatever it verified is not verified again."""
+    def __init__(
+        self,
+        source: Generation,
+        settings: Mapping[str, Any],
+        segments: Sequence[CommittedSegment],
+        alive: Bools,
+        previous: Snapshot | None = None,
+    ) -> None:
+        """Map the state, whose settings are sound.
+
+        previous: of the same generation; whatever it verified is not verified again.
+        """
         self.source = source
         self.directory = source.directory
-        self.settings: Mapping[str, Any] = check_settings(source, connection.settings())
+        self.settings: Mapping[str, Any] = settings
         # Generation and version: grows with every commit.
-        self.state = source.number, int(self.settings["version"])
-        self.dim: int | None = self.settings["dim"]
-        self.view_type = ViewType(self.settings["dtype"])
-        segments = [catalog.read_committed(connection, name) for name in segment_names(self.settings)]
+        self.state = source.number, int(settings["version"])
+        self.dim: int | None = settings["dim"]
+        self.view_type = ViewType(settings["dtype"])
         olds: Sequence[MappedSegment | None] = previous.segments if previous else [None] * len(segments)
         pairs = zip(segments, olds, strict=True)
         self.segments: list[MappedSegment] = [MappedSegment(self.directory, segment, old) for segment, old in pairs]
@@ -84,7 +93,8 @@ class Snapshot:
         self.views: MappedViews = _mapped(self.segments, self.view_type, self.dim, previous.views if previous else None)
         # Of documents, deleted ones included.
         self.num_rows = self.views.num_rows
-        self.alive = _live_rows(source, connection, self.settings, self.num_rows, previous)
+        self.alive = alive
+        self.alive.flags.writeable = False
         self.checked_metadata: int = previous.checked_metadata if previous else 0
         self.checked_documents: int = previous.checked_documents if previous else 0
         # By declared filter field, once a filter has read it.
@@ -168,13 +178,22 @@ def read_snapshot(source: Generation, previous: Snapshot | None = None) -> Snaps
         schema.check_application(connection, source.catalog.path)
         schema.check_schema(connection)
         same = previous if previous is not None and previous.source is source else None
-        snapshot = Snapshot(source, connection, same)
+        snapshot = snapshot_in(connection, source, same)
     if snapshot.settings["version"] < acknowledged:
         raise DamagedIndex(
             f"{source.catalog.path}: holds version {snapshot.settings['version']}, but version {acknowledged} was "
             "acknowledged; the catalog or its log is damaged, or an older copy stands in its place"
         )
     return snapshot
+
+
+def snapshot_in(connection: ReadConnection, source: Generation, previous: Snapshot | None = None) -> Snapshot:
+    """Return the state that the transaction sees; previous: of the same generation."""
+    settings = _checked(source, connection.settings())
+    segments = [catalog.read_committed(connection, name) for name in segment_names(settings)]
+    num_rows = segments[1].size_bytes // ROW_DTYPE.itemsize
+    alive = _live_rows(source, connection, settings, num_rows, previous)
+    return Snapshot(source, settings, segments, alive, previous)
 
 
 def segment_names(settings: Mapping[str, Any]) -> tuple[str, str]:
@@ -207,7 +226,7 @@ def _live_rows(
     num_rows: int,
     previous: Snapshot | None,
 ) -> Bools:
-    """Return which document rows are live, (num_rows,), read-only; DamagedIndex when that is not as committed.
+    """Return which document rows are live, (num_rows,); DamagedIndex when that is not as committed.
 
     previous: of the same generation; where no document was deleted since, the deleted ones are not read again.
     """
@@ -228,16 +247,15 @@ def _live_rows(
         is_sound &= settings["deleted"] == {"count": count, "checksum": checksum}
     if not is_sound:
         raise DamagedIndex(f"{source.catalog.path}: the set of deleted documents does not match its checksum")
-    alive.flags.writeable = False
     return alive
 
 
 def read_checked(source: Generation, connection: sqlite3.Connection) -> dict[str, Any]:
-    """Return the settings, read anew; see check_settings()."""
-    return check_settings(source, schema.read_settings(connection))
+    """Return the settings, read anew; see _checked()."""
+    return _checked(source, schema.read_settings(connection))
 
 
-def check_settings(source: Generation, settings: dict[str, Any]) -> dict[str, Any]:
+def _checked(source: Generation, settings: dict[str, Any]) -> dict[str, Any]:
     """Return the settings; DamagedIndex names the first that is not valid for this generation."""
     expected: dict[str, tuple[str, Callable[[Any], bool]]] = {
         **_OF_VIEWS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -67,6 +68,7 @@ class GenerationWriter:
         self.num_rows = snapshot.num_rows
         self.num_views = snapshot.views.num_views
         self._segments = [segment.committed for segment in snapshot.segments]
+        self._deleted_rows = array("q")
 
     def commit(self, transaction: Transaction) -> None:
         """Make the transaction durable and visible as a whole; on an error nothing of it is."""
@@ -104,13 +106,21 @@ class GenerationWriter:
             has_ranges = self.settings.get(id_ranges.ID_RANGES_KEY)
             added_sum = id_ranges.add(connection, added) if has_ranges else ids_checksum(added)
             settings["ids"] = self._ids(len(added), added_sum, len(transaction.deleted), gone_sum)
-            schema.write_settings(connection, settings)
-        self.settings.update(settings)
+            written = schema.write_settings(connection, settings)
+        self.settings.update(written)
         self._segments = after
+        self._deleted_rows.extend(transaction.deleted)
         if rows is not None:
             self.num_rows += len(records)
             self.num_views += len(rows.packed)
         self._acknowledge()
+
+    def snapshot(self, previous: Snapshot) -> Snapshot:
+        """Return the state that this writer has left, without reading it; previous: one since the writer was made."""
+        alive = np.ones(self.num_rows, dtype=bool)
+        alive[: previous.num_rows] = previous.alive
+        alive[self._deleted_rows] = False
+        return Snapshot(self._generation, dict(self.settings), self._segments, alive, previous)
 
     def copy(self, read: Callable[[Ints], Rows], doc_rows: Ints, on_progress: CountCallback = no_progress) -> None:
         """Commit the documents that `read` returns for these rows of another store, with their ordinals, in this order.
@@ -146,8 +156,8 @@ class GenerationWriter:
                         connection, begin, tokenize_in_parts([stored[row].lexical_text for row in rows], lexical)
                     )
                     on_progress(len(rows))
-            schema.write_settings(connection, settings)
-        self.settings.update(settings)
+            written = schema.write_settings(connection, settings)
+        self.settings.update(written)
         self._acknowledge()
 
     def set_filter_fields(self, fields: Mapping[str, str]) -> None:
@@ -166,8 +176,8 @@ class GenerationWriter:
                     if wrong is not None:
                         raise DamagedIndex(f"{FILE_NAME}: the metadata of row {wrong} does not match its checksum")
                     append_columns(connection, fields, begin, [dumped for _, dumped, _ in rows])
-            schema.write_settings(connection, settings)
-        self.settings.update(settings)
+            written = schema.write_settings(connection, settings)
+        self.settings.update(written)
         self._acknowledge()
 
     def _tokens(self, rows: Rows | None) -> list[Tokens]:

@@ -1,10 +1,11 @@
-"""Views of a refreshed reader: where they begin is taken over from the older snapshot, as a new reader reads it."""
+"""Snapshots that are made from older ones, or of what was just written, are those that a new reader reads."""
 
 import numpy as np
 import pytest
 
 import mvindex
 from mvindex.index import embedded_store_of
+from mvindex.ingest import CHUNK_DOCUMENTS, IngestHooks
 from mvindex.store import snapshot
 from mvindex.testing import unit
 
@@ -80,3 +81,40 @@ def test_the_document_of_a_view_is_found_whether_documents_are_even_or_not(tmp_p
             rows = rng.permutation(len(owners))
             found = embedded_store_of(index).snapshot.views.document_rows(rows)
         np.testing.assert_array_equal(found, owners[rows])
+
+
+def add_and_refresh(index):
+    """Add in two commits, and show the first one before the second."""
+    many = documents(20, CHUNK_DOCUMENTS + 1)
+    hooks = IngestHooks(on_progress=lambda _: index.refresh())
+    index.add_views([*many, *documents(3, 2)], views(len(many) + 2, 3), hooks=hooks)
+
+
+WRITES = {
+    "added": lambda index: index.add_views(documents(20, 3), views(3, 2)),
+    "replaced": lambda index: index.add_views(documents(5, 3), views(3, 2)),
+    "replaced in two commits": add_and_refresh,
+    "deleted": lambda index: index.delete(ids=["3", "7"]),
+    "metadata": lambda index: index.update("4", metadata={"lang": "en"}),
+    "terms": lambda index: index.admin.set_lexical("english"),
+    "fields": lambda index: index.admin.set_filter_fields({"lang": "text"}),
+    "built": lambda index: index.build("ivf-flat"),
+    "compacted": lambda index: index.compact(),
+}
+
+
+@pytest.mark.parametrize("second", WRITES)
+@pytest.mark.parametrize("first", WRITES)
+def test_what_was_written_shows_as_a_new_reader_reads_it(path, first, second):
+    with mvindex.open(path) as index:
+        for write in (WRITES[first], WRITES[second]):
+            write(index)
+            written = embedded_store_of(index).snapshot
+            with mvindex.open(path) as fresh:
+                read = embedded_store_of(fresh).snapshot
+                assert (written.state, written.settings) == (read.state, read.settings)
+                np.testing.assert_array_equal(written.alive, read.alive)
+                np.testing.assert_array_equal(written.views.starts, read.views.starts)
+                for own, other in zip(written.segments, read.segments, strict=True):
+                    assert own.committed.size_bytes == other.committed.size_bytes
+                    np.testing.assert_array_equal(own.committed.checksums, other.committed.checksums)
