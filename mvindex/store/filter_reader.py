@@ -48,15 +48,12 @@ class FilterReader:
     def __init__(self, reader: SnapshotReader) -> None:
         self._connection, self._snapshot = reader.connection, reader.snapshot
         self._version = reader.settings.get("version")
+        # The declared filter fields, name to type, as the columns have them now: the snapshot may be older.
+        self._fields: Mapping[str, str] = reader.settings.get(FILTER_FIELDS_KEY) or {}
 
     def matching(self, condition: Filter) -> Bools:
         """Return which document rows are live and satisfy the filter, (num_rows,)."""
         return self._matching(parse_filter(condition, self._fields))
-
-    @property
-    def _fields(self) -> Mapping[str, str]:
-        """The declared filter fields, name to type."""
-        return self._snapshot.settings.get(FILTER_FIELDS_KEY) or {}
 
     def _matching(self, condition: Condition) -> Bools:
         if not self._fields:

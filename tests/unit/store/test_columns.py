@@ -173,6 +173,15 @@ def test_fields_are_declared_changed_and_removed_later(tmp_path):
         index.admin.build("exact")
 
 
+@pytest.mark.parametrize("fields", [{"n": "float"}, {"n": "text"}, {}])
+def test_a_reader_of_an_older_state_reads_columns_as_they_are_declared_now(tmp_path, fields):
+    with made(tmp_path / "o.mvx", {"n": "int"}, [{"n": 1}, {"n": 2}, {"n": "2"}]) as writer:
+        with mvindex.open(tmp_path / "o.mvx") as reader:
+            assert ids(reader, {"n": {"gte": 2}}) == {"1"}
+            writer.admin.set_filter_fields(fields)
+            assert ids(reader, {"n": "2" if "text" in fields.values() else 2}) == {str(1 + ("text" in fields.values()))}
+
+
 def test_shards_have_columns_and_milvus_refuses_them(tmp_path):
     rows = [{"n": number} for number in range(20)]
     with made(tmp_path / "s.mvx", {"n": "int"}, rows, shards=3) as index:
