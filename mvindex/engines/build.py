@@ -244,16 +244,16 @@ def build_files(
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
         raise
-    covered: dict[str, Any] = {"built_rows": snapshot.num_rows}
     requested = {"requested": dict(choice.parameters)} if choice.parameters else {}
     tuned = {} if choice.search is None else {"search": dict(choice.search)}
     learnt = {} if choice.trained is None else {"trained": file_checksum(choice.trained)}
+    history = _history(snapshot, choice.kind, base)
     return {
         "kind": kind,
         "directory": name,
         "checksums": checksums,
-        **covered,
-        "settings": {**settings, **covered, **requested, **tuned, **learnt, **_history(snapshot, choice.kind, base)},
+        "built_rows": snapshot.num_rows,
+        "settings": {**settings, "built_rows": snapshot.num_rows, **requested, **tuned, **learnt, **history},
     }
 
 
@@ -263,11 +263,9 @@ def _history(snapshot: Snapshot, kind: str, base: Base | None) -> dict[str, Any]
         return {}
     if base is None:
         return {"origin": {"rows": snapshot.num_rows, "gone": 0}}
-    origin, kept = (
-        base.settings["origin"],
-        {name: base.settings[name] for name in ("measured",) if name in base.settings},
-    )
-    return {"origin": {**origin, "gone": origin["gone"] + int(np.count_nonzero(base.rows < 0))}, **kept}
+    origin, measured = base.settings["origin"], base.settings.get("measured")
+    gone = origin["gone"] + int(np.count_nonzero(base.rows < 0))
+    return {"origin": {**origin, "gone": gone}} | ({} if measured is None else {"measured": measured})
 
 
 def _renew_copies(snapshot: Snapshot, kind: str, on_progress: ProgressCallback) -> None:

@@ -141,9 +141,8 @@ class EngineCapabilities:
     """The capabilities of an engine, known before it is called.
 
     is_exact: its ranking is that of all its views, within error(); max_limit: the largest limit of a search.
-    can_filter: it takes an allowed mask; can_delete: it can drop rows without being built again; ranks_documents: it is
-    a DocumentEngine. Where it is not exact,
-    a search for k documents first takes max(k * over_fetch, least_limit) rows.
+    can_filter: it takes an allowed mask; ranks_documents: it is a DocumentEngine. Where it is not exact, a search for k
+    documents first takes max(k * over_fetch, least_limit) rows.
     """
 
     is_exact: bool
@@ -151,7 +150,6 @@ class EngineCapabilities:
     over_fetch: int = 4
     least_limit: int = 1
     can_filter: bool = True
-    can_delete: bool = False
     ranks_documents: bool = False
 
 

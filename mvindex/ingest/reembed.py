@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from mvindex.encoder import Encoder
 from mvindex.engines import find_kind
-from mvindex.engines.build import EngineChoice, build_files, has_copies, make_copies
+from mvindex.engines.build import EngineChoice, build_files, has_copies, make_copies, remove_others
 from mvindex.engines.build_shards import remove_trained, train_snapshots
 from mvindex.engines.protocol import EXACT
 from mvindex.errors import DocumentError
@@ -248,6 +248,7 @@ def _switch(
             if choice is not None and filling.num_rows:
                 record = build_files(read_snapshot(generation), choice, on_progress)
                 filling.commit(Transaction(settings={"engine": record}))
+                remove_others(generation.directory, record["directory"])
     if len(parts) > 1:
         remove_trained(parts[0].directory.parent, None if choice is None else choice.trained)
 

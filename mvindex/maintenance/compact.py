@@ -122,3 +122,4 @@ def _rewrite(store: EmbeddedStore, rewriting: EmbeddedWriter, on_progress: Count
             rows[live] = np.arange(len(live))
             record = build_files(read_snapshot(fresh), choice, base=find_base(before, rows[: engine["built_rows"]]))
             writer.commit(Transaction(settings={"engine": record}))
+            remove_others(fresh.directory, record["directory"])

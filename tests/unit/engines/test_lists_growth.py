@@ -139,6 +139,20 @@ def test_more_than_twice_the_documents_are_trained_anew(index):
     assert record_of(index)["settings"]["origin"] == {"rows": 2 * COUNT + 1, "gone": 0}
 
 
+@pytest.mark.parametrize("versions", [2, 3], ids=["taken over", "trained anew"])
+def test_compaction_leaves_nothing_that_a_later_build_would_go_on_from(index, monkeypatch, versions):
+    monkeypatch.setattr(faiss_lists, "KEPT_EVERY", 200)
+    for version in range(1, versions):
+        add(index, range(COUNT), version=version)
+    index.admin.compact()
+    assert record_of(index)["settings"]["origin"]["gone"] == (COUNT if versions == 2 else 0)
+    assert not list(embedded_store_of(index).snapshot.directory.glob("building-*"))
+    before = centroids_of(lists_of(index))
+    add(index, range(COUNT, 2 * COUNT))
+    index.admin.build(record_of(index)["kind"], nlist=NLIST)
+    assert not np.array_equal(centroids_of(lists_of(index)), before)
+
+
 def test_an_interrupted_growth_goes_on_where_it_was(index, monkeypatch):
     monkeypatch.setattr(faiss_lists, "KEPT_EVERY", 200)
     add(index, range(COUNT, COUNT + 600))

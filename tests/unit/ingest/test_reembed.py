@@ -115,6 +115,7 @@ def test_a_reembedded_index_equals_one_made_anew(old, tmp_path, kind, shards):
     expected = {"current.json", "generation-000002", "writer.lock"} | ({"shards.json"} if shards else set())
     assert {name for name in left(old) if not name.startswith("trained-")} == expected
     assert sum(name.startswith("trained-") for name in left(old)) == (shards is not None and kind == "ivf-flat")
+    assert not list(old.path.rglob("building-*"))
 
 
 def test_a_temperature_that_was_the_encoders_becomes_that_of_the_new_one(tmp_path):
