@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 Lengths = npt.NDArray[np.uint32]
 
-# Of all open generations of this process together: 1 GiB, but no more than this part of its memory.
-_MOST_BYTES, _MOST_PART = 1 << 30, 16
+# Of all open generations of this process together: 4 GiB, but no more than this part of its memory. Where questions'
+# terms take more, each question decodes again what the last ones displaced.
+_MOST_BYTES, _MOST_PART = 4 << 30, 8
 # Of an entry and its arrays.
 _ENTRY_BYTES = 600
 # Up to this part of the documents that have a term, deleted documents are looked up among them one by one.
