@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -36,7 +35,7 @@ from mvindex.store.rows import (
     metadata_checksum,
     view_checksums,
 )
-from mvindex.store.snapshot import Snapshot
+from mvindex.store.snapshot import Snapshot, read_snapshot
 from mvindex.store.views import ROW_DTYPE, append
 
 logger = logging.getLogger(__name__)
@@ -68,7 +67,6 @@ class GenerationWriter:
         self.num_rows = snapshot.num_rows
         self.num_views = snapshot.views.num_views
         self._segments = [segment.committed for segment in snapshot.segments]
-        self._deleted_rows = array("q")
 
     def commit(self, transaction: Transaction) -> None:
         """Make the transaction durable and visible as a whole; on an error nothing of it is."""
@@ -109,17 +107,20 @@ class GenerationWriter:
             written = schema.write_settings(connection, settings)
         self.settings.update(written)
         self._segments = after
-        self._deleted_rows.extend(transaction.deleted)
         if rows is not None:
             self.num_rows += len(records)
             self.num_views += len(rows.packed)
         self._acknowledge()
 
     def snapshot(self, previous: Snapshot) -> Snapshot:
-        """Return the state that this writer has left, without reading it; previous: one since the writer was made."""
+        """Return the state that this writer has left; previous: one since the writer was made.
+
+        It is read only where documents were deleted: their rows are not kept here.
+        """
+        if self.settings["deleted"] != previous.settings["deleted"]:
+            return read_snapshot(self._generation, previous)
         alive = np.ones(self.num_rows, dtype=bool)
         alive[: previous.num_rows] = previous.alive
-        alive[self._deleted_rows] = False
         return Snapshot(self._generation, dict(self.settings), self._segments, alive, previous)
 
     def copy(self, read: Callable[[Ints], Rows], doc_rows: Ints, on_progress: CountCallback = no_progress) -> None:

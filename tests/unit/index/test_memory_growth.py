@@ -22,7 +22,7 @@ DELETED = {"delete half": 0.5 * (32 + 8)}
 # SQLite sorts up to 250 pages in memory, then in files.
 SORTED_BYTES = {"salvage": 250 * 4096, "salvage, half retired": 250 * 4096}
 # Pieces of a fixed size differ by the length of texts and ids, allocators by what they keep for later.
-PYTHON_SLACK_BYTES, PRIVATE_SLACK_BYTES = 48 << 10, 384 << 10
+PYTHON_SLACK_BYTES, PRIVATE_SLACK_BYTES = 64 << 10, 384 << 10
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="NOT RUN: needs /proc")
 pytest.importorskip("faiss")
