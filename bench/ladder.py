@@ -1,6 +1,6 @@
-"""Draw what an index takes from 10,000 to 168 million views, from rows of bench/full_count.py.
+"""Draw what an index takes from 100,000 to 168 million views, from rows of bench/full_count.py.
 
-    python bench/ladder.py docs/figures/full_count.jsonl --plot docs/plots/ladder.png
+    python bench/ladder.py docs/figures/ladder.jsonl docs/figures/full_count_zen4.jsonl --plot docs/plots/ladder.png
     python bench/ladder.py docs/figures/peers_by_size.jsonl --peers --plot docs/plots/ladder_peers.png
 
 Of each size the last row of a step counts, and that of tuned searches where there are any. Prints the values as JSON, a
@@ -112,11 +112,11 @@ def draw(lines, file):
 
 def main():
     parser = harness.parser(__doc__)
-    parser.add_argument("rows", type=Path, help="of bench/full_count.py, or of bench/peers.py")
+    parser.add_argument("rows", type=Path, nargs="+", help="of bench/full_count.py, or of bench/peers.py")
     parser.add_argument("--peers", action="store_true", help="draw peers at several sizes")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="write the plot there (needs matplotlib)")
-    options = harness.parse(parser, rows=ROOT / "docs/figures/full_count.jsonl", plot=None)
-    rows = [json.loads(line) for line in options.rows.read_text(encoding="utf-8").splitlines()]
+    options = harness.parse(parser, rows=[ROOT / "docs/figures/ladder.jsonl"], plot=None)
+    rows = [json.loads(line) for file in options.rows for line in file.read_text(encoding="utf-8").splitlines()]
     if options.peers:
         by_peer = chosen(rows)
         for peer, sizes in by_peer.items():

@@ -1,4 +1,4 @@
-"""The sizes and times that `plan` gives are within 25 % of those measured: docs/figures/full_count.jsonl."""
+"""The sizes and times that `plan` gives are within 25 % of those measured: docs/figures."""
 
 import json
 from pathlib import Path
@@ -9,22 +9,23 @@ from mvindex.measure.planning.layouts import Machine, PlanRequest, make_plan
 from mvindex.measure.planning.sizes import Collection, Workload, query_seconds
 from mvindex.store.views import ViewType
 
-FILE = Path(__file__).parents[4] / "docs" / "figures" / "full_count.jsonl"
-ROWS = [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]
-# Of a text with its title and metadata, as bench/full_count.py makes them: without terms, and with them.
-TEXT_BYTES, TEXT_BYTES_WITH_TERMS = 110, 260
+FIGURES = Path(__file__).parents[4] / "docs" / "figures"
+# Of a text with its title and metadata, as bench/full_count.py makes them: 12 words, without terms and with them, and
+# 100 words with terms.
+TEXT_BYTES, TEXT_BYTES_WITH_TERMS, TEXT_BYTES_OF_100_WORDS = 110, 260, 800
 # Below, fixed costs of a file and of a process count for more than documents do.
 LEAST, LEAST_IN_MEMORY = 12_500, 1_250_000
 
 
-def measured(step, name, least):
+def measured(step, name, least, file="full_count.jsonl"):
     """The last value of a figure for each size that a step has ended at."""
-    rows = [row for row in ROWS if row["step"] == step and row.get("is_last") and row["documents"] >= least]
+    rows = [json.loads(line) for line in (FIGURES / file).read_text(encoding="utf-8").splitlines()]
+    rows = [row for row in rows if row["step"] == step and row.get("is_last") and row["documents"] >= least]
     return {row["documents"]: row[name] for row in rows}
 
 
-def planned(documents, cores=2):
-    text_bytes = TEXT_BYTES_WITH_TERMS if documents > LEAST_IN_MEMORY else TEXT_BYTES
+def planned(documents, cores=2, text_bytes=None):
+    text_bytes = text_bytes or (TEXT_BYTES_WITH_TERMS if documents > LEAST_IN_MEMORY else TEXT_BYTES)
     held = Collection(documents=documents, views=8, dim=96, view_type=ViewType.FP16, text_bytes=text_bytes)
     request = PlanRequest(collection=held, machine=Machine(ram_bytes=24 << 30, cores=cores), scan="numpy fp32")
     return next(each for each in make_plan(request).layouts if each.kind == "ivf-pq" and each.shards == 1)
@@ -37,6 +38,11 @@ def within(value, expected):
 @pytest.mark.parametrize(("documents", "size"), measured("ingest", "disk_bytes", LEAST).items())
 def test_the_planned_files_of_the_store_are_those_measured(documents, size):
     assert within(planned(documents).store.disk, size)
+
+
+@pytest.mark.parametrize(("documents", "size"), measured("ingest", "disk_bytes", LEAST, "ladder.jsonl").items())
+def test_the_planned_files_of_longer_texts_are_those_measured(documents, size):
+    assert within(planned(documents, text_bytes=TEXT_BYTES_OF_100_WORDS).store.disk, size)
 
 
 @pytest.mark.parametrize(("documents", "size"), measured("build", "engine_bytes", LEAST).items())
