@@ -128,7 +128,7 @@ NEEDS = {
         "Slurm",
         "apt-get install slurm-wlm munge (the test starts and stops its own cluster)",
     ),
-    "ray": (lambda: importlib.util.find_spec("ray") is not None, "ray", "pip install ray (80 MB)"),
+    "ray": (lambda: importlib.util.find_spec("ray") is not None, "ray", "install the extra bench"),
     "milvus-lite": (_has_milvus_lite, "pymilvus and milvus-lite", "install the extra milvus"),
     "milvus-server": (
         cache(_has_milvus_server),

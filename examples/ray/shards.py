@@ -1,7 +1,8 @@
 """Fill and build the shards of an index as Ray tasks, then assemble them and ask a question.
 
-Ray runs a task again whose worker died. An ingest goes on behind the last chunk that was committed, so that each
-chunk is stored exactly once. The index must lie on a disk that all workers see and that can be locked (no NFS).
+Ray runs a task again whose worker or machine died. An ingest goes on behind the last chunk that was committed, so that
+each chunk is stored exactly once. RAY_ADDRESS names a cluster; without it, one is started on this machine. The corpus
+and the index must lie on a disk that all its machines see under one path and that can be locked (no NFS).
 
 python examples/ray/shards.py corpus.tsv --index corpus.mvx --shards 4 --kind ivf-pq --question "what is a view?"
 """
@@ -10,6 +11,7 @@ import argparse
 import contextlib
 import io
 import sys
+from pathlib import Path
 
 import ray
 
@@ -43,21 +45,23 @@ def main() -> None:
     parser.add_argument("--encoder", default="minilm")
     parser.add_argument("--kind", default="ivf-pq", help="exact for no engine")
     parser.add_argument("--question")
-    parser.add_argument("--workers", type=int, help="of a cluster on this machine; by default one for each core")
+    parser.add_argument("--workers", type=int, help="of the cluster that is started; by default one for each core")
     given = parser.parse_args()
-    numbers, build = range(given.shards), ["build", "--index", given.index, "--kind", given.kind, "--json"]
+    # A worker has a working directory of its own.
+    corpus, index = (str(Path(path).absolute()) for path in (given.corpus, given.index))
+    numbers, build = range(given.shards), ["build", "--index", index, "--kind", given.kind, "--json"]
 
     ray.init(num_cpus=given.workers)
-    ingest = ["ingest", given.corpus, "--index", given.index, "--encoder", given.encoder, "--json"]
+    ingest = ["ingest", corpus, "--index", index, "--encoder", given.encoder, "--json"]
     tasks = [run_in_worker.remote(*ingest, "--shard", f"{number}/{given.shards}") for number in numbers]
     print("\n".join(ray.get(tasks)))
-    print(run("assemble", given.index, "--json"))
+    print(run("assemble", index, "--json"))
     if given.kind != "exact":
         print(run(*build, "--train-only"))
         print("\n".join(ray.get([run_in_worker.remote(*build, "--shard", str(number)) for number in numbers])))
     ray.shutdown()
     if given.question:
-        with mvindex.open(given.index) as opened:
+        with mvindex.open(index) as opened:
             for hit in opened.search(given.question, top_k=3).hits:
                 print(f"{hit.score:.3f}  {hit.id}  {hit.snippet}")
 

@@ -14,7 +14,7 @@ from mvindex.cli import app
 from mvindex.cli.program import _add_commands
 
 # Programs that are no part of the project, whose arguments are theirs.
-FOREIGN = {"cd", "curl", "export", "grpcurl", "schemathesis"}
+FOREIGN = {"cd", "curl", "export", "grpcurl", "ray", "schemathesis"}
 OPERATORS = re.compile(r"[|&;]+")
 
 
