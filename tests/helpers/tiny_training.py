@@ -34,6 +34,9 @@ class TinyEncoder(torch.nn.Module):
         self.frozen = torch.nn.Parameter(torch.ones(2), requires_grad=False)
         self.dropout = dropout
 
+    def encode(self, texts, documents):
+        return self.encode_queries(texts), self.encode_documents(documents)
+
     def encode_queries(self, texts):
         return torch.stack([self._vector(text) for text in texts])
 

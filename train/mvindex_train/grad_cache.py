@@ -56,6 +56,10 @@ class Chunks:
         """Return the vectors, with a graph where gradients are enabled; (0, 0) without questions or documents."""
         import torch
 
+        if self.size is None and len(self.questions) and len(self.documents):
+            with self.chunk_context(0):
+                vectors, view = self.encoder.encode(self.questions, self.documents)
+            return Encoded(vectors.float(), view.rows, view.starts, view.spans)
         queries = [self._encode_queries(number, texts) for number, texts in self._question_chunks()]
         views = [self._encode_documents(number, documents) for number, documents in self._document_chunks()]
         rows = torch.cat([view.rows for view in views]) if views else torch.zeros((0, 0))

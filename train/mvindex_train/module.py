@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from mvindex.encoder.arranged import Arranged, Inputs
+from mvindex.encoder.arranged import Arranged, Inputs, joined
 from mvindex.encoder.batches import BatchShape, batches
 from mvindex.encoder.checkpoint import Checkpoint, Parts, Settings, viewer_ids
 from mvindex.encoder.checkpoint.load import DOCUMENT_VIEWER, QUERY_VIEWER, set_embeddings
@@ -124,19 +124,34 @@ class TrainableEncoder(torch.nn.Module):
         """The dimension of the vectors."""
         return int(self.documents.config.hidden_size)
 
+    def encode(self, texts: Sequence[str], documents: Sequence[Document] | Arranged) -> tuple[torch.Tensor, ViewRows]:
+        """Return what encode_queries() and encode_documents() do, by one forward where both have the same weights."""
+        if self.documents is not self.queries:
+            return self.encode_queries(texts), self.encode_documents(documents)
+        questions, arranged = self.inputs.arrange_queries(texts), self._arranged(documents)
+        # A question has one row.
+        rows = self._rows(joined([questions, arranged]), self.documents)
+        return self._normalise(rows[: len(questions)]), self._views(rows[len(questions) :], arranged)
+
     def encode_documents(self, documents: Sequence[Document] | Arranged) -> ViewRows:
         """Return the views of the documents, as an index would store them except for their precision."""
-        arranged = documents if isinstance(documents, Arranged) else self.inputs.arrange_documents(documents)
-        rows = self._rows(arranged, self.documents)
+        arranged = self._arranged(documents)
+        return self._views(self._rows(arranged, self.documents), arranged)
+
+    def encode_queries(self, texts: Sequence[str]) -> torch.Tensor:
+        """Return one vector per text, (q, d) fp32."""
+        return self._normalise(self._rows(self.inputs.arrange_queries(texts), self.queries))
+
+    def _arranged(self, documents: Sequence[Document] | Arranged) -> Arranged:
+        return documents if isinstance(documents, Arranged) else self.inputs.arrange_documents(documents)
+
+    def _views(self, rows: torch.Tensor, arranged: Arranged) -> ViewRows:
+        """Return the views of documents that are arranged so and have these rows."""
         if self.settings.family.pools_tokens:
             rows = self._views_of_tokens(rows, arranged)
         starts = arranged.view_starts
         views = self._with_share(self._normalise(rows), starts)
         return ViewRows(views, torch.from_numpy(starts), arranged.spans)
-
-    def encode_queries(self, texts: Sequence[str]) -> torch.Tensor:
-        """Return one vector per text, (q, d) fp32."""
-        return self._normalise(self._rows(self.inputs.arrange_queries(texts), self.queries))
 
     def parameter_groups(self, config: OptimiserConfig) -> list[dict[str, Any]]:
         """Return the trained parameters for an optimiser: viewers and codes at their own rate; no decay of vectors."""

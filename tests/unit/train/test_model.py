@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from mvindex.encoder.batches import BatchShape
 from mvindex.encoder.checkpoint import load_model
 from mvindex.errors import CheckpointError, ConfigError
 from mvindex.records import Document
@@ -26,8 +27,8 @@ def base(tmp_path_factory):
 def gradients(encoder):
     """The parameters by name with a gradient that is not all zero, after a loss over views and questions."""
     encoder.eval()
-    rows = encoder.encode_documents(DOCUMENTS).rows
-    (encoder.encode_queries(QUESTIONS) @ rows.T).pow(3).sum().backward()
+    questions, views = encoder.encode(QUESTIONS, DOCUMENTS)
+    (questions @ views.rows.T).pow(3).sum().backward()
     return {name: value.grad for name, value in encoder.named_parameters() if value.grad is not None}
 
 
@@ -47,6 +48,27 @@ def test_all_weights_learn_through_the_views_of_each_family(base, family):
         assert (found["codes"].abs().sum(dim=1) > 0).all()
     if family in VIEWER_FAMILIES:  # [VIE] of questions, and every viewer of documents
         assert (found[f"documents.{WORDS}.viewers"].abs().sum(dim=1) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("family", "options", "forwards"),
+    [
+        *((family, {}, 1) for family in FAMILIES),
+        ("viewers", {"own_snippet": True}, 1),
+        ("snippets", {"separate": True}, 2),
+    ],
+)
+def test_one_forward_gives_questions_and_documents_what_each_gets_alone(base, family, options, forwards, monkeypatch):
+    monkeypatch.setattr("mvindex_train.module._CPU_PASSES", BatchShape(max_tokens=1 << 17, least_spared=1 << 17))
+    encoder, called = build(base, family, **options).eval(), []
+    for model in {encoder.documents, encoder.queries}:
+        model.register_forward_hook(lambda *_: called.append(1))
+    questions, views = encoder.encode(QUESTIONS, DOCUMENTS)
+    assert len(called) == forwards
+    alone = encoder.encode_documents(DOCUMENTS)
+    np.testing.assert_allclose(questions.detach(), encoder.encode_queries(QUESTIONS).detach(), atol=ATOL)
+    np.testing.assert_allclose(views.rows.detach(), alone.rows.detach(), atol=ATOL)
+    assert views.starts.tolist() == alone.starts.tolist() and views.spans.tolist() == alone.spans.tolist()
 
 
 def names_of_graph(tensor):
