@@ -6,6 +6,7 @@ many, the query is repeated on a wider scan.
 
 from __future__ import annotations
 
+import mmap
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -48,6 +49,8 @@ _ROOM = 24_576
 _ROOM_PER_DOCUMENT = 16
 # Entries of all queries together: bounds what one pass may hold to 24 bytes x 2^23.
 _MAX_ENTRIES = 1 << 23
+# Arrays for which numpy asks for large pages.
+_HUGE_BYTES = 1 << 22
 # Queries that are repeated in a wider type at once.
 _WIDER_TILE = 16
 
@@ -172,14 +175,27 @@ def _query_tile(snapshot: Snapshot, queries: Floats, exponents: Ints, request: S
 
 def _empty_found(num_queries: int, top_k: int, room: int, thresholds: Doubles) -> ScanOutput:
     return ScanOutput(
-        lower=np.empty((num_queries, room)),
-        upper=np.empty((num_queries, room)),
-        rows=np.empty((num_queries, room), dtype=np.int64),
+        lower=_barely_written(num_queries, room).view(np.float64),
+        upper=_barely_written(num_queries, room).view(np.float64),
+        rows=_barely_written(num_queries, room),
         counts=np.zeros(num_queries, dtype=np.int64),
         heaps=np.full((num_queries, top_k), -np.inf),
         thresholds=thresholds,
         overflowed=np.zeros(num_queries, dtype=bool),
     )
+
+
+def _barely_written(num_rows: int, room: int) -> Ints:
+    """Return an array, (num_rows, room) int64, of whose rows only the beginnings will be written.
+
+    numpy asks for pages of 2 MB where an array is large: the kernel would clear each of them, all of the array.
+    """
+    if 8 * num_rows * room < _HUGE_BYTES:
+        return np.empty((num_rows, room), dtype=np.int64)
+    memory = mmap.mmap(-1, 8 * num_rows * room)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(memory, dtype=np.int64).reshape(num_rows, room)
 
 
 def _workspace(tile: QueryTile, pitch: int, max_views: int) -> Workspace:

@@ -1,0 +1,63 @@
+"""What a batch of many questions costs beside its answers."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import mvindex
+from mvindex.engines import scan_vnni
+from mvindex.kernels.threads import private_bytes
+
+# Prints the CPU seconds of this process' threads, its own and all others', that a hundred searches took.
+SEARCHES = """
+import sys
+from pathlib import Path
+import numpy as np, mvindex
+
+def seconds():
+    ticks = {
+        task.name: sum(map(int, (task / "stat").read_text().rpartition(")")[2].split()[11:13]))
+        for task in Path("/proc/self/task").iterdir()
+    }
+    own = ticks.pop(Path("/proc/thread-self").resolve().name)
+    return own / 100, sum(ticks.values()) / 100
+
+mvindex.set_threads(1)
+queries = np.random.default_rng(0).standard_normal((256, 384)).astype(np.float32)
+with mvindex.open(sys.argv[1]) as index:
+    index.search(queries, exact=True)
+    before = seconds()
+    for _ in range(100):
+        index.search(queries, exact=True)
+    print(*(now - then for now, then in zip(seconds(), before)))
+"""
+
+
+@pytest.fixture
+def made(tmp_path):
+    views = np.random.default_rng(1).standard_normal((400, 2, 384)).astype(np.float32)
+    with mvindex.create(tmp_path / "made.mvx", dim=384, lexical="none") as index:
+        index.add_views([mvindex.Document(f"d{number}", "t") for number in range(400)], list(views))
+    return tmp_path / "made.mvx"
+
+
+def test_on_one_thread_a_batch_leaves_the_other_cores_alone(made, monkeypatch):
+    """BLAS has threads for long vectors, which wait for more work by spinning, on the cores of the next scan."""
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
+    done = subprocess.run([sys.executable, "-c", SEARCHES, str(made)], capture_output=True, text=True, check=True)
+    own, others = map(float, done.stdout.split())
+    assert own > 0.05
+    assert others < 0.1 * own
+
+
+def test_room_for_thousands_of_documents_takes_the_memory_of_those_that_are_kept():
+    # Private: what a scan of a large index takes for a moment cannot be seen from outside.
+    before = private_bytes()
+    found = scan_vnni._empty_found(256, 10, 24_736, np.full(256, -np.inf))
+    for array in (found.lower, found.upper, found.rows):
+        array[:, :8] = 1
+    assert private_bytes() - before < 32 << 20
+    assert found.rows.shape == found.lower.shape == (256, 24_736)
+    assert found.rows.dtype == np.int64 and found.lower.dtype == np.float64
