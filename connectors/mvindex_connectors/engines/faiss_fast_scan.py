@@ -126,14 +126,17 @@ class FastScan:
         products = np.einsum("ijk,ik->ij", self._codebook, vector.reshape(len(self._codebook), -1))
         lows = products.min(axis=1, keepdims=True)
         spans = products.max(axis=1) - lows[:, 0]
-        # The widest table takes up a byte; all of them and the lists' biases, each rounded, 16 bits.
-        span, slack = float(spans.sum() + scores.max() - scores.min()), len(spans) + 1
+        # The widest table takes up a byte; all of them and the lists' biases, each rounded, 16 bits. In float64: spans
+        # of documents that are nearly alike would vanish beside the scores.
+        span = float(spans.sum(dtype=np.float64)) + (float(scores.max()) - float(scores.min()))
+        slack = len(spans) + 1
         scale = min(255 / max(float(spans.max()), 1e-30), (MAX_SCORE - slack) / max(span, 1e-30))
         tables = aligned_bytes(products.size)
         tables[:] = np.rint((products - lows) * np.float32(scale)).ravel()
         described = np.empty((len(lists), 6), dtype=np.int64)
         num_codes = describe_lists(self._table, lists, scores, scale, described)
-        most = min(MAX_SCORE, int(span * scale) + slack)
+        # The highest score there can be: scores are counted in an array of so many places.
+        most = int(tables.reshape(products.shape).max(axis=1).sum(dtype=np.int64) + described[:, 2].max())
         return _Query(described, tables, num_codes, most, scale, float(lows.sum() + scores.min()))
 
     def _nearest(self, query: Floats, depth: Depth, num_threads: int) -> NearestLists:

@@ -7,6 +7,7 @@ import pytest
 import mvindex
 from mvindex.index import embedded_store_of
 from mvindex.kernels import expecting_work, has_int8_products
+from mvindex.kernels.fast_scan import MAX_SCORE
 from mvindex.search.local import EngineCache
 from mvindex.testing import unit
 from mvindex_connectors.engines import faiss_fast_scan, faiss_ivf
@@ -130,6 +131,30 @@ def test_views_alike_come_in_one_order_for_any_number_of_threads(tmp_path, monke
     batch = engine.search(views[::1000, 0], 20, None)
     for found in (engine.search(views[0], 20, None), batch):
         assert np.array_equal(found[0][0], expected[0][0]) and np.array_equal(found[1][0], expected[1][0])
+
+
+@pytest.mark.parametrize("ulps", [1, 256, 4096])
+def test_no_score_of_documents_that_are_nearly_alike_is_beyond_those_that_are_counted(ulps, tmp_path, monkeypatch):
+    """What codes can tell apart is less there than the last digit of a list's score; a place beyond was written to."""
+    rng = np.random.default_rng(0)
+    one = unit(rng.standard_normal((1, 64))).astype(np.float32)
+    views = np.repeat(one[None], 300, axis=0)
+    views[:, 0, 5] *= 1 + np.float32(ulps * 2.0**-23) * rng.integers(0, 2, 300).astype(np.float32)
+    with mvindex.create(tmp_path / "x.mvx", dim=64, dtype="fp32") as index:
+        index.add_views([mvindex.Document(str(n), "t") for n in range(300)], views)
+        index.admin.build("ivf-pq")
+    # Private: a place beyond the last harms nobody at once.
+    prepare, prepared = faiss_fast_scan.FastScan._prepared, []
+    monkeypatch.setattr(
+        faiss_fast_scan.FastScan,
+        "_prepared",
+        lambda self, nearest: prepared.append(prepare(self, nearest)) or prepared[-1],
+    )
+    opened(tmp_path / "x.mvx").search(8 * one + 0.1 * rng.standard_normal((8, 64)).astype(np.float32), 5, None)
+    assert len(prepared) == 8
+    for query in prepared:
+        highest = query.tables.reshape(-1, 16).max(axis=1).sum(dtype=int) + query.lists[:, 2].max()
+        assert highest <= query.most <= MAX_SCORE
 
 
 def test_more_hits_than_there_are_codes_leave_places_empty(engine):
