@@ -152,6 +152,29 @@ def _is_settled(source: CandidateSource, best: Best, tile: Ints, hits: Hits, err
     return is_settled
 
 
+class _DocumentHits(NamedTuple):
+    """A hit of each document: which query, document row, place in the ranking of views; (m,) each."""
+
+    which: Ints
+    rows: Ints
+    places: Ints
+
+
+def _first_of_each(hits: _DocumentHits, num_rows: int) -> _DocumentHits:
+    """Return the first hit of each query's documents, of document rows below num_rows, by query and row.
+
+    Scores fall: it is the document's best. Numbers made of all three are sorted, which takes a tenth of sorting places.
+    """
+    bits = int(hits.places.max(initial=0)).bit_length()
+    packed = (hits.which * num_rows + hits.rows) << bits | hits.places
+    packed.sort()
+    owners = packed >> bits
+    is_first = np.append(True, owners[1:] != owners[:-1])[: len(owners)]
+    packed, owners = packed[is_first], owners[is_first]
+    which = owners // num_rows
+    return _DocumentHits(which, owners - which * num_rows, packed & ((1 << bits) - 1))
+
+
 class RankedSearch:
     """A search by one ranking engine, the CandidateSource of its views."""
 
@@ -269,15 +292,14 @@ class RankedSearch:
         floors = -np.inf if turn or self._floors is None else self._floors[tile][:, None]
         which, at = np.nonzero((rows >= 0) & (scores >= floors))
         documents = self._snapshot.views.document_rows(rows[which, at])
-        # Falling scores: the first hit of a document is its best.
-        _, first = np.unique(which * self._num_rows + documents, return_index=True)
-        found = scores[which[first], at[first]].astype(np.float64)
+        which, documents, at = _first_of_each(_DocumentHits(which, documents, at), self._num_rows)
+        found = scores[which, at].astype(np.float64)
         # _num_views counts the store's: an engine that leaves views out runs dry before.
         has_all = self.is_exact & ((limit >= self._num_views) | (np.count_nonzero(rows >= 0, axis=1) < limit))
         lowest = np.where(has_all, -np.inf, scores.min(axis=1, where=rows >= 0, initial=np.inf).astype(np.float64))
         is_last = limit == self._last_limit()
         self._note_view_hits(tile, scores, lowest, is_last)
-        return Hits(which[first], documents[first], found, lowest, limit, is_last)
+        return Hits(which, documents, found, lowest, limit, is_last)
 
     def _first_limit(self) -> int:
         """Return the first limit: (top_k - 1) k + 1 views hold top_k documents, and one row more shows that they do.

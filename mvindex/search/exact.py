@@ -22,6 +22,8 @@ _SCORED_AT_ONCE = 64
 _SCANNED_TOGETHER = 4096
 # And where the batch has no more of these pairs than so many: all of them are written down.
 _MOST_PAIRS = 1 << 22
+# Documents of so many times top_k are sorted whole; of more only those that reach the top_k-th highest score.
+_SORTED_WHOLE = 4
 # Candidates of a batch that are scored together: bounds memory when thousands of documents tie.
 _CANDIDATES_AT_ONCE = 1 << 18
 # A scan's bounds are tight: after the top_k highest, all that may matter is scored, up to so many times as many. Where
@@ -167,6 +169,9 @@ class Best:
             may_matter = found.scores >= self.thresholds[found.which]
             found = ScoredPairs._make(column[may_matter] for column in found)
             found = ScoredPairs._make(np.concatenate([old, new]) for old, new in zip(self._found, found, strict=True))
+        if len(found.which) > _SORTED_WHOLE * self.top_k * len(self._queries):
+            reach = np.flatnonzero(found.scores >= self._lasts(found)[found.which])
+            found = ScoredPairs._make(column[reach] for column in found)
         if is_single:
             order = np.lexsort((found.ordinals, -found.scores))[: self.top_k]
             last = order[self.top_k - 1 :]
@@ -177,6 +182,24 @@ class Best:
         self.thresholds[found.which[last]] = found.scores[last]
         which, rows, scores, slots, ordinals = found
         self._found = ScoredPairs(which[order], rows[order], scores[order], slots[order], ordinals[order])
+
+    def _lasts(self, found: ScoredPairs) -> Floats:
+        """Return the top_k-th highest score of each query, (q,); -inf where there are fewer."""
+        num_queries, lasts = len(self._queries), np.full(len(self._queries), -np.inf, dtype=np.float32)
+        if num_queries == 1:
+            place = len(found.scores) - self.top_k
+            lasts[0] = np.partition(found.scores, place)[place]
+            return lasts
+        # As integers the scores rise and fall as they do as numbers, so that one sort does for all queries.
+        bits = (found.scores + np.float32(0)).view(np.int32).astype(np.int64)
+        keys = (found.which << 32) - np.where(bits < 0, np.iinfo(np.int32).min - bits, bits)
+        keys.sort()
+        ends = np.bincount(found.which, minlength=num_queries).cumsum()
+        at = np.append(0, ends[:-1]) + self.top_k - 1
+        has_more = at < ends
+        bits = ((np.flatnonzero(has_more) << 32) - keys[at[has_more]]).astype(np.int32)
+        lasts[has_more] = np.where(bits < 0, np.iinfo(np.int32).min - bits, bits).view(np.float32)
+        return lasts
 
     def settle(self, pairs: Pairs, upper: Doubles, growth: int) -> None:
         """Score those of the documents (m,) whose upper bound (m,) reaches the threshold.
