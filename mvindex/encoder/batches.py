@@ -103,8 +103,13 @@ class Progress:
         """Report the documents that this batch stands for."""
         self._num_read += int(self._lengths[batch.places].sum())
         num_documents = self._num_documents * self._num_read // self._num_tokens
-        self._on_progress(num_documents - self._num_reported)
-        self._num_reported = num_documents
+        if num_documents > self._num_reported:
+            self._on_progress(num_documents - self._num_reported)
+            self._num_reported = num_documents
+
+    def restart(self) -> None:
+        """Begin with the first batch again; what was reported is not reported twice."""
+        self._num_read = 0
 
 
 class _Tokens(NamedTuple):

@@ -101,7 +101,7 @@ def last_states(model: Any, batch: TokenBatch) -> torch.Tensor:
                 "take the family 'context-viewers', or a BERT, RoBERTa or ModernBERT"
             )
         inputs["position_ids"] = on_device(batch.positions + first_position(model.config), device)
-    with _attention(device):
+    with attention(device):
         states: torch.Tensor = model(**inputs).last_hidden_state
     return states
 
@@ -136,7 +136,7 @@ def _takes_whole_mask(model: Any) -> bool:
 
 
 @contextmanager
-def _attention(device: torch.device) -> Iterator[None]:
+def attention(device: torch.device) -> Iterator[None]:
     """Choose the kernels of attention: those that are fast on the device.
 
     On a GPU cuDNN's may prepare a plan for each shape of a batch. On a CPU the backward pass of the fused one is slow:

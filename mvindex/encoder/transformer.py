@@ -144,9 +144,10 @@ class TransformerEncoder(CheckpointEncoder):
         """Return the mean state of each row of the documents or queries, one after the other, fp32 on the device."""
         import torch
 
+        progress = Progress(arranged, on_progress)
         while True:
             try:
-                return self._means_at_once(arranged, model, on_progress)
+                return self._means_at_once(arranged, model, progress)
             except torch.OutOfMemoryError as err:
                 max_tokens = self._shape.max_tokens // 2
                 if max_tokens < _LEAST_BATCH_TOKENS:
@@ -155,13 +156,12 @@ class TransformerEncoder(CheckpointEncoder):
                         f"programs that use this GPU, give another --device, or --device cpu ({first_line(err)})"
                     ) from None
             self._shape = replace(self._shape, max_tokens=max_tokens)
+            progress.restart()
             torch.cuda.empty_cache()
             logger.warning("%s is short of memory: batches of %d tokens from now on", self._device, max_tokens)
 
-    def _means_at_once(self, arranged: Arranged, model: Any, on_progress: CountCallback) -> torch.Tensor:
+    def _means_at_once(self, arranged: Arranged, model: Any, progress: Progress) -> torch.Tensor:
         import torch
-
-        progress = Progress(arranged, on_progress)
 
         def states() -> Iterator[tuple[TokenBatch, torch.Tensor]]:
             for batch in batches(arranged, self._shape, self.pad_id):

@@ -17,6 +17,8 @@ from mvindex.engines.device_views import Chunk, to_host
 logger = logging.getLogger(__name__)
 # Each holds its own memory for what lies between.
 _MOST = 4
+# A process records one graph at a time: what another one waits for would break it.
+_RECORDING = Lock()
 
 
 class Recorded:
@@ -25,10 +27,20 @@ class Recorded:
     On a GPU it is a CUDA graph, on a CPU the same calls again.
     """
 
-    def __init__(self, compute: Callable[[], torch.Tensor], inputs: Sequence[torch.Tensor], reads: object) -> None:
-        """Record it. inputs: what each call writes anew; reads: what else it reads, which must stay alive."""
-        self._inputs, self._reads, self._lock = inputs, reads, Lock()
+    def __init__(
+        self, compute: Callable[[], torch.Tensor], inputs: Sequence[torch.Tensor], used: Callable[[], object]
+    ) -> None:
+        """Record it.
+
+        Args:
+            compute: The computation.
+            inputs: What each call writes anew.
+            used: Returns, after a computation, what else it reads and writes: a graph holds none of it.
+
+        """
+        self._inputs, self._lock = inputs, Lock()
         self._replay = recording(compute, inputs[0].device)
+        self._used = used()
 
     def __call__(self, arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """Return the result for these inputs; waits for the device once."""
@@ -46,14 +58,13 @@ def recording(compute: Callable[[], torch.Tensor], device: torch.device) -> Call
     graph = torch.cuda.CUDAGraph()
     stream.wait_stream(torch.cuda.current_stream(device))
     try:
+        # The outer block makes the stream of before the current one again also where a recording fails.
         with torch.cuda.stream(stream):
             # What libraries set up at their first call cannot be recorded.
             compute()
-        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-            result = compute()
-    except torch.cuda.OutOfMemoryError:
-        raise
-    except RuntimeError as err:
+            with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+                result = compute()
+    except RuntimeError as err:  # also where memory is short: the stream takes its own
         logger.warning("single queries cannot be recorded on %s, and start kernel by kernel: %s", device, err)
         return compute
     torch.cuda.current_stream(device).wait_stream(stream)
@@ -78,13 +89,19 @@ class Recordings:
             self._chunks, self._made = chunks, {}
 
     def find(self, wanted: Hashable, make: Callable[[], Recorded]) -> Recorded | None:
-        """Return the recording of that name, made when it is wanted for the second time; None before."""
+        """Return the recording of that name, made when it is wanted for the second time; None before.
+
+        None also while another thread records.
+        """
         made = self._made
         if wanted not in made:
             if len(made) >= _MOST:
                 made.clear()
             made[wanted] = None
             return None
-        recorded = made.get(wanted) or make()
-        made[wanted] = recorded
-        return recorded
+        if made.get(wanted) is None and _RECORDING.acquire(blocking=False):
+            try:
+                made[wanted] = made.get(wanted) or make()
+            finally:
+                _RECORDING.release()
+        return made.get(wanted)

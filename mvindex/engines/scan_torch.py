@@ -62,7 +62,7 @@ class TorchScan:
         room = min(top_k + max(top_k // 2, _SPARE), num_allowed)
         at_once = max(1, _MAX_ENTRIES // room)
         request = ScanRequest(top_k, allowed, scoring)
-        with torch.inference_mode(), torch_threads().limited():
+        with torch.no_grad(), torch_threads().limited():
             parts = [
                 self._within_memory(snapshot, queries[begin : begin + at_once], request, room)
                 for begin in range(0, len(queries), at_once)
@@ -227,7 +227,9 @@ class _Scan:
         """Return best() for one query, recorded; it reads these chunks."""
         (tile,) = self._tiled(queries, exponents, num_planes=1).tiles
         inputs = tile.planes, tile.columns
-        return Recorded(lambda: self._packed(chunks, [tile], room), inputs, (chunks, self._mask))
+        # The products' memory is that of the first computation, before the graph's.
+        used = lambda: (chunks, self._mask, self._output)  # noqa: E731
+        return Recorded(lambda: self._packed(chunks, [tile], room), inputs, used)
 
     def best(self, queries: Floats, exponents: Ints, room: int, recorded: Recorded | None) -> _Best:
         """Return the `room` documents of the highest upper bounds; waits for the device once."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from mvindex.encoder.arranged import Arranged
 from mvindex.encoder.device import document_dtype, on_device
+from mvindex.encoder.forward import attention
 from mvindex.errors import EncoderError
 from mvindex.records import Document
 from mvindex_train.answer_views import find_answer_rows
@@ -109,7 +110,7 @@ class Stepper:
         self._rates = [group["lr"] for group in self.optimiser.param_groups]
         self._trained = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
         if config.gradient_checkpointing:
-            enable_gradient_checkpointing(encoder)
+            enable_gradient_checkpointing(encoder, processes.device)
 
     def step(self, batch: TrainBatch, loss: LossConfig, at: StepContext) -> StepFigures:
         """Update the weights and return the figures, to be read later: a GPU is not waited for.
@@ -196,9 +197,12 @@ class Stepper:
         )
 
 
-def enable_gradient_checkpointing(encoder: TrainableEncoder) -> None:
-    """Make the transformers recompute activations in the backward pass instead of storing them."""
-    options = {"use_reentrant": False}
+def enable_gradient_checkpointing(encoder: TrainableEncoder, device: torch.device) -> None:
+    """Make the transformers recompute activations in the backward pass instead of storing them.
+
+    By the kernels of the forward pass: those that are fused store other tensors.
+    """
+    options = {"use_reentrant": False, "context_fn": lambda: (nullcontext(), attention(device))}
     for module in encoder.modules():
         # The name since transformers 5, where the older one warns.
         enable = getattr(module, "activation_checkpointing_enable", None)

@@ -1,6 +1,10 @@
 """The torch scan on a device: how often it waits for it, how it lives with little memory, and what it keeps there."""
 
+import gc
+import threading
+import weakref
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -210,6 +214,57 @@ def test_single_queries_are_recorded_and_hold_the_best(copies, monkeypatch, tmp_
         assert not any(scan._recordings._made.values())
 
 
+def test_the_memory_that_a_recording_writes_to_lives_as_long_as_it(monkeypatch, tmp_path):
+    """A graph holds none of it: another tensor would be written over."""
+    written, record = [], scan_torch._Scan.recorded
+
+    def recorded(self, *arguments):
+        made = record(self, *arguments)
+        written.append(weakref.ref(self._output))
+        return made
+
+    def recording(compute, device):
+        """As on a GPU: what repeats a computation holds nothing of what did it."""
+        result = compute()
+        return lambda: result
+
+    monkeypatch.setattr(recorded_calls, "recording", recording)
+    # Private: which memory products are written to shows in no answer.
+    monkeypatch.setattr(scan_torch._Scan, "recorded", recorded)
+    scan, starts = TorchScan(DeviceConfig(as_gpu=True)), np.arange(0, 401, 4)
+    rng = np.random.default_rng(6)
+    stored, queries = random_rows(rng, starts, 16), rng.standard_normal((4, 16)).astype(np.float32)
+    with build(Case(stored, starts, queries, 1), tmp_path / "x.mvx") as index:
+        snapshot = embedded_store_of(index).snapshot
+        for query in range(4):
+            scan.candidates(snapshot, queries[query : query + 1], 10, snapshot.alive, Scoring())
+        gc.collect()
+        assert len(written) == 1 and written[0]() is not None
+        scan.give_back()
+        gc.collect()
+        assert written[0]() is None
+
+
+def test_one_thread_at_a_time_records():
+    begun, goes_on, made = threading.Event(), threading.Event(), []
+
+    def make():
+        begun.set()
+        assert goes_on.wait(60)
+        made.append(object())
+        return made[-1]
+
+    recordings, others = recorded_calls.Recordings(), recorded_calls.Recordings()
+    assert recordings.find("kind", make) is None and others.find("kind", make) is None
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(recordings.find, "kind", make)
+        assert begun.wait(60)
+        assert recordings.find("kind", make) is None and others.find("kind", make) is None
+        goes_on.set()
+        assert first.result() is made[0]
+    assert recordings.find("kind", make) is made[0] and len(made) == 1
+
+
 @pytest.mark.needs("cuda")
 def test_a_gpu_replays_a_single_query_as_it_was_recorded(tmp_path):
     rng = np.random.default_rng(7)
@@ -220,7 +275,9 @@ def test_a_gpu_replays_a_single_query_as_it_was_recorded(tmp_path):
     with build(case, tmp_path / "x.mvx") as index:
         index.delete(ids=["d7"])
         snapshot = embedded_store_of(index).snapshot
-        for temperature in (None, 0.3):
+        for temperature in (None, 0.3, None):
+            # What no tensor holds goes back to the GPU: a graph must not use it any more.
+            torch.cuda.empty_cache()
             scoring = Scoring() if temperature is None else Scoring(Aggregate.DRPQ, temperature)
             truth = true_scores(stored, starts, queries, temperature)
             for query in range(len(queries)):
