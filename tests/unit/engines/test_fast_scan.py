@@ -135,7 +135,7 @@ def test_views_alike_come_in_one_order_for_any_number_of_threads(tmp_path, monke
 
 @pytest.mark.parametrize("ulps", [1, 256, 4096])
 def test_no_score_of_documents_that_are_nearly_alike_is_beyond_those_that_are_counted(ulps, tmp_path, monkeypatch):
-    """What codes can tell apart is less there than the last digit of a list's score; a place beyond was written to."""
+    """Codes tell less apart there than the last digit of a list's score; a place beyond was written to."""
     rng = np.random.default_rng(0)
     one = unit(rng.standard_normal((1, 64))).astype(np.float32)
     views = np.repeat(one[None], 300, axis=0)

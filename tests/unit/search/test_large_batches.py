@@ -1,4 +1,4 @@
-"""What a batch of many questions costs beside its answers."""
+"""A batch of many questions: what it costs beside its answers."""
 
 import subprocess
 import sys
