@@ -49,6 +49,9 @@ _ROOM = 24_576
 _ROOM_PER_DOCUMENT = 16
 # Entries of all queries together: bounds what one pass may hold to 24 bytes x 2^23.
 _MAX_ENTRIES = 1 << 23
+# Numbers of views that a thread must have to read: of one query, some .4 ms, where starting a thread takes .1. So many
+# queries are multiplied in the time in which memory gives the views for one.
+_WORK_PER_THREAD, _QUERIES_OF_ONE = 1 << 24, 8
 # Arrays for which numpy asks for large pages.
 _HUGE_BYTES = 1 << 22
 # Queries that are repeated in a wider type at once.
@@ -117,6 +120,10 @@ class VnniScan:
         blocks = blocks_with(snapshot, request.allowed)
         num_threads = max(1, min(self._threads or default_threads(), len(blocks)))
         copies = self._copies.of(snapshot, blocks, num_threads)
+        if self._threads is None:
+            elements = snapshot.views.num_views * snapshot.views.dim * len(blocks) // len(copies.table.first)
+            work = elements * max(1, len(queries) // _QUERIES_OF_ONE)
+            num_threads = max(1, min(num_threads, work // _WORK_PER_THREAD))
         exponents, thresholds = query_exponents(queries), np.full(len(queries), -np.inf)
         tile = _query_tile(snapshot, queries, exponents, request)
         parts = copies.parts(blocks, num_threads)

@@ -137,3 +137,20 @@ def test_few_allowed_documents_are_scored_without_a_scan_up_to_a_number_of_pairs
         wanted = Wanted(queries, top_k, allowed, Scoring())
         assert_ranks_as(embedded_store_of(index).snapshot, scan, true_scores(stored, starts, queries), wanted)
     assert scan.num_queries == num_scanned
+
+
+@pytest.mark.needs("vnni")
+@pytest.mark.parametrize(("num_queries", "threads"), [(1, 1), (64, 4)])
+def test_a_scan_takes_as_many_threads_as_have_work(num_queries, threads, monkeypatch, tmp_path):
+    """Starting a thread takes as long as a tenth of a millisecond of scanning."""
+    taken, starts, queries = [], np.arange(0, 2001, 2), np.ones((num_queries, 16), dtype=np.float32)
+    case = Case(random_rows(np.random.default_rng(0), starts, 16), starts, queries, 1)
+    run = exact_native.run_in_threads
+    monkeypatch.setattr(exact_native, "run_in_threads", lambda call, count: taken.append(count) or run(call, count))
+    monkeypatch.setattr(exact_native, "default_threads", lambda: 4)
+    monkeypatch.setattr(exact_native, "_WORK_PER_THREAD", 2000 * 16)
+    monkeypatch.setattr(stored_views, "_BLOCK_ELEMENTS", 1)
+    with build(case, tmp_path / "x.mvx") as index:
+        snapshot = embedded_store_of(index).snapshot
+        VnniScan(NumpyScan).candidates(snapshot, queries, 3, snapshot.alive, Scoring())
+    assert taken == [threads]
