@@ -19,8 +19,9 @@ from mvindex.kernels.llvm import BYTES, I16, I32, I64, Loop, call, filled, point
 from mvindex.kernels.vnni import trailing_zeros
 
 BLOCK_CODES = 32
-# A key is MAX_SCORE less a score, and below it the place of a code among those of all lists.
-MAX_SCORE, PLACE_BITS = (1 << 16) - 1, 48
+# A key is MAX_SCORE less a score, and below it the place of a code: the number of its list among those of the query,
+# and its own in the list.
+MAX_SCORE, PLACE_BITS, OFFSET_BITS = (1 << 16) - 1, 48, 28
 # Bytes ahead of the codes that are read: enough to hide memory, as for scans of views (vnni.py).
 AHEAD_BYTES = 4096
 _WORDS = ir.VectorType(I16, 32)
@@ -93,19 +94,25 @@ def long_at(context: Any, address: Any) -> tuple[Any, Callable[..., Any]]:
 def describe_lists(table: Any, lists: Any, scores: Any, scale: Any, out: Any) -> int:
     """Write what scan_lists() reads of these lists to out, (n, 6) int64, and return how many codes they have.
 
+    -1 for more lists, or codes in one, than a key has bits for: 2^20 and 2^28.
+
     table: (nlist, 3) int64: the address of each list's codes, their number, the address of their rows. scores: (n,)
     float32, of the centroids; a list's bias is what its score is above the lowest, times the scale.
     """
-    lowest, place = np.float32(np.inf), 0
+    lowest, total = np.float32(np.inf), 0
+    if len(lists) > 1 << (PLACE_BITS - OFFSET_BITS):
+        return -1
     for number in range(len(lists)):
         lowest = min(lowest, scores[number])
     for number in range(len(lists)):
         codes_at, size, rows_at = table[lists[number]]
+        if size > 1 << OFFSET_BITS:
+            return -1
         out[number, 0], out[number, 1], out[number, 4] = codes_at, size, rows_at
         out[number, 2] = np.int64((scores[number] - lowest) * scale + 0.5)
-        out[number, 3], out[number, 5] = place, 0
-        place += size
-    return place
+        out[number, 3], out[number, 5] = number << OFFSET_BITS, 0
+        total += size
+    return total
 
 
 @compiled_strict
@@ -196,16 +203,9 @@ def read_keys(keys: Any, lists: Any, scores: Any, rows: Any) -> None:
     """Write the scores, (n,) int64, and the rows, (n,) int64, of these keys; lists as in scan_lists()."""
     for number in range(len(keys)):
         key = np.int64(keys[number])
-        place = key & ((1 << PLACE_BITS) - 1)
-        low, high = 0, len(lists)
-        while high - low > 1:
-            middle = (low + high) >> 1
-            if lists[middle, 3] <= place:
-                low = middle
-            else:
-                high = middle
+        of, code = (key & ((1 << PLACE_BITS) - 1)) >> OFFSET_BITS, key & ((1 << OFFSET_BITS) - 1)
         scores[number] = MAX_SCORE - ((key >> PLACE_BITS) & MAX_SCORE)
-        rows[number] = long_at(lists[low, 4] + 8 * (place - lists[low, 3]))
+        rows[number] = long_at(lists[of, 4] + 8 * code)
 
 
 # Numbers of a centroid that are multiplied at once.

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from mvindex.errors import EngineUnavailable
 from mvindex.kernels import has_int8_products, pays_to_load, pays_to_wait
 from mvindex.kernels.copies import aligned_bytes
 from mvindex.kernels.loading import Loading
@@ -135,6 +136,11 @@ class FastScan:
         tables[:] = np.rint((products - lows) * np.float32(scale)).ravel()
         described = np.empty((len(lists), 6), dtype=np.int64)
         num_codes = describe_lists(self._table, lists, scores, scale, described)
+        if num_codes < 0:
+            raise EngineUnavailable(
+                f"ivf-pq: {len(lists)} lists, the longest of {self._table[lists, 1].max()} views; a search takes up to "
+                "2^20 lists of up to 2^28 views each; build with a larger nlist, or search with a smaller nprobe"
+            )
         # The highest score there can be: scores are counted in an array of so many places.
         most = int(tables.reshape(products.shape).max(axis=1).sum(dtype=np.int64) + described[:, 2].max())
         return _Query(described, tables, num_codes, most, scale, float(lows.sum() + scores.min()))

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import mvindex
+from mvindex.errors import EngineUnavailable
 from mvindex.index import embedded_store_of
 from mvindex.kernels import expecting_work, has_int8_products
 from mvindex.kernels.fast_scan import MAX_SCORE
@@ -155,6 +156,14 @@ def test_no_score_of_documents_that_are_nearly_alike_is_beyond_those_that_are_co
     for query in prepared:
         highest = query.tables.reshape(-1, 16).max(axis=1).sum(dtype=int) + query.lists[:, 2].max()
         assert highest <= query.most <= MAX_SCORE
+
+
+def test_a_list_of_more_views_than_a_key_has_bits_for_is_refused(path, monkeypatch):
+    # Private: nobody has the memory for such a list.
+    scan = opened(path)._held.fast_scan
+    monkeypatch.setitem(vars(scan), "_table", scan._table * np.array([1, 1 << 28, 1]))
+    with pytest.raises(EngineUnavailable, match=f"{NPROBE} lists, the longest of [0-9]+ views"):
+        scan.search(QUERIES[:1], faiss_fast_scan.Depth(LIMIT, NPROBE, 1), None)
 
 
 def test_more_hits_than_there_are_codes_leave_places_empty(engine):
