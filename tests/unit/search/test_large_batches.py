@@ -1,5 +1,6 @@
 """A batch of many questions: what it costs beside its answers."""
 
+import gc
 import subprocess
 import sys
 
@@ -61,3 +62,32 @@ def test_room_for_thousands_of_documents_takes_the_memory_of_those_that_are_kept
     assert private_bytes() - before < 32 << 20
     assert found.rows.shape == found.lower.shape == (256, 24_736)
     assert found.rows.dtype == np.int64 and found.lower.dtype == np.float64
+
+
+def test_python_looks_for_cycles_once_when_the_hits_of_a_batch_are_made(made):
+    queries, looks = np.random.default_rng(0).standard_normal((64, 384)).astype(np.float32), []
+    with mvindex.open(made) as index:
+        index.search(queries, top_k=100, exact=True)
+        gc.collect()
+        gc.callbacks.append(lambda phase, info: looks.append(info["generation"]) if phase == "start" else None)
+        try:
+            assert sum(len(result.hits) for result in index.search(queries, top_k=100, exact=True)) == 6400
+        finally:
+            gc.callbacks.pop()
+    assert len(looks) <= 2
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_whether_python_looks_for_cycles_is_afterwards_as_before(made, is_enabled, monkeypatch):
+    queries = np.random.default_rng(0).standard_normal((64, 384)).astype(np.float32)
+    with mvindex.open(made) as index:
+        (gc.enable if is_enabled else gc.disable)()
+        try:
+            index.search(queries, top_k=100, exact=True)
+            assert gc.isenabled() == is_enabled
+            monkeypatch.setattr("mvindex.search.hits.hits_of", lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                index.search(queries, top_k=100, exact=True)
+            assert gc.isenabled() == is_enabled
+        finally:
+            gc.enable()
