@@ -19,7 +19,7 @@ from mvindex.encoder import Encoder, EncoderLike, encoder_from_spec
 from mvindex.encoder.devices import first_device
 from mvindex.encoder.embedding.encoder import EmbeddingEncoder
 from mvindex.encoder.registry import encoder_given_again, splitter_of
-from mvindex.errors import ConfigError, DamagedIndex, MvindexError, QueryError, Unsupported
+from mvindex.errors import ConfigError, DamagedIndex, MvindexError, QueryError, StaleReader, Unsupported
 from mvindex.index.administration import ADMINISTRATION, IndexAdmin
 from mvindex.index.protocol import Searches, delete_documents, replace_metadata
 from mvindex.kernels.loading import Loading
@@ -334,8 +334,12 @@ class Index(Searches):
         if request.diversity is not None:
             return search_diverse(request, request.diversity, self._store.vectors, self._ordered)
         settings, results = self._store.settings, list[SearchResult]()
-        for queries, plan in make_plans(request, self._state(settings)):
-            results += self._engine.search(self._encoded(queries, plan, settings), plan)
+        try:
+            for queries, plan in make_plans(request, self._state(settings)):
+                results += self._engine.search(self._encoded(queries, plan, settings), plan)
+        except StaleReader:
+            if self._store.settings["encoder"] == settings["encoder"]:
+                raise
         if self._store.settings["encoder"] != settings["encoder"]:
             return self._ordered(request)  # another thread moved on to views of another encoder
         if request.cursor is not None:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mvindex.errors import StaleReader
 from mvindex.kernels import has_numba, pays_to_load, pays_to_wait
 from mvindex.kernels.loading import Loading
 from mvindex.kernels.score import Aggregate, DocumentScores, Scoring, document_scores, for_loops, view_sums
@@ -84,6 +85,18 @@ class Parts:
     def firsts(self) -> Ints:
         """The number of the first row of each part, (parts,)."""
         return np.array([0, *accumulate(self._sizes[:-1])])
+
+    def check_dim(self, queries: Floats) -> None:
+        """Raise StaleReader for query vectors of other dimensions than the views: compiled loops would not notice.
+
+        The index has moved on to views of another encoder since the queries were encoded.
+        """
+        for part in self.all:
+            if part.snapshot.dim not in (None, queries.shape[1]):
+                raise StaleReader(
+                    f"{part.snapshot.directory}: its views have {part.snapshot.dim} dimensions now, and the "
+                    f"query has {queries.shape[1]}: it was re-embedded during the search; search again"
+                )
 
     def split(self, rows: Ints) -> list[tuple[Part, Ints, Ints]]:
         """Return each part that has some of the rows, their places among the rows, and the part's own row numbers."""

@@ -128,6 +128,7 @@ def search_documents(snapshot: Snapshot, engines: Engines, queries: Floats, requ
 
 def rank_views(parts: Parts, queries: Floats) -> list[Ranking]:
     """Return the best documents of each query, (q, d) float32, in all parts together."""
+    parts.check_dim(queries)
     first, *others = parts.all
     if not others:
         with first.errors():
@@ -143,6 +144,7 @@ def rank_views(parts: Parts, queries: Floats) -> list[Ranking]:
 
 def rank_group(parts: Parts, queries: Floats, combine: Combine) -> Ranking:
     """Return the ranking of one group of queries, (m, d) float32, in all parts together."""
+    parts.check_dim(queries)
     request = parts.all[0].request
 
     def rank(top_k: int) -> list[Ranking]:

@@ -10,6 +10,7 @@ import pytest
 import mvindex
 from mvindex.errors import ConfigError, DamagedIndex, DocumentError, EncoderError, IndexLocked, StaleReader
 from mvindex.ingest import pipeline
+from mvindex.kernels import expecting_work
 from mvindex.records import Views, ViewText
 from mvindex.store.shard_layout import ShardPlace, open_shard
 from tests.durability.checks import stored_in
@@ -208,6 +209,28 @@ def test_another_process_sees_the_old_views_and_after_a_refresh_the_new(old):
     before, refusal, after = seen.splitlines()
     assert before == f"{DIM} 3" and "'short'" in refusal
     assert after == f"{ShortViews.dim} {old.search('long', 3).hits[0].id}"
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("request_of", [{}, {"exact": True}, {"mode": "dense", "top_k": 20}], ids=str)
+def test_an_index_that_is_reembedded_while_a_question_is_encoded_answers_with_the_new_views(
+    tmp_path, shards, request_of
+):
+    """Compiled loops would read the vectors of a question as if they were as long as the views."""
+    writer = fill(mvindex.create(tmp_path / "x.mvx", encoder=SentenceViews(), shards=shards))
+
+    class MovesOn(SentenceViews):
+        def encode_queries(self, texts):
+            vectors = super().encode_queries(texts)
+            writer.admin.reembed(ShortViews())
+            index.refresh()  # as another thread may do
+            index.use_encoder(ShortViews())
+            return vectors
+
+    with writer, mvindex.open(tmp_path / "x.mvx", encoder=MovesOn()) as index, expecting_work():
+        found = index.search(QUESTIONS[0], **request_of)
+        assert index.dim == ShortViews.dim
+        assert found.hits == writer.search(QUESTIONS[0], **request_of).hits
 
 
 def test_an_index_that_was_open_meanwhile_adds_no_views_of_the_old_encoder(old):
