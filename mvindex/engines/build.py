@@ -300,6 +300,8 @@ def open_engine(snapshot: Snapshot, record: Mapping[str, Any], device: str | Non
     check_directory(directory)
     try:
         settings = {**record["settings"], "files": sorted(record["checksums"])}
+        if settings["built_rows"] > snapshot.num_rows:
+            raise EngineError(f"it is of {settings['built_rows']} documents, the index has {snapshot.num_rows}")
         check_files(directory, record, kind.checks(settings, device) if kind.checks is not None else ())
         return kind.open(directory, settings, device)
     except (KeyError, TypeError, ValueError) as err:

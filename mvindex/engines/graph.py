@@ -31,7 +31,15 @@ from mvindex.store.views import MappedFile, check_mapped
 if TYPE_CHECKING:
     from mvindex.kernels.walk import Graph, Steps
 
-ARRAYS = ("codes", "factors", "links", "owners", "starts", "entries")
+# The arrays of a graph: their types and dimensions.
+_FORMS = {
+    "codes": ("uint8", 2),
+    "factors": ("float32", 2),
+    "links": ("int32", 2),
+    "owners": ("int32", 1),
+    "starts": ("int64", 1),
+    "entries": ("int32", 1),
+}
 # The documents of the beam for the first ten: measured in docs/decisions/010.
 _DEFAULT: Search = {"beam": 400, "top_k": 10}
 # Each a quarter more than the one before: a beam of twice as many documents takes nearly twice as long. A smaller one
@@ -141,9 +149,7 @@ class GraphEngine:
             steps = self._free[places].pop()
         except (KeyError, IndexError):
             return self._loops.new_steps(self._graph, places, self._max_views)
-        if steps.epoch[0] >= self._loops.MAX_EPOCH:
-            steps.reached[:] = 0
-            steps.epoch[0] = 0
+        self._loops.renew(steps)
         return steps
 
 
@@ -196,11 +202,20 @@ def _open(directory: Path, settings: Mapping[str, Any], device: str | None) -> G
     bits = settings["parameters"].get("bits")
     if bits != BITS:
         raise EngineError(f"kind graph: expected codes of {BITS} bits a dimension, got {bits!r:.40}")
-    graph = Graph(**{name: mapped(name) for name in ARRAYS})
+    graph = Graph(**{name: mapped(name) for name in _FORMS})
     num_views, num_rows = len(graph.owners), len(graph.starts) - 1
     lengths = {len(graph.codes), len(graph.factors), len(graph.links), num_views, int(graph.starts[-1])}
     if lengths != {num_views} or num_rows != settings["built_rows"] or num_views != settings["num_views"]:
         raise EngineError(f"{directory}: expected arrays of {settings['num_views']} views, got {sorted(lengths)}")
+    for name, form in _FORMS.items():
+        array = getattr(graph, name)
+        if (array.dtype, array.ndim) != form or (name == "factors" and array.shape[1] != 2):
+            raise EngineError(f"{directory}: {name} is {array.dtype} of shape {array.shape}")
+    # Walks leave out what links and owners lead to beyond these.
+    starts, entries = graph.starts, graph.entries
+    is_rising = starts[0] == 0 and bool((starts[1:] > starts[:-1]).all())
+    if not is_rising or not ((entries >= 0) & (entries < num_views)).all():
+        raise EngineError(f"{directory}: its documents' first views do not rise from 0, or an entry is no view")
     return GraphEngine(graph, files, settings)
 
 

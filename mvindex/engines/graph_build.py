@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from mvindex.durable import file_checksum, flush_to_disk, rename
 from mvindex.engines.protocol import Base, BuildOptions
-from mvindex.errors import ConfigError
+from mvindex.errors import ConfigError, EngineError
 from mvindex.kernels.score import decode
 from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
 from mvindex.records import Bools, Floats, Ints, ProgressCallback
@@ -160,6 +160,8 @@ def carried_from(base: Base, views: MappedViews) -> Carried:
     old_numbers: npt.NDArray[np.int32] = np.full(views.num_views, -1, dtype=np.int32)
     old_numbers[moved[moved >= 0]] = np.flatnonzero(moved >= 0)
     links = load(base.directory / "links.npy")
+    if links.max(initial=-1) >= len(moved):
+        raise EngineError(f"{base.directory}: links.npy leads to views that there are not")
     return Carried(links, moved, OldCodes(base.directory, old_numbers), base.rows[base.rows >= 0])
 
 
@@ -284,12 +286,14 @@ class _Linker:
     def link(self, documents: Ints, entries: npt.NDArray[np.int32]) -> None:
         """Link the documents to those that walks from the entries find, and these back."""
         from mvindex.kernels.linking import find_links
+        from mvindex.kernels.walk import renew
 
         graph, manner = self._graph._replace(entries=entries), self._manner
         views = _views_of(graph, documents)
         found = np.full((len(views), manner.degree // 2), -1, dtype=np.int32)
 
         def find(place: _Place, at: slice) -> None:
+            renew(place.steps)
             find_links(graph, views[at], manner.beam, place.steps, place.room, found[at])
 
         self._share_out(_slices(len(views)), find)
@@ -399,8 +403,10 @@ class _Work:
         try:
             state: dict[str, Any] = json.loads((self._folder / _STATE).read_text(encoding="utf-8"))
             if state["key"] == self._key and file_checksum(self._folder / _LINKS) == state["checksum"]:
-                links[:] = np.load(self._folder / _LINKS, mmap_mode="r", allow_pickle=False)
-                return int(state["done"])
+                kept = np.load(self._folder / _LINKS, mmap_mode="r", allow_pickle=False)
+                if kept.max(initial=-1) < len(links):
+                    links[:] = kept
+                    return int(state["done"])
         except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
             pass  # there is none, or it is of something else
         shutil.rmtree(self._folder, ignore_errors=True)

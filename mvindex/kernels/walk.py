@@ -153,8 +153,7 @@ _FEW_TIMES = 8
 # Scales below this could not be inverted.
 _SMALLEST = 2.0**-90
 # Views and documents together are numbered below 2^33; the number of the walk stands above.
-_EPOCH_SHIFT = 33
-MAX_EPOCH = 1 << 29
+_EPOCH_SHIFT, _MAX_EPOCH = 33, 1 << 29
 # Leaves the beginning of a cache line of an address.
 _LINE = ~63
 
@@ -304,6 +303,8 @@ def walk(  # noqa: C901 - one loop over what stays in registers
     heap_scores, heap_views, reached, integers = steps.scores, steps.views, steps.reached, steps.query
     todo, of_views, rest, rate, allowed = steps.todo, steps.of_views, query.rest, query.rate, query.allowed
     pitch, degree, num_views = codes.shape[1], links.shape[1], np.int64(len(owners))
+    # A number that is none of the graph's, -1 among them, is above these.
+    most_views, num_rows = np.uint32(num_views), np.uint32(len(starts) - 1)
     codes_at, factors_at = codes.ctypes.data, factors.ctypes.data
     owners_at, links_at, links_bytes = owners.ctypes.data, links.ctypes.data, np.int64(degree * links.itemsize)
     steps.epoch[0] += 1
@@ -321,6 +322,8 @@ def walk(  # noqa: C901 - one loop over what stays in registers
             if score <= worst:
                 continue
             row = owners[view]
+            if np.uint32(row) >= num_rows:
+                continue
             if reach(reached, mark, num_views + np.int64(row)):
                 todo[entering] = row
                 entering += 1
@@ -375,7 +378,7 @@ def walk(  # noqa: C901 - one loop over what stays in registers
         count = 0
         for i in range(degree):
             other = links[view, i]
-            if other < 0:
+            if np.uint32(other) >= most_views:
                 break
             if reach(reached, mark, other):
                 todo[count] = other
@@ -398,15 +401,23 @@ def walk_for_queries(
 
     inverse_temperature: 1 / T of DRPQ's aggregate, 0 for the best view.
     """
-    scores = np.empty(found.shape[1], np.float32)
+    scores, num_rows = np.empty(found.shape[1], np.float32), np.uint32(len(graph.starts) - 1)
     for number in range(len(queries)):
         step = _encode_query(queries[number], steps.query)
         query = Query(np.float32(0), np.float32(step * inverse_temperature), allowed, True)
         views = found[number]
         held = walk(graph, query, steps, scores, views)
         for place in range(held):
-            views[place] = graph.owners[views[place]]
+            row = graph.owners[views[place]]
+            views[place] = row if np.uint32(row) < num_rows else -1
         views[held:] = -1
+
+
+def renew(steps: Steps) -> None:
+    """Forget all walks where there is hardly a number left for the next ones."""
+    if steps.epoch[0] >= _MAX_EPOCH:
+        steps.reached[:] = 0
+        steps.epoch[0] = 0
 
 
 def new_steps(graph: Graph, places: int, max_views: int) -> Steps:

@@ -251,9 +251,13 @@ class MappedViews:
         """
         if not self.num_rows:
             return self.num_views == 0
-        is_first = bool(self._records["view_start"][0] == 0)
-        begin = max(self._ordered_rows - 1, 0)
-        return is_first and all(bool((counts > 0).all()) for _, counts in self.each_counts(begin))
+        starts = self._records["view_start"]
+        if starts[0] != 0 or starts[self.num_rows - 1] >= self.num_views:
+            return False
+        # Not by differences, which wrap around between numbers that are far apart.
+        pieces = range(max(self._ordered_rows - 1, 0), self.num_rows, _PIECE_ROWS)
+        each = (starts[begin : min(begin + _PIECE_ROWS + 1, self.num_rows)] for begin in pieces)
+        return all(bool((piece[1:] > piece[:-1]).all()) for piece in each)
 
     @cached_property
     def max_views(self) -> int:

@@ -260,6 +260,11 @@ class LexicalReader:
         segments = [segment for segment in self._segments if begin < segment.end and segment.first_row < end]
         for segment, block in read_blocks(self._connection, segments, term, self._last_blocks):
             inside, times = block.find(term)
+            # Compiled loops go by them: by comparisons, since differences of any numbers may wrap around.
+            if len(inside) and not (
+                0 <= inside[0] and inside[-1] < segment.num_rows and (inside[1:] > inside[:-1]).all()
+            ):
+                raise DamagedIndex(f"{self._snapshot.directory.parent}: the document rows of a term are out of order")
             own = inside.astype(np.uint32) + np.uint32(segment.first_row)
             # A later commit may have merged what it added with what was there.
             kept = slice(*np.searchsorted(own, np.array([begin, end], dtype=np.uint32)).tolist())
