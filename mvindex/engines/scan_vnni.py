@@ -121,7 +121,8 @@ class VnniScan:
         num_threads = max(1, min(self._threads or default_threads(), len(blocks)))
         copies = self._copies.of(snapshot, blocks, num_threads)
         if self._threads is None:
-            elements = snapshot.views.num_views * snapshot.views.dim * len(blocks) // len(copies.table.first)
+            share = len(blocks) / max(1, len(copies.table.first))
+            elements = int(snapshot.views.num_views * snapshot.views.dim * share)
             work = elements * max(1, len(queries) // _QUERIES_OF_ONE)
             num_threads = max(1, min(num_threads, work // _WORK_PER_THREAD))
         exponents, thresholds = query_exponents(queries), np.full(len(queries), -np.inf)
