@@ -49,10 +49,11 @@ def main() -> None:
     given = parser.parse_args()
     # A worker has a working directory of its own.
     corpus, index = (str(Path(path).absolute()) for path in (given.corpus, given.index))
+    encoder = str(Path(given.encoder).absolute()) if Path(given.encoder).exists() else given.encoder
     numbers, build = range(given.shards), ["build", "--index", index, "--kind", given.kind, "--json"]
 
     ray.init(num_cpus=given.workers)
-    ingest = ["ingest", corpus, "--index", index, "--encoder", given.encoder, "--json"]
+    ingest = ["ingest", corpus, "--index", index, "--encoder", encoder, "--json"]
     tasks = [run_in_worker.remote(*ingest, "--shard", f"{number}/{given.shards}") for number in numbers]
     print("\n".join(ray.get(tasks)))
     print(run("assemble", index, "--json"))

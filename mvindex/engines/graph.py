@@ -203,14 +203,16 @@ def _open(directory: Path, settings: Mapping[str, Any], device: str | None) -> G
     if bits != BITS:
         raise EngineError(f"kind graph: expected codes of {BITS} bits a dimension, got {bits!r:.40}")
     graph = Graph(**{name: mapped(name) for name in _FORMS})
-    num_views, num_rows = len(graph.owners), len(graph.starts) - 1
-    lengths = {len(graph.codes), len(graph.factors), len(graph.links), num_views, int(graph.starts[-1])}
-    if lengths != {num_views} or num_rows != settings["built_rows"] or num_views != settings["num_views"]:
-        raise EngineError(f"{directory}: expected arrays of {settings['num_views']} views, got {sorted(lengths)}")
     for name, form in _FORMS.items():
         array = getattr(graph, name)
         if (array.dtype, array.ndim) != form or (name == "factors" and array.shape[1] != 2):
             raise EngineError(f"{directory}: {name} is {array.dtype} of shape {array.shape}")
+    if not len(graph.starts):
+        raise EngineError(f"{directory}: starts is empty")
+    num_views, num_rows = len(graph.owners), len(graph.starts) - 1
+    lengths = {len(graph.codes), len(graph.factors), len(graph.links), num_views, int(graph.starts[-1])}
+    if lengths != {num_views} or num_rows != settings["built_rows"] or num_views != settings["num_views"]:
+        raise EngineError(f"{directory}: expected arrays of {settings['num_views']} views, got {sorted(lengths)}")
     # Walks leave out what links and owners lead to beyond these.
     starts, entries = graph.starts, graph.entries
     is_rising = starts[0] == 0 and bool((starts[1:] > starts[:-1]).all())

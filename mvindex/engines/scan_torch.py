@@ -8,6 +8,7 @@ enqueues is recorded and replayed: see recorded.py.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from copy import copy
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -62,7 +63,8 @@ class TorchScan:
         room = min(top_k + max(top_k // 2, _SPARE), num_allowed)
         at_once = max(1, _MAX_ENTRIES // room)
         request = ScanRequest(top_k, allowed, scoring)
-        with torch.no_grad(), torch_threads().limited():
+        # No tensor of a program's own inference mode: what is kept is used outside of it too.
+        with torch.inference_mode(False), torch.no_grad(), torch_threads().limited():
             parts = [
                 self._within_memory(snapshot, queries[begin : begin + at_once], request, room)
                 for begin in range(0, len(queries), at_once)
@@ -225,11 +227,13 @@ class _Scan:
 
     def recorded(self, chunks: tuple[Chunk, ...], queries: Floats, exponents: Ints, room: int) -> Recorded:
         """Return best() for one query, recorded; it reads these chunks."""
-        (tile,) = self._tiled(queries, exponents, num_planes=1).tiles
+        # A scan of its own: this one goes on, and the recording writes its products to the same memory at each call.
+        own = copy(self)
+        own._output = self._output.new_empty(0)
+        (tile,) = own._tiled(queries, exponents, num_planes=1).tiles
         inputs = tile.planes, tile.columns
-        # The products' memory is that of the first computation, before the graph's.
-        used = lambda: (chunks, self._mask, self._output)  # noqa: E731
-        return Recorded(lambda: self._packed(chunks, [tile], room), inputs, used)
+        # That memory is of the first computation, before the graph's.
+        return Recorded(lambda: own._packed(chunks, [tile], room), inputs, lambda: (chunks, own._mask, own._output))
 
     def best(self, queries: Floats, exponents: Ints, room: int, recorded: Recorded | None) -> _Best:
         """Return the `room` documents of the highest upper bounds; waits for the device once."""

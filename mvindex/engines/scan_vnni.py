@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,6 +55,7 @@ _MAX_ENTRIES = 1 << 23
 _WORK_PER_THREAD, _QUERIES_OF_ONE = 1 << 24, 8
 # Arrays for which numpy asks for large pages.
 _HUGE_BYTES = 1 << 22
+_NO_HUGE_PAGES = getattr(mmap, "MADV_NOHUGEPAGE", 15)
 # Queries that are repeated in a wider type at once.
 _WIDER_TILE = 16
 
@@ -200,9 +202,10 @@ def _barely_written(num_rows: int, room: int) -> Ints:
     """
     if 8 * num_rows * room < _HUGE_BYTES:
         return np.empty((num_rows, room), dtype=np.int64)
-    memory = mmap.mmap(-1, 8 * num_rows * room)
-    if hasattr(mmap, "MADV_NOHUGEPAGE"):
-        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    memory = mmap.mmap(-1, 8 * num_rows * room, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    # A kernel without such pages refuses the advice.
+    with suppress(OSError):
+        memory.madvise(_NO_HUGE_PAGES)
     return np.frombuffer(memory, dtype=np.int64).reshape(num_rows, room)
 
 

@@ -19,7 +19,7 @@ from mvindex.encoder import Encoder, EncoderLike, encoder_from_spec
 from mvindex.encoder.devices import first_device
 from mvindex.encoder.embedding.encoder import EmbeddingEncoder
 from mvindex.encoder.registry import encoder_given_again, splitter_of
-from mvindex.errors import ConfigError, DamagedIndex, MvindexError, QueryError, StaleReader, Unsupported
+from mvindex.errors import ConfigError, DamagedIndex, MvindexError, QueryError, Unsupported
 from mvindex.index.administration import ADMINISTRATION, IndexAdmin
 from mvindex.index.protocol import Searches, delete_documents, replace_metadata
 from mvindex.kernels.loading import Loading
@@ -329,19 +329,20 @@ class Index(Searches):
 
     def _ordered(self, request: SearchRequest) -> list[SearchResult]:
         """Return a result for each query of the request, with hits of any confidence."""
-        if request.like is not None:
-            return search_like(request.like, request, self._store.vectors, self.run, self.where)
-        if request.diversity is not None:
-            return search_diverse(request, request.diversity, self._store.vectors, self._ordered)
         settings, results = self._store.settings, list[SearchResult]()
         try:
+            if request.like is not None:
+                return search_like(request.like, request, self._store.vectors, self.run, self.where)
+            if request.diversity is not None:
+                return search_diverse(request, request.diversity, self._store.vectors, self._ordered)
             for queries, plan in make_plans(request, self._state(settings)):
                 results += self._engine.search(self._encoded(queries, plan, settings), plan)
-        except StaleReader:
+        except MvindexError:
             if self._store.settings["encoder"] == settings["encoder"]:
                 raise
+            return self._ordered(request)  # another thread moved on to views of another encoder, as below
         if self._store.settings["encoder"] != settings["encoder"]:
-            return self._ordered(request)  # another thread moved on to views of another encoder
+            return self._ordered(request)
         if request.cursor is not None:
             return request.cursor.pages(results, request, str(self._store.settings.get("index_id") or self.where))
         return results
@@ -413,8 +414,12 @@ class Index(Searches):
         request = SearchRequest(mode=Mode.DENSE).of(query)
         if not request.is_single or request.queries[0].combine is not None:
             raise QueryError("explain: expected one query, a text or a (d,) vector, got several")
-        vectors = self._encoded(request.queries[0], Plan(), self._store.settings).vectors
-        return score_views(self._store.views(check_ids(ids)), vectors[0], chosen)
+        checked, settings = check_ids(ids), self._store.settings
+        vectors = self._encoded(request.queries[0], Plan(), settings).vectors
+        views = self._store.views(checked)
+        if self._store.settings["encoder"] != settings["encoder"]:
+            return self.explain_all(query, checked, scoring, temperature=temperature)
+        return score_views(views, vectors[0], chosen)
 
     @overload
     def views(self, ids: str) -> DocumentViews: ...  # type: ignore[overload-overlap]  # a str is iterable, too

@@ -332,8 +332,8 @@ def walk(  # noqa: C901 - one loop over what stays in registers
                     prefetch(at)
         for i in range(entering):
             row = todo[i]
-            best, best_view, first = _LOWEST, np.int32(0), starts[row]
-            second, second_view = _LOWEST, np.int32(0)
+            first = starts[row]
+            best, best_view, second, second_view = _LOWEST, np.int32(first), _LOWEST, np.int32(first)
             for view in range(first, starts[row + 1]):
                 reach(reached, mark, view)
                 score = np.float32(product(graph, view, integers) - offset) * factors[view, 0] + rest * factors[view, 1]
@@ -408,8 +408,9 @@ def walk_for_queries(
         views = found[number]
         held = walk(graph, query, steps, scores, views)
         for place in range(held):
-            row = graph.owners[views[place]]
-            views[place] = row if np.uint32(row) < num_rows else -1
+            view, row = views[place], graph.owners[views[place]]
+            is_owner = np.uint32(row) < num_rows and graph.starts[row] <= view < graph.starts[row + 1]
+            views[place] = row if is_owner else -1
         views[held:] = -1
 
 

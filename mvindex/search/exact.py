@@ -191,7 +191,7 @@ class Best:
             lasts[0] = np.partition(found.scores, place)[place]
             return lasts
         # As integers the scores rise and fall as they do as numbers, so that one sort does for all queries.
-        bits = (found.scores + np.float32(0)).view(np.int32).astype(np.int64)
+        bits = found.scores.view(np.int32).astype(np.int64)
         keys = (found.which << 32) - np.where(bits < 0, np.iinfo(np.int32).min - bits, bits)
         keys.sort()
         ends = np.bincount(found.which, minlength=num_queries).cumsum()

@@ -102,9 +102,9 @@ def make_results(
     third of the time of a batch with many hits. It does so once when they are made.
     """
     is_paused = sum(len(each.ranking.rows) for each in ranked) >= _MANY_HITS and gc.isenabled()
-    if is_paused:
-        gc.disable()
     try:
+        if is_paused:
+            gc.disable()
         return _made_results(ranked, parts, terms, queries, plan)
     finally:
         if is_paused:

@@ -94,7 +94,7 @@ class Parts:
         for part in self.all:
             if part.snapshot.dim not in (None, queries.shape[1]):
                 raise StaleReader(
-                    f"{part.snapshot.directory}: its views have {part.snapshot.dim} dimensions now, and the "
+                    f"{part.snapshot.directory.parent}: its views have {part.snapshot.dim} dimensions now, and the "
                     f"query has {queries.shape[1]}: it was re-embedded during the search; search again"
                 )
 

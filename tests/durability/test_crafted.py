@@ -67,6 +67,13 @@ def test_a_walk_leaves_out_what_is_beyond_the_graph(made, name, value):
     assert len({hit.id for hit in hits(made)}) == 5
 
 
+@pytest.mark.parametrize("name", ["owners", "factors"])
+def test_a_walk_finds_no_document_twice(made, name):
+    change_array(made, name, lambda array: array.fill(3) if name == "owners" else array.fill(np.nan))
+    found = hits(made)
+    assert len({hit.id for hit in found}) == len(found)
+
+
 @pytest.mark.parametrize(
     ("name", "change"),
     [
@@ -74,6 +81,7 @@ def test_a_walk_leaves_out_what_is_beyond_the_graph(made, name, value):
         ("entries", lambda array: array.fill(-1)),
         ("starts", lambda array: array.__setitem__(slice(1, -1), 1 << 40)),
         ("starts", lambda array: array.__setitem__(slice(3, 5), [(1 << 63) - 4096, -(1 << 62)])),
+        ("starts", lambda array: array[:0].copy()),
         ("owners", lambda array: array.astype(np.int64)),
         ("factors", lambda array: array[:, :1].copy()),
     ],
@@ -131,3 +139,4 @@ def test_document_rows_of_a_term_that_are_beyond_the_index_are_refused(made, row
             )
     with mvindex.open(made.parent) as index, pytest.raises(DamagedIndex, match="of a term are out of order"):
         index.search("common", mode="lexical")
+    assert not mvindex.verify(made.parent).is_sound

@@ -19,8 +19,8 @@ from tests.helpers.shard_examples import stored
 
 tiny_models = pytest.importorskip("tests.helpers.tiny_models")
 
-# A chunk has up to 1,024 documents.
-MANY = 6000
+# A chunk has up to 1,024 documents: enough of them for each to be in the middle of its shard when it is killed.
+MANY = 24_000
 DEADLINE_S = 300
 
 
@@ -75,7 +75,7 @@ def example(folder, cluster, *options):
     with open(folder / "output", "w") as output:
         running = subprocess.Popen(
             [sys.executable, str(ROOT / "examples" / "ray" / "shards.py"), "corpus.tsv", "--index", "ray.mvx",
-             "--shards", "2", "--encoder", str(folder / "encoder"), *options],
+             "--shards", "2", "--encoder", "encoder", *options],
             cwd=folder, env={**os.environ, "RAY_ADDRESS": cluster.address}, stdout=output, stderr=subprocess.STDOUT,
         )  # fmt: skip
     try:
@@ -103,12 +103,15 @@ def test_a_node_that_is_lost_leaves_its_shard_to_the_other_one(tmp_path, cluster
                 time.sleep(0.02)
             seen = sum(committed(tmp_path / "ray.mvx"))
 
+        def kill(pids):
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):  # it may have ended with its parent
+                    os.kill(pid, signal.SIGKILL)
+
         wait_for_chunk()
-        for pid in (*workers_below(head), *workers_below(other)):
-            os.kill(pid, signal.SIGKILL)
+        kill([*workers_below(head), *workers_below(other)])
         wait_for_chunk()
-        for pid in (other, *workers_below(other)):
-            os.kill(pid, signal.SIGKILL)
+        kill([other, *workers_below(other)])
         assert running.wait(DEADLINE_S) == 0, (tmp_path / "output").read_text()
     for number in range(2):
         ok(

@@ -145,7 +145,8 @@ def _read_note(path: Path) -> Ints:
     try:
         with open(path, "rb") as file:
             noted: Ints = np.lib.format.read_array(file, allow_pickle=False)
-        if noted.dtype == np.int64 and noted.shape[1:] == (3,) and noted[0, 0] > 0 and (np.diff(noted[:, 0]) > 0).all():
+        begins = noted[:, 0]
+        if noted.dtype == np.int64 and noted.shape[1:] == (3,) and begins[0] > 0 and (begins[1:] > begins[:-1]).all():
             return noted
         found = f"{noted.dtype} of shape {noted.shape}"
     except (EOFError, IndexError, ValueError) as err:

@@ -294,6 +294,8 @@ def check_lexical(connection: sqlite3.Connection, num_rows: int) -> None:
         lengths = read_lengths(connection, segment).astype(np.int64)
         for number in range(segment.num_blocks):
             found = read_block(connection, segment, number).all()
+            if len(found.rows) and not (found.rows.min() >= 0 and found.rows.max() < segment.num_rows):
+                raise DamagedIndex(f"the lexical index of rows from {segment.first_row} on has other rows")
             lengths -= np.bincount(found.rows, found.counts, minlength=segment.num_rows).astype(np.int64)
         if lengths.any():
             raise DamagedIndex(f"the lexical index of rows from {segment.first_row} on does not add up")

@@ -321,6 +321,23 @@ def test_batches_that_do_not_fit_into_the_gpus_memory_are_halved(folder, monkeyp
         encoder.encode_documents(DOCUMENTS)
 
 
+def test_documents_are_reported_once_where_a_later_batch_does_not_fit(folder, monkeypatch):
+    encoder, states, called, done = load_encoder(folder), transformer.last_states, [], []
+    monkeypatch.setattr(encoder, "_shape", BatchShape(max_tokens=256, max_length=64))
+
+    def last_states(model, batch):
+        called.append(batch)
+        if len(called) == 3:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return states(model, batch)
+
+    monkeypatch.setattr(transformer, "last_states", last_states)
+    monkeypatch.setattr(transformer, "_LEAST_BATCH_TOKENS", 64)
+    encoder.encode_documents(DOCUMENTS * 6, done.append)
+    assert len(called) > 6 and min(done) > 0
+    assert sum(done) == 6 * len(DOCUMENTS)
+
+
 def test_progress_adds_up_to_all_documents(folder, monkeypatch):
     encoder = load_encoder(folder)
     monkeypatch.setattr(encoder, "_shape", BatchShape(max_tokens=50))

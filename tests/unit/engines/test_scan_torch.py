@@ -216,11 +216,11 @@ def test_single_queries_are_recorded_and_hold_the_best(copies, monkeypatch, tmp_
 
 def test_the_memory_that_a_recording_writes_to_lives_as_long_as_it(monkeypatch, tmp_path):
     """A graph holds none of it: another tensor would be written over."""
-    written, record = [], scan_torch._Scan.recorded
+    own, written, record, copy = [], [], scan_torch._Scan.recorded, scan_torch.copy
 
     def recorded(self, *arguments):
         made = record(self, *arguments)
-        written.append(weakref.ref(self._output))
+        written.append(weakref.ref(own.pop()._output))
         return made
 
     def recording(compute, device):
@@ -230,6 +230,7 @@ def test_the_memory_that_a_recording_writes_to_lives_as_long_as_it(monkeypatch, 
 
     monkeypatch.setattr(recorded_calls, "recording", recording)
     # Private: which memory products are written to shows in no answer.
+    monkeypatch.setattr(scan_torch, "copy", lambda scan: own.append(copy(scan)) or own[-1])
     monkeypatch.setattr(scan_torch._Scan, "recorded", recorded)
     scan, starts = TorchScan(DeviceConfig(as_gpu=True)), np.arange(0, 401, 4)
     rng = np.random.default_rng(6)
@@ -243,6 +244,54 @@ def test_the_memory_that_a_recording_writes_to_lives_as_long_as_it(monkeypatch, 
         scan.give_back()
         gc.collect()
         assert written[0]() is None
+
+
+def test_a_scan_that_records_goes_on_with_memory_of_its_own(monkeypatch, tmp_path):
+    """Another thread may replay the recording meanwhile, which writes its products."""
+    base, starts = np.random.default_rng(0).standard_normal(16), np.arange(401)
+    # All tie: the scan that records goes on to find every document.
+    stored, queries = np.repeat(base[None], 400, axis=0), np.stack([base, -base]).astype(np.float32)
+    products, reaching = scan_torch._Scan._products, scan_torch._Scan.all_reaching
+    scan, here, waiting = TorchScan(DeviceConfig(as_gpu=True)), threading.local(), []
+
+    def all_reaching(self, *arguments):
+        here.goes_on = True
+        try:
+            return reaching(self, *arguments)
+        finally:
+            here.goes_on = False
+
+    def then_another(self, views, tile):
+        found = products(self, views, tile)
+        if waiting and getattr(here, "goes_on", False):
+            waiting.pop()
+            pool.submit(scan.candidates, snapshot, queries[1:], 10, snapshot.alive, Scoring()).result()
+        return found
+
+    # Private: where the two threads meet.
+    monkeypatch.setattr(scan_torch._Scan, "all_reaching", all_reaching)
+    monkeypatch.setattr(scan_torch._Scan, "_products", then_another)
+    case = Case(stored, starts, queries, 1)
+    with build(case, tmp_path / "x.mvx") as index, ThreadPoolExecutor(1) as pool:
+        snapshot = embedded_store_of(index).snapshot
+        # The first brings the views to the device; a kind is recorded when it is asked for the second time then.
+        for _ in range(2):
+            alone = scan.candidates(snapshot, queries[:1], 10, snapshot.alive, Scoring())
+        waiting.append("another thread")
+        found = scan.candidates(snapshot, queries[:1], 10, snapshot.alive, Scoring())
+    assert len(alone.rows) == len(found.rows) == 400 and not waiting
+
+
+def test_a_program_in_inference_mode_leaves_recordings_to_others(tmp_path):
+    rng, starts = np.random.default_rng(0), np.arange(0, 401, 4)
+    stored, queries = random_rows(rng, starts, 16), rng.standard_normal((4, 16)).astype(np.float32)
+    scan = TorchScan(DeviceConfig(as_gpu=True))
+    with build(Case(stored, starts, queries, 1), tmp_path / "x.mvx") as index:
+        snapshot = embedded_store_of(index).snapshot
+        with torch.inference_mode():
+            for query in range(3):
+                scan.candidates(snapshot, queries[query : query + 1], 10, snapshot.alive, Scoring())
+        assert len(scan.candidates(snapshot, queries[3:], 10, snapshot.alive, Scoring()).rows) >= 10
 
 
 def test_one_thread_at_a_time_records():

@@ -9,9 +9,12 @@ import pytest
 
 import mvindex
 from mvindex.errors import ConfigError, DamagedIndex, DocumentError, EncoderError, IndexLocked, StaleReader
+from mvindex.index import search_engine_of
 from mvindex.ingest import pipeline
 from mvindex.kernels import expecting_work
 from mvindex.records import Views, ViewText
+from mvindex.search.plan import Plan
+from mvindex.search.request import Queries
 from mvindex.store.shard_layout import ShardPlace, open_shard
 from tests.durability.checks import stored_in
 from tests.durability.documents import DIM, SentenceViews, doc_id, document
@@ -231,6 +234,47 @@ def test_an_index_that_is_reembedded_while_a_question_is_encoded_answers_with_th
         found = index.search(QUESTIONS[0], **request_of)
         assert index.dim == ShortViews.dim
         assert found.hits == writer.search(QUESTIONS[0], **request_of).hits
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_vectors_of_other_dimensions_than_the_views_are_not_searched_with(tmp_path, shards):
+    with fill(mvindex.create(tmp_path / "x.mvx", encoder=SentenceViews(), shards=shards)) as index, expecting_work():
+        # Private: the window between encoding and searching, in which an index moves on.
+        for dim in (DIM - 2, DIM + 2):
+            with pytest.raises(StaleReader, match=f"{DIM} dimensions now, and the query has {dim}"):
+                search_engine_of(index).search(Queries(np.ones((1, dim), np.float32)), Plan())
+
+
+@pytest.mark.parametrize("asks", ["state", "like", "explain"])
+def test_whatever_an_index_is_asked_while_it_moves_on_is_answered_with_the_new_views(tmp_path, asks, monkeypatch):
+    writer = fill(mvindex.create(tmp_path / "x.mvx", encoder=SentenceViews()))
+    with writer, mvindex.open(tmp_path / "x.mvx", encoder=SentenceViews()) as index:
+        first, moved = doc_id(0), []
+
+        def then_moves_on(call):
+            def wrapped(*arguments):
+                found = call(*arguments)
+                if not moved:
+                    moved.append(writer.admin.reembed(ShortViews()))
+                    index.refresh()  # as another thread may do
+                    index.use_encoder(ShortViews())
+                return found
+
+            return wrapped
+
+        # Private: where another thread may come in between.
+        owner, name = {"state": (index, "_state"), "like": (index._store, "vectors"), "explain": (index, "_encoded")}[
+            asks
+        ]
+        monkeypatch.setattr(owner, name, then_moves_on(getattr(owner, name)))
+
+        def asked(of):
+            if asks == "explain":
+                return of.explain(QUESTIONS[0], first)
+            return of.search(**({"like": first} if asks == "like" else {"query": QUESTIONS[0]})).hits
+
+        found = asked(index)
+        assert moved and found == asked(writer)
 
 
 def test_an_index_that_was_open_meanwhile_adds_no_views_of_the_old_encoder(old):
