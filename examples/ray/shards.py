@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("corpus")
     parser.add_argument("--index", required=True)
     parser.add_argument("--shards", type=int, default=4)
-    parser.add_argument("--encoder", default="minilm")
+    parser.add_argument("--encoder", default="minilm-views")
     parser.add_argument("--kind", default="ivf-pq", help="exact for no engine")
     parser.add_argument("--question")
     parser.add_argument("--workers", type=int, help="of the cluster that is started; by default one for each core")

@@ -105,7 +105,11 @@ NOT_RUN = [
     NotRun("docs/how-to/scale.md", "python bench/scale.py --documents 200000", BENCH),
     NotRun("docs/how-to/scale.md", "OMP_NUM_THREADS=1 python bench/latency.py", BENCH),
     NotRun("docs/how-to/scale.md", "python bench/full_count.py", BENCH),
-    NotRun("docs/how-to/scale.md", "ray start", "needs several machines; tests/e2e/test_ray.py has two nodes on one"),
+    NotRun(
+        "docs/how-to/scale.md",
+        "ray get-auth-token",
+        "needs several machines; tests/e2e/test_ray.py has two nodes on one",
+    ),
     NotRun("docs/how-to/scale.md", "mvindex migrate corpus.mvx milvus://", CLUSTER),
     NotRun("docs/how-to/scale.md", "python -m tests.helpers.memory_steps", BENCH),
     NotRun("docs/how-to/scale.md", "python bench/scale.py --documents 1250 ", BENCH),
