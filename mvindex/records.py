@@ -122,7 +122,7 @@ class Document:
         if num_chars > most_chars:
             raise DocumentError(
                 f"document {self.id!r}: expected at most {most_chars:,} characters, got {num_chars:,}; split it, or "
-                "raise --max-document-chars (in Python: max_document_chars)"
+                "raise --max-document-chars (in Python: hooks=mvindex.ingest.IngestHooks(max_document_chars=...))"
             )
 
     def _check_view_texts(self) -> None:
@@ -859,9 +859,9 @@ _METADATA_JSON = json.JSONEncoder(
 def _refused_part(place: str, value: object) -> str | None:
     """Return what is wrong with the first part of metadata that cannot be stored, and its place; None for no part."""
     if isinstance(value, Mapping):
-        wrong = next((key for key in value if not isinstance(key, str) or not _is_text(key) or "\0" in key), None)
-        if wrong is not None:
-            return f"{place}: expected a string without NUL as key, got {shown(wrong)}"
+        wrong = [key for key in value if not isinstance(key, str) or not _is_text(key) or "\0" in key]
+        if wrong:
+            return f"{place}: expected a string without NUL as key, got {shown(wrong[0])}"
         return next(filter(None, (_refused_part(f"{place}: {key!r}", each) for key, each in value.items())), None)
     if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim):
         return next(filter(None, (_refused_part(place, each) for each in value)), None)

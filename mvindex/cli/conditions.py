@@ -22,6 +22,7 @@ _CONDITION = re.compile(
     re.VERBOSE,
 )
 _AND = re.compile(r"\s+and\s+", re.IGNORECASE)
+_OR = re.compile(r"\s+or\s+", re.IGNORECASE)
 _REST = re.compile(r"\s*\S")
 
 
@@ -48,6 +49,11 @@ def parse_conditions(text: str) -> dict[str, Any]:
         if joined is None:
             break
         place = joined.end()
+    if _OR.match(text, place):
+        raise QueryError(
+            "--filter: expected conditions joined by `and`, or for `or` JSON such as "
+            f'{{"or": [{{"year": 1990}}, {{"lang": "en"}}]}}, got {text[place:].strip()!r:.60}'
+        )
     raise QueryError(
         "--filter: expected conditions such as 'year >= 1990 and date < 2024-05-01', or JSON such as "
         f'{{"year": {{"gte": 1990}}}}, got {text[place:].strip()!r:.60}'

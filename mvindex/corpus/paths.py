@@ -18,6 +18,7 @@ from mvindex.cache import cache_folder
 from mvindex.errors import CorpusError, ExtraMissing
 from mvindex.paths import expand_home
 from mvindex.plugins import install_command, require
+from mvindex.records import shown
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -289,8 +290,12 @@ def expand_paths(names: Paths) -> list[str]:
 
 
 def names_of(names: Paths) -> list[str]:
-    """Return one or several names as a list of texts, with the home directory for `~`."""
-    return [expand_home(name) for name in ([names] if isinstance(names, str | os.PathLike) else names)]
+    """Return one or several names as a list of texts, with the home directory for `~`; CorpusError for no name."""
+    listed = [names] if isinstance(names, str | os.PathLike) or not isinstance(names, Iterable) else list(names)
+    for name in listed:
+        if not isinstance(name, str | os.PathLike):
+            raise CorpusError(f"expected the path of a file or folder, got {shown(name)}")
+    return [expand_home(name) for name in listed]
 
 
 def expand_local_paths(names: Paths) -> list[str]:

@@ -16,13 +16,15 @@ from mvindex.encoder.function import DEVICE_CHUNKS, join_views, slices
 from mvindex.encoder.workers import Workers
 from mvindex.errors import ConfigError
 from mvindex.kernels.threads import default_threads
-from mvindex.records import CountCallback, Document, Floats, Views, no_progress
+from mvindex.records import CountCallback, Document, Floats, Views, no_progress, shown
 
 _SEPARATOR = ","
 
 
 def names_several(device: str | None) -> bool:
-    """Return whether the name is of several devices, such as "cuda:0,cuda:1"."""
+    """Return whether the name is of several devices, such as "cuda:0,cuda:1"; ConfigError for what is no text."""
+    if device is not None and not isinstance(device, str):
+        raise ConfigError(f"device: expected a name such as 'cuda:0', got {shown(device)}")
     return device is not None and _SEPARATOR in device
 
 

@@ -165,7 +165,7 @@ class AsyncIndex:
         await self._awaited(self._writer, partial(self.index.update, id, metadata=metadata))
 
     async def delete(
-        self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None, all: bool = False
+        self, ids: str | Iterable[str] | None = None, *, filter: Filter | None = None, all: bool = False
     ) -> int:
         """Delete documents by id, by a filter, or all, in one step; return how many there were."""
         return await self._awaited(self._writer, partial(self.index.delete, ids=ids, filter=filter, all=all))

@@ -42,7 +42,7 @@ from mvindex.search.fusion import Fusion, Mode, parse_setting
 from mvindex.search.hits import document_of, score_views, views_of
 from mvindex.search.like import search_like
 from mvindex.search.plan import IndexState, Plan, SearchEngine, make_plan, make_plans
-from mvindex.search.request import Queries, SearchRequest, Vector, as_vectors, check_query_text
+from mvindex.search.request import Queries, SearchRequest, Vector, as_vectors, checked_texts
 from mvindex.store import catalog
 from mvindex.store.embedded import EmbeddedStore, temperature_of
 from mvindex.store.filters import Filter
@@ -314,11 +314,14 @@ class Index(Searches):
         if not self.update_all({check_id(id): metadata}):
             raise QueryError(f"{self.where}: there is no document {id!r}")
 
-    def update_all(self, metadata: Mapping[str, Mapping[str, Any]]) -> int:
-        """Replace the metadata of several documents, by id, in one step; return how many of the ids exist."""
-        return replace_metadata(self._store, metadata)
+    def update_all(self, metadata: Mapping[str, Mapping[str, Any]], *, keeps_others: bool = False) -> int:
+        """Replace the metadata of several documents, by id, in one step; return how many of the ids exist.
 
-    def delete(self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None, all: bool = False) -> int:
+        keeps_others: keep the keys of the metadata that is stored which the new one lacks.
+        """
+        return replace_metadata(self._store, metadata, keeps_others=keeps_others)
+
+    def delete(self, ids: str | Iterable[str] | None = None, *, filter: Filter | None = None, all: bool = False) -> int:
         """Delete documents by id, by a filter, or all, in one step; return how many there were."""
         return delete_documents(self._store, ids, filter, all)
 
@@ -444,9 +447,7 @@ class Index(Searches):
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """Return one vector per text, (q, dim) float32, by the index's encoder; QueryError for an empty text."""
-        for number, text in enumerate(texts, start=1):
-            check_query_text(text, number, len(texts))
-        return self._encoded(Queries(texts), Plan(), self._store.settings).vectors
+        return self._encoded(Queries(checked_texts(texts)), Plan(), self._store.settings).vectors
 
     if not TYPE_CHECKING:
 

@@ -5,6 +5,7 @@ All have one search and one explain, and check deletions and metadata that they 
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -324,7 +325,7 @@ class IndexProtocol(Searches, Protocol):
     def update(self, id: str, *, metadata: Mapping[str, Any]) -> None:
         """Replace the metadata of a document. QueryError when there is no such id."""
 
-    def delete(self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None, all: bool = False) -> int:
+    def delete(self, ids: str | Iterable[str] | None = None, *, filter: Filter | None = None, all: bool = False) -> int:
         """Delete documents by id, by a filter, or all of them.
 
         Args:
@@ -392,10 +393,12 @@ class IndexProtocol(Searches, Protocol):
         """Return one vector per text, (q, dim) float32, by the index's encoder; QueryError for an empty text."""
 
 
-def replace_metadata(store: Store, metadata: Mapping[str, Mapping[str, Any]], mark: str = "") -> int:
+def replace_metadata(
+    store: Store, metadata: Mapping[str, Mapping[str, Any]], mark: str = "", *, keeps_others: bool = False
+) -> int:
     """Replace the metadata of several documents, by id; return how many of the ids exist.
 
-    mark: names the write; one that was carried out already changes nothing.
+    mark: names the write; one that was carried out already changes nothing. keeps_others: see Index.update_all().
     """
     if not isinstance(metadata, Mapping):
         raise QueryError(f"metadata: expected objects by id, got {shown(metadata)}")
@@ -404,6 +407,9 @@ def replace_metadata(store: Store, metadata: Mapping[str, Mapping[str, Any]], ma
         if writer.has_mark(mark):
             return len(dumped)
         known = writer.known(list(dumped))
+        if keeps_others:
+            stored = {doc_id: json.loads(old.metadata) for doc_id, old in known.items()}
+            dumped |= {doc_id: dump_metadata({**own, **metadata[doc_id]}, doc_id) for doc_id, own in stored.items()}
         if known:
             writer.set_metadata({old.doc_row: dumped[doc_id] for doc_id, old in known.items()}, mark)
     return len(known)

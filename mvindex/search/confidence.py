@@ -202,12 +202,15 @@ def make_estimator(mode: Mode, model: Model | None, evidence: Evidence | None) -
     return None if model is None or evidence is None else Estimator(mode, model, evidence)
 
 
-def not_calibrated(where: str, mode: Mode) -> NotCalibrated:
+def not_calibrated(where: str, mode: Mode, *, is_drpq: bool) -> NotCalibrated:
     """Return the error of min_confidence= where hits have no confidence."""
+    if is_drpq:
+        return NotCalibrated(
+            f"{where}: min_confidence: expected scoring='max', whose scores have a calibration, got scoring='drpq'"
+        )
     return NotCalibrated(
         f"{where}: min_confidence: expected a search that has a calibration, got mode={mode.value!r} without one for "
-        "this encoder and these queries; `mvindex tune --confidence questions.jsonl` fits one (single queries, "
-        "scoring='max')"
+        "this encoder and these queries; `mvindex tune --confidence questions.jsonl` fits one, for single queries"
     )
 
 

@@ -43,9 +43,10 @@ def parse_like(like: object, positives: object, negatives: object) -> Like | Non
         negatives: Ids.
 
     """
-    if like is not None and positives:
+    near = _ids("positives", positives)
+    if like is not None and near:
         raise QueryError("like= is short for positives= of one id; give one of them")
-    near = _ids("positives", positives) if like is None else _ids("like", [like])
+    near = near if like is None else _ids("like", [like])
     far = _ids("negatives", negatives)
     if far and not near:
         raise QueryError("negatives= belongs to positives= or like=, which say what is searched for")

@@ -15,8 +15,8 @@ from mvindex import engines
 from mvindex.engines.build import open_engine
 from mvindex.engines.protocol import Engine, ScanEngine
 from mvindex.engines.scan_numpy import NumpyScan
-from mvindex.errors import StaleReader
-from mvindex.records import SearchResult
+from mvindex.errors import ConfigError, StaleReader
+from mvindex.records import SearchResult, shown
 from mvindex.search.fusion import Fusion, Mode
 from mvindex.search.hits import make_results
 from mvindex.search.hybrid import JudgedQuestion, Ranked, candidates_of, fuse_rankings, judge, of_views, rank_terms
@@ -62,7 +62,9 @@ class EngineCache:
 
 
 def _names_of(device: str | None) -> list[str | None]:
-    """Return the names of one or several devices; ConfigError for several of which one is none."""
+    """Return the names of one or several devices; ConfigError for several of which one is none, and for no text."""
+    if device is not None and not isinstance(device, str):
+        raise ConfigError(f"device: expected a name such as 'cuda:0', got {shown(device)}")
     if device is None or "," not in device:
         return [device]
     from mvindex.encoder.devices import parse_devices

@@ -246,7 +246,7 @@ def make_plan(request: SearchRequest, state: IndexState, *, has_text: bool, is_g
     if state.calibration is not None and not is_drpq and not is_group and request.shard is None:
         model = state.calibration.models.get(mode)
     if request.min_confidence is not None and model is None:
-        raise not_calibrated(state.where, mode)
+        raise not_calibrated(state.where, mode, is_drpq=is_drpq)
     return Plan(
         mode=mode,
         top_k=request.offset + request.top_k if request.cursor is None else request.depth,

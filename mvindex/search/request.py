@@ -6,7 +6,7 @@ After the door nothing asks what the query was: texts, vectors and groups are Qu
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from os import PathLike
@@ -29,6 +29,7 @@ from mvindex.records import (
     check_count,
     check_flags,
     set_asked,
+    shown,
 )
 from mvindex.search.fusion import Method, Mode, parse_choice, parse_fusion
 from mvindex.search.pages import Cursor
@@ -423,17 +424,22 @@ def parse_request(  # noqa: PLR0913 - one parameter for each option that a calle
         request = parse_options(top_k, filter, **options)
     else:
         request = _plain_options(top_k)
-    if (rerank, rerank_on, rerank_depth) != (None, None, None):
+    if rerank is not None or rerank_on is not None or rerank_depth is not None:
         from mvindex.search.rerank import parse_rerank
 
         request = request.reranked(parse_rerank(rerank, rerank_on, rerank_depth, request, device))
-    if query is not None and like is None and not positives and not negatives:
-        return request.of(query, text)
-    from mvindex.search.like import parse_like
+    # Most searches have neither, and no import is made for them.
+    likeness = None
+    is_plain = type(positives) is type(negatives) is tuple and not (positives or negatives)
+    if query is None or like is not None or not is_plain:
+        from mvindex.search.like import parse_like
 
+        likeness = parse_like(like, positives, negatives)
+    if query is not None and likeness is None:
+        return request.of(query, text)
     if query is not None or text is not None:
         raise QueryError("like= and positives= stand for the query; give no query and no text= beside them")
-    return request.of_documents(parse_like(like, positives, negatives))
+    return request.of_documents(likeness)
 
 
 @lru_cache(maxsize=64)
@@ -467,7 +473,7 @@ def parse_options(  # noqa: PLR0913 - one parameter for each option that a calle
     """Return a request without queries yet; QueryError for an invalid value, or options that do not go together."""
     check_count("top_k", top_k)
     check_flags(exact=exact, operators=operators)
-    if offset or type(offset) is not int:
+    if type(offset) is not int or offset:
         check_offset(offset, cursor)
     chosen = parse_scoring(scoring, temperature)
     if candidates is not None:
@@ -503,7 +509,7 @@ def parse_options(  # noqa: PLR0913 - one parameter for each option that a calle
         operators=bool(operators),
         min_confidence=None if min_confidence is None else check_min_confidence(min_confidence),
         quoting=None
-        if (citations, context, max_chars, max_tokens) == (None, 0, None, None)
+        if citations is max_chars is max_tokens is None and type(context) is int and context == 0
         else _checked_quoting(Quoting(1 if citations is None else citations, context, max_chars, max_tokens), fields),
     )
     if diversity is None:
@@ -530,9 +536,21 @@ def check_min_confidence(value: object) -> float:
     return float(value)  # type: ignore[arg-type]  # a number
 
 
-def check_query_text(text: str, number: int, count: int) -> None:
-    """Raise QueryError, with the number among count queries, for an empty text or broken Unicode."""
+def checked_texts(texts: object) -> list[str]:
+    """Return texts to be encoded as a list; QueryError for another value, an empty text or broken Unicode."""
+    if isinstance(texts, str | bytes | Mapping) or not isinstance(texts, Iterable):
+        raise QueryError(f"texts: expected a list of texts, got {shown(texts)}")
+    listed = list(texts)
+    for number, text in enumerate(listed, start=1):
+        check_query_text(text, number, len(listed))
+    return listed
+
+
+def check_query_text(text: object, number: int, count: int) -> None:
+    """Raise QueryError, with the number among count queries, for an empty text, broken Unicode, or no text."""
     which = "the query" if count == 1 else f"query {number}"
+    if not isinstance(text, str):
+        raise QueryError(f"{which}: expected a text, got {shown(text)}")
     if not text.strip():
         raise QueryError(f"{which} is empty; expected a text")
     try:

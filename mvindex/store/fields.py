@@ -154,8 +154,8 @@ def parse_filter_fields(fields: Mapping[str, str] | None) -> dict[str, str]:
     if not isinstance(fields, Mapping | None):
         raise ConfigError(f"filter_fields: expected names with their types, {{'year': 'int'}}, got {fields!r:.60}")
     found = {}
-    for name, kind in sorted((fields or {}).items()):
-        if not field_paths(name) or name in (ID, *LOGIC):
+    for name, kind in sorted((fields or {}).items(), key=lambda field: str(field[0])):
+        if not isinstance(name, str) or not field_paths(name) or name in (ID, *LOGIC):
             raise ConfigError(f"filter field {name!r}: expected a key of the metadata, or keys joined by dots")
         if kind not in [each.value for each in FieldType]:
             expected = ", ".join(each.value for each in FieldType)

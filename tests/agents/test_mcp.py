@@ -50,14 +50,16 @@ def test_documents_are_read_whole_in_ranges_and_as_resources(session):
         for passage in content(await client.call_tool("search", {"query": "words", "top_k": 4}))["passages"]:
             resources.append((passage["id"], (await client.read_resource(passage["uri"])).contents[0].text))
         missing = await client.call_tool("read", {"id": "none"})
-        return whole, part, resources, missing
+        backwards = await client.call_tool("read", {"id": "木", "start": 4, "end": 2})
+        return whole, part, resources, (missing, backwards)
 
-    whole, part, resources, missing = session(work, "--max-chars", "400000")
+    whole, part, resources, (missing, backwards) = session(work, "--max-chars", "400000")
     assert (whole["text"], whole["next_start"]) == (DOCUMENTS[0].text, None)
     assert "folder_path" not in whole["metadata"]
     assert (part["text"], part["start"], part["end"], part["next_start"]) == ("危機", 2, 4, 4)
     assert dict(resources) == {document.id: document.text for document in DOCUMENTS}
     assert missing.is_error and "there is no document 'none'" in missing.content[0].text
+    assert backwards.is_error and "end: expected a character from start=4 on, got 2" in backwards.content[0].text
 
 
 def test_answers_are_bounded_and_a_long_document_is_read_to_its_end(stdio):

@@ -20,7 +20,7 @@ from tests.helpers.shard_examples import stored
 tiny_models = pytest.importorskip("tests.helpers.tiny_models")
 
 # A chunk has up to 1,024 documents: enough of them for each to be in the middle of its shard when it is killed.
-MANY = 24_000
+MANY = 12_000
 DEADLINE_S = 300
 
 

@@ -1,10 +1,13 @@
 """Haystack: what its own suites (test_haystack_suites.py) do not ask."""
 
 import asyncio
+import contextlib
 import datetime
+import itertools
 import runpy
 import subprocess
 import sys
+import threading
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +35,7 @@ from word_vectors import OIL, PLAGUE, word_counts  # noqa: E402
 from mvindex.errors import ConfigError, EncoderError  # noqa: E402
 from mvindex.plugins import install_command  # noqa: E402
 from mvindex.store.embedded_writer import EmbeddedWriter  # noqa: E402
+from mvindex_connectors.frameworks.connection import SyncAdapter  # noqa: E402
 from mvindex_connectors.frameworks.haystack import (  # noqa: E402
     MVIndexDocumentStore,
     MVIndexEmbeddingRetriever,
@@ -463,3 +467,121 @@ def test_a_policy_may_be_a_text_and_an_embedding_an_array(store):
     assert [document.content for document in store.filter_documents(_year("==", 1973))] == []
     found = MVIndexEmbeddingRetriever(store, top_k=1).run(query_embedding=np.array(word_counts("oil")))
     assert [document.id for document in found["documents"]] == ["oil"]
+
+
+@pytest.fixture
+def dated(tmp_path):
+    """Documents of two dates in turns, in falling order of their scores for [1, 0]; the last two have no embedding."""
+    made = MVIndexDocumentStore(tmp_path / "dated.mvx", embedding_dim=2)
+    dates = ["2020-01-01", "2021-01-01"]
+    made.write_documents(
+        [
+            Document(id=str(n), content=f"t{n}", meta={"d": dates[n % 2]}, embedding=[1.0, n / 9] if n < 18 else None)
+            for n in range(20)
+        ]
+    )
+    yield made
+    made.close()
+
+
+def test_filters_hold_and_no_document_without_an_embedding_is_found_where_hits_have_some_fields_only(dated):
+    late = {"field": "meta.d", "operator": ">", "value": "2020-06-01"}
+    retriever = MVIndexEmbeddingRetriever(dated, top_k=20)
+    for filters, count in ((late, 9), ({"operator": "NOT", "conditions": [late]}, 9), (None, 18)):
+        whole, some = (
+            [document.id for document in retriever.run([1.0, 0.0], filters=filters, options=options)["documents"]]
+            for options in ({}, {"fields": ["text"]})
+        )
+        assert len(whole) == count and some == whole
+
+
+def test_an_update_of_another_thread_or_process_keeps_what_was_written_meanwhile(tmp_path):
+    store = MVIndexDocumentStore(tmp_path / "both.mvx", embedding_dim=2)
+    every = {"field": "meta.group", "operator": "==", "value": 1}
+
+    def write(version):
+        store.write_documents(
+            [
+                Document(
+                    id=str(n), content=f"version {version}", meta={"group": 1, "version": version},
+                    embedding=[1.0, float(version)],
+                )
+                for n in range(30)
+            ],
+            DuplicatePolicy.OVERWRITE,
+        )  # fmt: skip
+
+    write(0)
+    is_done = threading.Event()
+
+    def update():
+        number = 0
+        while not is_done.is_set():
+            number += 1
+            store.update_by_filter(every, {"seen": number})
+
+    thread = threading.Thread(target=update)
+    thread.start()
+    for version in range(1, 16):
+        write(version)
+    is_done.set()
+    thread.join()
+    found = store.filter_documents()
+    assert {(one.content, one.meta["version"], tuple(one.embedding)) for one in found} == {
+        ("version 15", 15, (1.0, 15.0))
+    }
+    # Another process has locks of its own: what it sets between the search and the update stays.
+    with mvindex.open(tmp_path / "both.mvx") as other:
+        scan, is_first = SyncAdapter.scan, itertools.count()
+
+        async def scanned(adapter, *given):
+            async for stored in scan(adapter, *given):
+                if next(is_first) == 0:
+                    other.update("29", metadata={**other.get("29").metadata, "theirs": 1})
+                yield stored
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SyncAdapter, "scan", scanned)
+            assert store.update_by_filter(every, {"ours": 2}) == 30
+    assert (
+        store.filter_documents({"field": "id", "operator": "==", "value": "29"})[0].meta.items()
+        >= {
+            "theirs": 1,
+            "ours": 2,
+        }.items()
+    )
+    store.close()
+
+
+def test_of_threads_that_write_one_new_id_one_succeeds(tmp_path):
+    store = MVIndexDocumentStore(tmp_path / "once.mvx", embedding_dim=2)
+    for number in range(5):
+        start, written = threading.Barrier(4), []
+
+        def write(number=number, start=start, written=written):
+            start.wait()
+            with contextlib.suppress(DuplicateDocumentError):
+                written.append(store.write_documents([Document(id=str(number), content="x", embedding=[1.0, 0.0])]))
+
+        threads = [threading.Thread(target=write) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert written == [1]
+    store.close()
+
+
+@pytest.mark.parametrize("name", ["from_", "size"])
+@pytest.mark.parametrize("value", [-1, None, 1.5, True])
+def test_a_page_of_values_begins_and_ends_at_whole_numbers(store, name, value):
+    with pytest.raises(ValueError, match=f"{name}: expected a whole number from 0 on, got {value}"):
+        store.get_metadata_field_unique_values("year", **{name: value})
+
+
+@pytest.mark.parametrize("ours", [{"embedding": "x"}, {"blob": 5}, {"spans": [1]}, {"sparse_embedding": {"a": 1}}])
+def test_what_another_program_wrote_under_our_key_is_left_out(dated, ours):
+    with mvindex.open(dated.to_dict()["init_parameters"]["index"]) as index:
+        index.add_views([mvindex.Document("foreign", "text", metadata={"mvindex": ours, "a": 1})], [[[9.0, 0.0]]])
+    [found] = MVIndexEmbeddingRetriever(dated, top_k=1).run([1.0, 0.0])["documents"]
+    assert (found.id, found.content, found.meta["a"]) == ("foreign", "text", 1)

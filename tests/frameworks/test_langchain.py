@@ -703,3 +703,59 @@ def test_arguments_of_the_wrong_kind_are_named_and_nothing_is_stored(store, call
 def test_ids_may_come_from_an_iterator_and_one_id_is_one_document(store):
     assert store.add_texts(["x", "y"], ids=iter("ef")) == ["e", "f"]
     assert [document.id for document in store.get_by_ids("plague")] == ["plague"]
+
+
+@pytest.mark.parametrize("wrong", [{"search_kwargs": {"k": 20}}, {"top_k": 20}])
+def test_a_retriever_refuses_what_it_does_not_know(store, wrong):
+    with pytest.raises(ValueError, match="Extra inputs are not permitted"):
+        MVIndexRetriever(store=store, **wrong)
+    with pytest.raises(TypeError, match=next(iter(wrong))):
+        MVIndexRetriever(index="none.mvx", **wrong)
+
+
+def test_a_retriever_takes_the_arguments_of_its_store(tmp_path):
+    made = MVIndexVectorStore.from_texts([OIL, PLAGUE], WordEmbeddings(), index=tmp_path / "own.mvx")
+    made.close()
+    retriever = MVIndexRetriever(index=tmp_path / "own.mvx", embedding=WordEmbeddings(), cites=False, k=1)
+    [found] = retriever.invoke("Who was killed in Europe?")
+    assert found.page_content == PLAGUE and "mvindex" not in found.metadata
+    retriever.store.close()
+
+
+def test_mmr_of_a_served_index_of_relevance_alone_is_its_search_and_chooses_what_the_folder_does(tmp_path):
+    from serving_tools import served
+
+    rows = Path("examples/squad/passages.tsv").read_text(encoding="utf-8").splitlines()[1:61]
+    with mvindex.create(tmp_path / "city.mvx", encoder="minilm-views") as made:
+        made.add([mvindex.Document(*row.split("\t")[:2]) for row in rows])
+    found = []
+    with served(f"--index=city={tmp_path / 'city.mvx'}") as serving:
+        for where in (tmp_path / "city.mvx", serving.url("city")):
+            store = MVIndexVectorStore(where)
+            searched = [one.id for one in store.similarity_search("the first president", k=5, mode="dense")]
+            alone = store.max_marginal_relevance_search("the first president", k=5, lambda_mult=1.0)
+            assert [one.id for one in alone] == searched
+            diverse = store.max_marginal_relevance_search("the first president", k=5)
+            assert diverse[0].id == searched[0]
+            found.append(searched)
+            store.close()
+    assert found[0] == found[1]
+
+
+def test_mmr_beside_a_document_and_refuses_fields_which_it_reads(store):
+    store.add_texts(["Oil is a price of oil.", "Europe."], ids=["like", "other"])
+    near = [one.id for one in store.similarity_search("", k=3, like="oil")]
+    assert near[0] == "like"
+    assert [one.id for one in store.max_marginal_relevance_search("", k=3, like="oil", lambda_mult=1.0)] == near
+    with pytest.raises(QueryError, match="fields= does not go with MMR"):
+        store.max_marginal_relevance_search("oil", fields=["text"])
+
+
+@pytest.mark.parametrize("ours", [{"spans": [1]}, {"spans": 4}, {"spans": [["a", 2]]}, 7])
+def test_what_another_program_wrote_under_our_key_does_not_end_a_search(store, tmp_path, ours):
+    with mvindex.open(tmp_path / "words.mvx") as index:
+        document = mvindex.Document("foreign", "embargo", metadata={"mvindex": ours, "a": 1})
+        index.add_views([document], [[[0.0] * 9 + [50.0]]])
+    for mode in ("dense", "lexical"):
+        found = store.similarity_search("embargo", k=3, mode=mode)
+        assert next(one for one in found if one.id == "foreign").metadata["a"] == 1

@@ -6,6 +6,7 @@ import datetime
 import runpy
 import subprocess
 import sys
+from dataclasses import replace
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
@@ -33,7 +34,7 @@ from llama_index.core.vector_stores.types import (  # noqa: E402
 from llamaindex_contract import asked, by, corpus, node  # noqa: E402
 from word_vectors import OIL, PLAGUE, word_counts  # noqa: E402
 
-from mvindex.errors import ConfigError, DocumentError, QueryError, Unsupported  # noqa: E402
+from mvindex.errors import ConfigError, DocumentError, LimitExceeded, QueryError, Unsupported  # noqa: E402
 from mvindex.plugins import install_command  # noqa: E402
 from mvindex_connectors.frameworks.llamaindex import MVIndexVectorStore  # noqa: E402
 from mvindex_connectors.frameworks.llamaindex.nodes import matches, pushed_filter  # noqa: E402
@@ -506,3 +507,86 @@ def test_arguments_of_the_wrong_kind_are_named(words, call, error, told):
 def test_nodes_may_come_from_a_generator_and_one_id_is_one_node(words):
     assert words.add(node for node in [TextNode(id_="a", text="a"), TextNode(id_="b", text="b")]) == ["a", "b"]
     assert [node.node_id for node in words.get_nodes("plague")] == ["plague"]
+
+
+def numbered(count=20):
+    """Nodes whose owners take turns, in falling order of their scores for [1, 0]."""
+    return [
+        TextNode(id_=str(n), text=f"t{n}", metadata={"owner": ["alice", "bob"][n % 2]}, embedding=[1.0, n / 9])
+        for n in range(count)
+    ]
+
+
+@pytest.fixture
+def owned(tmp_path):
+    made = MVIndexVectorStore(tmp_path / "owned.mvx", embedding_dim=2)
+    made.add(numbered())
+    yield made
+    made.close()
+
+
+def of_owner(text, condition="and", **options):
+    """A query for nodes whose owner has the text, which an index cannot evaluate."""
+    parts = [MetadataFilter(key="owner", value=text, operator=FilterOperator.TEXT_MATCH)]
+    filters = MetadataFilters(filters=parts, condition=condition)
+    return VectorStoreQuery(query_embedding=[1.0, 0.0], similarity_top_k=20, filters=filters, **options)
+
+
+@pytest.mark.parametrize("condition", ["and", "not"])
+def test_a_filter_holds_where_hits_have_some_fields_only(owned, condition):
+    whole = owned.query(of_owner("ali", condition))
+    some = owned.query(of_owner("ali", condition), fields=["text"])
+    assert len(whole.ids) == 10 and some.ids == whole.ids
+    assert [node.text for node in some.nodes] == [node.text for node in whole.nodes]
+    assert all("owner" not in node.metadata for node in some.nodes)
+
+
+def test_diverse_nodes_are_chosen_among_those_of_a_filter_that_is_checked_in_python(owned):
+    checked, pushed = of_owner("ali"), of_owner("alice")
+    pushed.filters.filters[0].operator = FilterOperator.EQ
+    assert owned.query(checked, diversity=0.5).ids == owned.query(pushed, diversity=0.5).ids
+    with pytest.raises(QueryError, match="up to 100 together, got 101"):
+        owned.query(VectorStoreQuery(query_embedding=[1.0, 0.0], similarity_top_k=101), diversity=0.5)
+
+
+def test_a_filter_that_is_checked_in_python_needs_no_more_hits_than_a_server_allows(tmp_path):
+    from serving_tools import served
+
+    store = MVIndexVectorStore(tmp_path / "few.mvx", embedding_dim=2)
+    store.add(numbered(100))
+    only = TextNode(id_="only", text="t", metadata={"owner": "carol"}, embedding=[0.0, 1.0])
+    store.add([only])
+    store.close()
+    with served(f"--index=few={tmp_path / 'few.mvx'}", "--max-top-k=20") as serving:
+        client = MVIndexVectorStore(serving.url("few"), embedding_dim=2)
+        query = of_owner("caro")
+        query.similarity_top_k = 5
+        assert client.query(query).ids == ["only"]
+        query.similarity_top_k = 21
+        with pytest.raises(LimitExceeded, match="at most 20"):
+            client.query(query)
+        client.close()
+
+
+def test_a_text_is_one_id(owned):
+    assert owned.query(VectorStoreQuery(query_embedding=[1.0, 0.0], similarity_top_k=5, node_ids="13")).ids == ["13"]
+    owned.delete_nodes("12")
+    left = MetadataFilters(filters=[MetadataFilter(key="owner", value="bob")])
+    owned.delete_nodes("13", left)
+    assert [n for n in ("1", "2", "3", "12", "13") if owned.get_nodes([n])] == ["1", "2", "3"]
+
+
+def test_mmr_beside_a_document_and_refuses_fields_which_it_reads(owned):
+    query = VectorStoreQuery(query_str="", similarity_top_k=3, mode=VectorStoreQueryMode.MMR)
+    near = owned.query(replace(query, mode=VectorStoreQueryMode.DEFAULT), like="5").ids
+    assert owned.query(query, like="5", mmr_threshold=1.0).ids == near
+    with pytest.raises(QueryError, match="fields= does not go with MMR"):
+        owned.query(replace(query, query_embedding=[1.0, 0.0]), fields=["text"])
+
+
+@pytest.mark.parametrize("ours", [{"kind": "Foo"}, {"fields": 7}, {"spans": [1]}, {"keys": 3}, 5])
+def test_what_another_program_wrote_under_our_key_is_a_text_node(owned, ours):
+    owned.client.add_views([mvindex.Document("foreign", "text", metadata={"mvindex": ours, "a": 1})], [[[9.0, 0.0]]])
+    [node] = owned.query(VectorStoreQuery(query_embedding=[1.0, 0.0], similarity_top_k=1)).nodes
+    assert (node.node_id, node.text, node.metadata["a"]) == ("foreign", "text", 1)
+    assert owned.query(VectorStoreQuery(query_str="text", similarity_top_k=1, mode="text_search")).ids == ["foreign"]

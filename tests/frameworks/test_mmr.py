@@ -5,7 +5,15 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from mvindex_connectors.frameworks.query import choose_diverse
+from mvindex.records import Hit, SearchResult
+from mvindex_connectors.frameworks import query as frameworks
+
+
+def choose_diverse(query, views, count, weight):
+    """Choose among hits whose scores are inner products, as those of a search by views are."""
+    scores = (views.astype(np.float64) @ query.astype(np.float64)).tolist()
+    hits = tuple(Hit(str(row), score, 0, None, None, "", "", {}) for row, score in enumerate(scores))
+    return frameworks.choose_diverse(SearchResult(hits, True, 0, 1), views, query, frameworks.MMR(count, 99, weight))
 
 
 def cosine(one, other):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from mvindex.index import IndexProtocol
-from mvindex.records import Hit
+from mvindex.records import Document, Hit
 from mvindex_connectors.remote import AsyncIndexClient
 
 # Calls in flight at once.
@@ -18,18 +19,20 @@ class AsyncAdapter(AsyncIndexClient):
     """A client, which belongs to one event loop, with the methods that SyncAdapter has beside it."""
 
     is_blocking = False
+    # Several calls to a server are several steps.
+    write_lock: AbstractContextManager[None] = nullcontext()
 
     async def winning_views(self, hits: Sequence[Hit]) -> None:
         """Return None: a server sends no views."""
 
-    async def update_all(self, metadata: Mapping[str, Mapping[str, Any]]) -> int:
-        """Replace the metadata of several documents, one call each; return how many of the ids exist."""
-        known = [document.id for document in await self.get(list(metadata))]
+    async def update_all(self, changes: Mapping[str, Mapping[str, Any]]) -> int:
+        """Set keys of the metadata of several documents, by id, one call each; return how many of the ids exist."""
+        known = await self.get(list(changes))
         slots = asyncio.Semaphore(_MAX_CALLS)
 
-        async def update(doc_id: str) -> None:
+        async def update(document: Document) -> None:
             async with slots:
-                await self.update(doc_id, metadata=metadata[doc_id])
+                await self.update(document.id, metadata={**document.metadata, **changes[document.id]})
 
         await asyncio.gather(*map(update, known))
         return len(known)

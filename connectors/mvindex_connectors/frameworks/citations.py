@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -121,6 +122,15 @@ def stored_fields(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
+def stored_spans(hit: Hit) -> list[Span]:
+    """Return the spans of the views that a framework's store made; none where another program wrote something there."""
+    spans = stored_fields(hit.metadata).get("spans")
+    try:
+        return [(operator.index(begin), operator.index(end)) for begin, end in spans or ()]
+    except (TypeError, ValueError):
+        return []
+
+
 def cited_title(metadata: Mapping[str, Any]) -> str:
     """Return the title in a citation: frameworks have no field for it, and a document that is added again keeps it."""
     title = stored_fields(metadata).get("title")
@@ -148,11 +158,8 @@ def winning_text(hit: Hit) -> str | None:
 
 def winning_span(hit: Hit) -> Span | None:
     """Return the span of the winning view, or the one stored by a framework's store that made the views itself."""
-    spans: Sequence[Sequence[int]] = stored_fields(hit.metadata).get("spans", ())
-    if hit.span is not None or hit.slot >= len(spans):
-        return hit.span
-    begin, end = spans[hit.slot]
-    return begin, end
+    spans = stored_spans(hit)
+    return hit.span if hit.span is not None or hit.slot >= len(spans) else spans[hit.slot]
 
 
 def choose_best_snippets(query: str, hits: Sequence[Hit], tokenizer: Lexical) -> tuple[Hit, ...]:
@@ -160,7 +167,7 @@ def choose_best_snippets(query: str, hits: Sequence[Hit], tokenizer: Lexical) ->
 
     The fewer of these hits' snippets have a term, the more it counts. Hits without stored spans stay as they are.
     """
-    spans = [stored_fields(hit.metadata).get("spans", ()) for hit in hits]
+    spans = [stored_spans(hit) for hit in hits]
     texts = [hit.text[begin:end] for hit, own in zip(hits, spans, strict=True) for begin, end in own]
     if not texts:
         return tuple(hits)

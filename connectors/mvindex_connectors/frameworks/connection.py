@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
-from threading import Lock
+from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -39,6 +40,7 @@ class SyncAdapter:
 
     Attributes:
         is_blocking: Whether the caller's thread does the work, so that nothing may be awaited that waits.
+        write_lock: That of the handle, for what reads before it writes.
 
     """
 
@@ -47,6 +49,7 @@ class SyncAdapter:
     def __init__(self, handle: IndexHandle) -> None:
         self._handle = handle
         self._opened: IndexProtocol | None = None
+        self.write_lock: AbstractContextManager[Any] = handle.write_lock
 
     @property
     def _index(self) -> IndexProtocol | None:
@@ -120,18 +123,21 @@ class SyncAdapter:
         with self._handle.write_lock:
             return 0 if index is None else index.delete(ids=ids, filter=filter, all=all)
 
-    async def update_all(self, metadata: Mapping[str, Mapping[str, Any]]) -> int:
-        """Replace the metadata of several documents; in one step but on a server. Return how many of the ids exist."""
+    async def update_all(self, changes: Mapping[str, Mapping[str, Any]]) -> int:
+        """Set keys of the metadata of several documents, by id; others stay. Return how many of the ids exist.
+
+        In one step, but on a server.
+        """
         index = self._index
         if index is None:
             return 0
-        with self._handle.write_lock:
+        with self.write_lock:
             local = _supporting(index, Operation.TRANSFER)
             if local is not None:
-                return local.update_all(metadata)
-            known = index.get(metadata)
+                return local.update_all(changes, keeps_others=True)
+            known = index.get(changes)
             for document in known:
-                index.update(document.id, metadata=metadata[document.id])
+                index.update(document.id, metadata={**document.metadata, **changes[document.id]})
             return len(known)
 
     async def compact(self) -> None:
@@ -163,7 +169,7 @@ class IndexHandle:
     Attributes:
         path: The directory, or the address, with its secrets.
         is_remote: Whether a server has the index, so that work on it can be awaited.
-        write_lock: Held by the thread that writes, so that writers of one store wait for each other.
+        write_lock: Held by the thread that writes, so that writers of one store wait for each other; reentrant.
 
     """
 
@@ -200,7 +206,7 @@ class IndexHandle:
             dim = checked_dim(dim)
         self.path = os.fspath(index) if isinstance(index, str | os.PathLike) else index.where
         self._encoder, self._dim, self._lexical, self._accepts_both = encoder, dim, lexical, accepts_both
-        self._open_lock, self.write_lock = Lock(), Lock()
+        self._open_lock, self.write_lock = Lock(), RLock()
         self._adapters: dict[asyncio.AbstractEventLoop, AsyncAdapter] = {}
         # The client of several servers, which have shards, is not awaited but called in a thread.
         self.is_remote = self.path.startswith(_SERVER_SCHEMES) and "," not in self.path

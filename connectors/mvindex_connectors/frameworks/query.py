@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mvindex.errors import QueryError
+from mvindex.errors import LimitExceeded, QueryError
 from mvindex.records import Document, Floats, Hit, SearchResult, check_count
 from mvindex.search import diversity
 from mvindex.search.confidence import confident
@@ -16,12 +16,15 @@ from mvindex.search.diversity import Diverse, unit_rows
 from mvindex.search.request import check_min_confidence, check_offset
 from mvindex.store.filters import Filter
 from mvindex.store.lexical.tokenizer import parse_lexical
-from mvindex_connectors.frameworks.citations import choose_best_snippets, winning_text
+from mvindex_connectors.frameworks.citations import choose_best_snippets, dense_score, winning_text
 from mvindex_connectors.frameworks.connection import AsyncIndexAPI
 from mvindex_connectors.frameworks.filter_pushdown import PushedFilter
 
-# Of hits that are fetched to be checked; a server returns no more for a query.
+# Of hits that are fetched to be checked; a server may allow fewer.
 _MOST_HITS = 10_000
+# Options of a search that must know all documents that a filter allows: reranking and diversity are of so many of the
+# best, and hits of some fields only cannot be checked.
+_WHOLE = ("rerank", "diversity", "fields")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +107,8 @@ async def search_filtered(
     pushed = plan.pushed
     if pushed.is_exact:
         return await query.search(api, top_k, pushed.filter, options)
-    # Fusion scales by the documents that the filter allows, and rerank_depth counts those: the index must know.
-    if not (await query.is_hybrid(api, options) or options.get("rerank") is not None):
+    # Fusion scales by the documents that the filter allows.
+    if not (any(options.get(name) is not None for name in _WHOLE) or await query.is_hybrid(api, options)):
         found = await _search_checked(api, query, plan, top_k, options)
         if found is not None:
             return found
@@ -129,7 +132,12 @@ async def _search_checked(
         least, options["min_confidence"] = check_min_confidence(least), 0.0
     limit = offset + top_k
     while True:
-        result = await query.search(api, limit, plan.pushed.filter, options)
+        try:
+            result = await query.search(api, limit, plan.pushed.filter, options)
+        except LimitExceeded:
+            if limit == offset + top_k:
+                raise
+            return None
         hits = tuple(hit for hit in result.hits if plan.passes(hit))
         if len(hits) >= offset + top_k or len(result.hits) < limit:
             kept = replace(result, hits=hits[offset : offset + top_k])
@@ -191,19 +199,33 @@ class MMR(NamedTuple):
             raise QueryError(f"{names[2]}: expected a number from 0 to 1, got {weight!r:.60}")
         return self
 
+    @staticmethod
+    def options(options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of the search whose hits MMR orders; QueryError for fields=, since it reads them."""
+        if options.get("fields") is not None:
+            raise QueryError("fields= does not go with MMR, which reads the hits; give one of them")
+        return {"mode": "dense", **options}
 
-def choose_diverse(query: Floats, views: Floats, count: int, relevance_weight: float) -> Diverse:
-    """Return `count` rows of views, or all there are; the relevance of a row is its cosine with the query.
+
+def choose_diverse(result: SearchResult, views: Floats, query: Floats | None, mmr: MMR) -> Diverse:
+    """Return the rows of the hits that MMR chooses.
+
+    The relevance of a hit is its score by views, divided by the lengths of query and view: a cosine, where scores are
+    inner products.
 
     Args:
-        query: (d,) vector.
-        views: (n, d), the one view of each document that stands for it.
-        count: Number of rows wanted.
-        relevance_weight: 1 for relevance alone, 0 for diversity alone.
+        result: The hits of a search.
+        views: (n, d), the one view of each hit that stands for it.
+        query: (d,) vector; None where documents stand for the query, whose length counts as 1.
+        mmr: The parameters.
 
     """
-    units = unit_rows(views)
-    return diversity.choose_diverse(units @ unit_rows(query[None])[0], units, count, relevance_weight)
+    length = 1.0 if query is None else float(np.linalg.norm(query.astype(np.float64)))
+    lengths = np.linalg.norm(views.astype(np.float64), axis=1) * length
+    scores = [(dense_score(hit), hit.score) for hit in result.hits]
+    relevance = np.array([score if dense is None else dense for dense, score in scores])
+    relevance /= np.where(lengths == 0, 1, lengths)
+    return diversity.choose_diverse(relevance, unit_rows(views), mmr.top_k, mmr.relevance_weight)
 
 
 async def winning_views(

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from pydantic_core import to_json
 
+from mvindex.errors import QueryError
 from mvindex.records import Document, Hit, IndexInfo, SearchResult
 
 # Answers are dataclasses without slots, which pydantic takes for defaults.
@@ -142,7 +143,9 @@ def found_of(result: SearchResult, max_chars: int) -> Found:
 
 
 def text_of(document: Document, start: int, end: int | None, max_chars: int) -> Text:
-    """Return a part of a document's text, as much of it as there is room for."""
+    """Return a part of a document's text, as much as there is room for; QueryError for an end before its start."""
+    if end is not None and end < start:
+        raise QueryError(f"end: expected a character from start={start} on, got {end}")
     length = len(document.text)
     begin = min(start, length)
     stop = max(begin, min(length if end is None else end, length))

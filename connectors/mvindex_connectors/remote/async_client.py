@@ -24,7 +24,7 @@ from mvindex.records import (
     ViewSpans,
     to_explain,
 )
-from mvindex.search.request import QueryLike, SearchRequest, Vector, parse_request
+from mvindex.search.request import QueryLike, SearchRequest, Vector, checked_texts, parse_request
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities, Operation
 from mvindex.v1 import documents_pb2 as messages
@@ -190,7 +190,7 @@ class AsyncIndexClient(Reconnecting):
         await self._channel.call(self._stub.Update, update_request(self._address.name, id, metadata))
 
     async def delete(
-        self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None, all: bool = False
+        self, ids: str | Iterable[str] | None = None, *, filter: Filter | None = None, all: bool = False
     ) -> int:
         """Delete documents by id, by a filter, or all, in one step; return how many there were."""
         request = delete_request(self._address.name, ids, filter, all)
@@ -261,6 +261,7 @@ class AsyncIndexClient(Reconnecting):
 
     async def encode_queries(self, texts: Sequence[str]) -> Floats:
         """Return one vector per text, (q, dim) float32, by the server's encoder; QueryError for an empty text."""
+        texts = checked_texts(texts)
         if not texts:
             return np.empty((0, await self.dim() or 1), dtype=np.float32)
         response = await self._channel.call(self._stub.Encode, encode_request(self._address.name, texts))

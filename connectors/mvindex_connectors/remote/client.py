@@ -25,7 +25,7 @@ from mvindex.records import (
     ViewSpans,
     to_explain,
 )
-from mvindex.search.request import SearchRequest, Vector
+from mvindex.search.request import SearchRequest, Vector, checked_texts
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities, Operation
 from mvindex.v1 import service_pb2 as service
@@ -265,7 +265,7 @@ class IndexClient(Reconnecting, RemoteIndex):
         """Replace the metadata of a document. QueryError when there is no such id."""
         self._channel.call(self._stub.Update, update_request(self._address.name, id, metadata))
 
-    def delete(self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None, all: bool = False) -> int:
+    def delete(self, ids: str | Iterable[str] | None = None, *, filter: Filter | None = None, all: bool = False) -> int:
         """Delete documents by id, by a filter, or all, in one step; return how many there were."""
         request = delete_request(self._address.name, ids, filter, all)
         return int(self._channel.call(self._stub.Delete, request).deleted)
@@ -304,6 +304,7 @@ class IndexClient(Reconnecting, RemoteIndex):
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """Return one vector per text, (q, dim) float32, by the server's encoder; QueryError for an empty text."""
+        texts = checked_texts(texts)
         if not texts:
             return np.empty((0, self.dim or 1), dtype=np.float32)
         return vectors_from(self._channel.call(self._stub.Encode, encode_request(self._address.name, texts)).vectors)

@@ -19,12 +19,12 @@ from typing import Any
 from mvindex.corpus import Folder, FolderFile, Reject, Row
 from mvindex.corpus.reader import Corpus
 from mvindex.corpus.registry import has_reader
-from mvindex.errors import ConfigError
+from mvindex.errors import ConfigError, CorpusError
 from mvindex.index.protocol import IndexProtocol
 from mvindex.ingest.pipeline import CHUNK_CHARS, CHUNK_DOCUMENTS, IngestHooks
 from mvindex.io.sync.report import Digest, FileCache, SyncHooks, SyncOptions, SyncReport, add_to_digests
 from mvindex.plugins import require
-from mvindex.records import Document, dump_metadata
+from mvindex.records import Document, dump_metadata, shown
 
 _DEBOUNCE_MS = 1_600
 
@@ -96,6 +96,10 @@ def sync_folder(
             any more.
 
     """
+    if not isinstance(folder, str | os.PathLike):
+        raise CorpusError(f"folder: expected a path, got {shown(folder)}")
+    if isinstance(index, str | os.PathLike):
+        raise ConfigError(f"index: expected an open index, mvindex.open(...), got the path {os.fspath(index)!r:.80}")
     return _Sync(index, os.fspath(folder), options or SyncOptions(), hooks or SyncHooks()).run()
 
 

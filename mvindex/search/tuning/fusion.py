@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mvindex.errors import ConfigError
-from mvindex.records import Bools, CountCallback, Doubles, Ints, ProgressCallback, SearchResult, estimator_of
+from mvindex.records import Bools, CountCallback, Doubles, Ints, ProgressCallback, SearchResult, estimator_of, shown
 from mvindex.search.confidence import FEATURES, Estimator, Model, unfitted
 from mvindex.search.fusion import Fusion, Method, Mode
 from mvindex.search.hybrid import JudgedQuestion, fuse
@@ -90,11 +90,13 @@ def checked_judgements(questions: Sequence[str], relevant: Sequence[Mapping[str,
 
 
 def _total(number: int, judged: Mapping[str, float]) -> float:
-    """Return the sum of all gains above 0; raise ConfigError for a gain that is no finite number."""
+    """Return the sum of all gains above 0; raise ConfigError for what are no gains, finite numbers by id."""
+    if not isinstance(judged, Mapping):
+        raise ConfigError(f"question {number}: expected gains by id, such as {{'d1': 1}}, got {shown(judged)}")
     for doc_id, gain in judged.items():
         if not isinstance(gain, Real) or not abs(gain) <= _MOST:
             raise ConfigError(
-                f"question {number}: the gain of {doc_id!r} is {gain!r:.60}; expected a number up to {_MOST:g}"
+                f"question {number}: the gain of {doc_id!r} is {shown(gain)}; expected a number up to {_MOST:g}"
             )
     return sum(gain for gain in judged.values() if gain > 0)
 
@@ -284,7 +286,7 @@ def check_judged(questions: Sequence[str], relevant: Sequence[Mapping[str, float
     """Raise ConfigError unless there are judgements for each question, and some answerable ones."""
     if len(questions) != len(relevant):
         raise ConfigError(f"{len(questions)} questions and judgements of {len(relevant)}; expected them for each")
-    count = sum(bool(_answers(judged)) for judged in relevant)
+    count = sum(_total(number, judged) > 0 for number, judged in enumerate(relevant, start=1))
     if count < _LEAST:
         raise ConfigError(
             f"{count} questions have a relevant document; expected {_LEAST} at least to fit confidences (some hundred "

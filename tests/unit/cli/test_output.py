@@ -1,6 +1,8 @@
 """Reports in each form: tables for people, JSON, tab-separated values."""
 
 import json
+import subprocess
+import sys
 import time
 
 import pytest
@@ -111,7 +113,39 @@ def test_a_ctrl_c_that_a_compiled_module_took_for_a_failed_import_ends_as_any_ot
 
     monkeypatch.setattr(cli, "main", run)
     monkeypatch.setattr("gc.freeze", lambda: None)
+    monkeypatch.setattr("sys.unraisablehook", sys.unraisablehook)
     is_interrupted = isinstance(cause, KeyboardInterrupt)
     with pytest.raises(SystemExit if is_interrupted else ImportError) as ended:
         __main__.main()
     assert not is_interrupted or ended.value.code == 130
+
+
+FREED_WHILE_INTERRUPTED = """
+import signal, time
+from mvindex import __main__, cli
+
+class Freed:
+    def __del__(self):
+        raise {error}
+
+def work():
+    Freed()
+    time.sleep(30 if {waits} else 0)
+    print("done")
+
+cli.main = work
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a test run in the background ignores
+__main__.main()
+"""
+
+
+def test_a_ctrl_c_that_comes_while_an_object_is_freed_ends_the_command():
+    program = FREED_WHILE_INTERRUPTED.format(error="KeyboardInterrupt", waits=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_another_error_while_an_object_is_freed_is_shown():
+    program = FREED_WHILE_INTERRUPTED.format(error="ValueError('lost')", waits=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "done\n") and "ValueError: lost" in done.stderr

@@ -19,7 +19,17 @@ _WRONG = [
 _DOCUMENT = mvindex.Document("q", "t")
 _CALLS = {
     "get": lambda index, wrong: index.get(wrong),
-    "delete ids": lambda index, wrong: index.delete(ids=[wrong]),
+    "delete": lambda index, wrong: index.delete([wrong]),
+    "encode_queries": lambda index, wrong: index.encode_queries(wrong),
+    "encode_queries one": lambda index, wrong: index.encode_queries([wrong]),
+    "set_filter_fields": lambda index, wrong: index.admin.set_filter_fields({id(wrong): "int"}),
+    "tune_fusion": lambda index, wrong: index.admin.tune_fusion(["t"] * 30, [wrong] * 30),
+    "tune_confidence": lambda index, wrong: index.admin.tune_confidence(["t"] * 30, [{"a": wrong}] * 30),
+    "metadata key": lambda index, wrong: index.update("a", metadata={"a": {id(wrong): 1}}),
+    "sync_folder": lambda index, wrong: mvindex.sync_folder(index, [wrong]),
+    "read_files": lambda _, wrong: list(mvindex.read_files([wrong])),
+    "open": lambda index, wrong: mvindex.open(index.where, device=[wrong]),
+    "load_encoder": lambda _, wrong: mvindex.load_encoder("minilm-views", device=[wrong]),
     "delete filter": lambda index, wrong: index.delete(filter={"a": {"contains_any": [wrong]}, "$or": wrong}),
     "delete all": lambda index, wrong: index.delete(all=wrong),
     "update id": lambda index, wrong: index.update(wrong, metadata={}),
@@ -53,11 +63,24 @@ def index(tmp_path_factory):
 def test_a_wrong_argument_is_an_error_of_mvindex(index, call):
     for wrong in _WRONG:
         # An id that is a string may be unknown, and a missing one is not given.
-        if call in ("get", "delete ids") and (wrong == "" or (call == "get" and wrong in ([["a"]], {"a": 1}))):
+        if call in ("get", "delete") and (wrong == "" or (call == "get" and wrong in ([["a"]], {"a": 1}))):
             continue
         with pytest.raises(MvindexError):
             _CALLS[call](index, wrong)
     assert len(index) == 1
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "offset", "cursor", "citations", "context", "max_chars", "max_tokens", "diversity", "min_confidence", "mode",
+        "positives", "negatives", "like", "rerank", "rerank_on", "rerank_depth", "fields", "weights", "fusion",
+    ],
+)  # fmt: skip
+def test_a_wrong_option_of_a_search_is_an_error_of_mvindex(index, option):
+    for wrong in (-1, 1.5, "\0", b"a", ["a", None], [["a"]], object(), np.int64(-3), np.array([[None]]), float("nan")):
+        with pytest.raises(MvindexError):
+            index.search([1, 0], **{option: wrong})
 
 
 def test_numbers_of_numpy_are_taken_as_arguments(tmp_path):

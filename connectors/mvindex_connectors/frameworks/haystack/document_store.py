@@ -251,7 +251,7 @@ class MVIndexDocumentStore:
             filters: Only documents that match.
 
         """
-        page = slice(from_, from_ + size)
+        page = _page(from_, size)
         return self._handle.run_sync(
             lambda api: list_values(scan_matching(api, filters), metadata_field, search_term, page)
         )
@@ -265,7 +265,7 @@ class MVIndexDocumentStore:
         filters: Filters | None = None,
     ) -> tuple[list[Any], int]:
         """Do what get_metadata_field_unique_values() does, awaited."""
-        page = slice(from_, from_ + size)
+        page = _page(from_, size)
         return await self._handle.run_async(
             lambda api: list_values(scan_matching(api, filters), metadata_field, search_term, page)
         )
@@ -352,11 +352,12 @@ class MVIndexDocumentStore:
         if not isinstance(documents, list) or not all(isinstance(document, Document) for document in documents):
             raise ValueError(f"documents: expected a list of haystack.Document, got {documents!r:.80}")
         policy = _parsed_policy(policy)
-        fresh = await documents_to_write(api, documents, policy)
-        await self._decide_views(api, fresh)
-        with show_added(len(fresh), None) as on_progress:
-            for begin in range(0, len(fresh), BATCH):
-                await self._add(api, fresh[begin : begin + BATCH], on_progress)
+        with api.write_lock:
+            fresh = await documents_to_write(api, documents, policy)
+            await self._decide_views(api, fresh)
+            with show_added(len(fresh), None) as on_progress:
+                for begin in range(0, len(fresh), BATCH):
+                    await self._add(api, fresh[begin : begin + BATCH], on_progress)
         return len(documents) if policy is DuplicatePolicy.OVERWRITE else len(fresh)
 
     async def _add(self, api: AsyncIndexAPI, batch: Sequence[Document], on_progress: CountCallback) -> None:
@@ -370,6 +371,14 @@ class MVIndexDocumentStore:
         zero = np.zeros(self._dim or 1, dtype=np.float32)
         await api.add_views(items, [zero if row is None else row for row in rows])
         on_progress(len(batch))
+
+
+def _page(begin: int, size: int) -> slice:
+    """Return the places of a page; ValueError for what are no whole numbers from 0 on."""
+    for name, number in (("from_", begin), ("size", size)):
+        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+            raise ValueError(f"{name}: expected a whole number from 0 on, got {number!r:.60}")
+    return slice(begin, begin + size)
 
 
 def _parsed_policy(policy: object) -> DuplicatePolicy:

@@ -45,8 +45,18 @@ def stored_document(document: Document, is_embedded: bool | None) -> mvindex.Doc
 
 
 def original_document(stored: mvindex.Document | Hit) -> Document:
-    """Return the document as it was written."""
-    fields = stored_fields(stored.metadata)
+    """Return the document as it was written.
+
+    Of one that another program wrote, a value of its own under our key is left out.
+    """
+    try:
+        return _document(stored, stored_fields(stored.metadata))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return _document(stored, {})
+
+
+def _document(stored: mvindex.Document | Hit, fields: Mapping[str, Any]) -> Document:
+    """Return the document, and what is stored under our key."""
     return Document(
         id=stored.id,
         content=stored.text if fields.get("has_content", True) else None,

@@ -119,12 +119,9 @@ async def update_matching(api: AsyncIndexAPI, filters: Filters, meta: dict[str, 
         raise ValueError(f"meta: expected an object of the keys to set, got {type(meta).__name__}")
     if HIT_KEY in meta:
         raise ValueError(f"meta key {HIT_KEY!r}: expected another name, this one is the citation's. Rename the key")
-    changed = {
-        stored.id: {**stored.metadata, **meta}
-        async for stored in api.scan(pushed_filter(filters).filter)
-        if matches(filters, original_document(stored))
-    }
-    return await api.update_all(changed)
+    with api.write_lock:
+        matching = [document.id async for document in scan_matching(api, filters)]
+        return await api.update_all(dict.fromkeys(matching, meta))
 
 
 async def documents_to_write(api: AsyncIndexAPI, documents: list[Document], policy: DuplicatePolicy) -> list[Document]:
@@ -159,7 +156,8 @@ async def search_documents(
         return matches(filters, original_document(stored))
 
     mode = options.get("mode", "auto")
-    if not await query.is_hybrid(api, options):
+    # Hits of some fields only do not tell whether they were written with an embedding.
+    if mode == "lexical" or not (options.get("fields") is not None or await query.is_hybrid(api, options)):
         result = await search_filtered(api, query, FilterPlan(pushed, passes), top_k, options)
         if mode == "lexical" or all(map(has_view, result.hits)):
             return result

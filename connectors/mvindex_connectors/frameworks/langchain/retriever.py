@@ -15,8 +15,8 @@ from mvindex_connectors.frameworks.langchain.vector_store import MVIndexVectorSt
 class MVIndexRetriever(BaseRetriever):
     """Retrieve the k best documents of a store, for chains.
 
-    Options of one call, as invoke(query, k=2), take precedence. `index` and `embedding` of a store may be given in
-    place of the store.
+    Options of one call, as invoke(query, k=2), take precedence. `index` and other arguments of a store may be given in
+    place of the store. Another argument is an error.
 
     Attributes:
         store: The store.
@@ -26,7 +26,7 @@ class MVIndexRetriever(BaseRetriever):
 
     """
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     store: MVIndexVectorStore
     k: int = 4
@@ -38,8 +38,8 @@ class MVIndexRetriever(BaseRetriever):
     def _with_store(cls, values: Any) -> Any:
         if not isinstance(values, dict) or "index" not in values or "store" in values:
             return values
-        rest = {name: value for name, value in values.items() if name not in ("index", "embedding")}
-        return {**rest, "store": MVIndexVectorStore(values["index"], values.get("embedding"))}
+        own = {name: value for name, value in values.items() if name in cls.model_fields}
+        return {**own, "store": MVIndexVectorStore(**{name: values[name] for name in values.keys() - own.keys()})}
 
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **options: Any

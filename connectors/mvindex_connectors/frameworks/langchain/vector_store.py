@@ -488,14 +488,15 @@ class MVIndexVectorStore(VectorStore):
     ) -> list[Document]:
         if options.get("mode", "auto") not in ("auto", "dense"):
             raise ValueError(f"MMR compares views: expected mode='dense', got mode={options['mode']!r}")
-        prepared, result = await self._search(api, query, max(mmr.top_k, mmr.depth), {**options, "mode": "dense"})
+        search = MMR.options(options) | {"mode": "dense"}
+        prepared, result = await self._search(api, query, max(mmr.top_k, mmr.depth), search)
         if not result.hits:
             return []
         vector = prepared.vector
-        if vector is None:
+        if vector is None and prepared.source is not None:
             vector = (await self._embed_texts(api, [prepared.source]))[0]
         views = await winning_views(api, result, lambda texts: self._embed_texts(api, texts))
-        rows = choose_diverse(vector, views, mmr.top_k, mmr.relevance_weight).rows
+        rows = choose_diverse(result, views, vector, mmr).rows
         return await self._documents(api, prepared, replace(result, hits=tuple(result.hits[row] for row in rows)))
 
     async def _documents(self, api: AsyncIndexAPI, query: Query, result: SearchResult) -> list[Document]:

@@ -6,7 +6,7 @@ Filters are translated to those of an index, as far as it can evaluate them; the
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -231,8 +231,19 @@ def node_text(node: BaseNode) -> str:
 
 
 def original_node(stored: mvindex.Document | Hit, cited: Mapping[str, Any] | None = None) -> BaseNode:
-    """Return the node as it was added, without its embedding; with the citation if given."""
-    ours = stored_fields(stored.metadata)
+    """Return the node as it was added, without its embedding; with the citation if given.
+
+    A document that another program wrote, with a value of its own under our key, is a TextNode.
+    """
+    try:
+        node = _node(stored, stored_fields(stored.metadata))
+    except (KeyError, TypeError, ValueError):
+        node = _node(stored, {})
+    return node if cited is None else _with_citation(node, cited)
+
+
+def _node(stored: mvindex.Document | Hit, ours: Mapping[str, Any]) -> BaseNode:
+    """Return the node of a document, and what is stored under our key."""
     kind = _KINDS[ours.get("kind", TextNode.class_name())]
     fields = {**ours.get("fields", {}), "id_": stored.id, "metadata": _in_order(stored.metadata, ours)}
     if not issubclass(kind, Node):
@@ -240,7 +251,7 @@ def original_node(stored: mvindex.Document | Hit, cited: Mapping[str, Any] | Non
     elif fields.get("text_resource") is not None:
         fields["text_resource"] = {**fields["text_resource"], "text": stored.text}
     node: BaseNode = kind.from_dict(fields)
-    return node if cited is None else _with_citation(node, cited)
+    return node
 
 
 def filtered_metadata(stored: mvindex.Document | Hit) -> dict[str, Any]:
@@ -299,13 +310,18 @@ def _with_citation(node: BaseNode, cited: Mapping[str, Any]) -> BaseNode:
     return node
 
 
+def as_ids(ids: str | Iterable[str]) -> list[str]:
+    """Return the ids as a list; a text is one id."""
+    return [ids] if isinstance(ids, str) else list(ids)
+
+
 def plan_filters(query: VectorStoreQuery) -> FilterPlan:
     """Return the nodes that a query's ids, documents and filters allow; an empty list of ids allows all."""
     parts = [pushed_filter(query.filters)]
     if query.node_ids:
-        parts.append(PushedFilter({"id": {"in": list(query.node_ids)}}, True))
+        parts.append(PushedFilter({"id": {"in": as_ids(query.node_ids)}}, True))
     if query.doc_ids:
-        parts.append(PushedFilter(_of_documents(query.doc_ids), True))
+        parts.append(PushedFilter(_of_documents(as_ids(query.doc_ids)), True))
     pushed = ALL if parts == [ALL] else all_of(parts)
     return FilterPlan(pushed, lambda stored: matches(query.filters, filtered_metadata(stored)))
 
@@ -334,7 +350,7 @@ async def list_nodes(
     if node_ids is None:
         return [original_node(stored) async for stored in scan_matching(api, filters)]
     pushed_filter(filters)  # a malformed filter is an error even where no node is read
-    documents = await api.get([node_ids] if isinstance(node_ids, str) else node_ids)
+    documents = await api.get(as_ids(node_ids))
     return [original_node(stored) for stored in documents if matches(filters, filtered_metadata(stored))]
 
 
@@ -351,10 +367,10 @@ async def delete_nodes(api: AsyncIndexAPI, node_ids: Sequence[str] | None, filte
     if node_ids is None and filters is None:
         raise ValueError("delete_nodes(): expected node_ids or filters, got neither. clear() deletes everything")
     if filters is None:
-        return await api.delete(ids=list(node_ids or ()))
+        return await api.delete(ids=as_ids(node_ids or ()))
     pushed = pushed_filter(filters)
     if pushed.is_exact:
-        parts = [pushed.filter or {}] + ([] if node_ids is None else [{"id": {"in": list(node_ids)}}])
+        parts = [pushed.filter or {}] + ([] if node_ids is None else [{"id": {"in": as_ids(node_ids)}}])
         return await api.delete(filter={"and": parts})
     if node_ids is None:
         return await api.delete(ids=[stored.id async for stored in scan_matching(api, filters)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -314,13 +314,14 @@ class MVIndexVectorStore(BasePydanticVectorStore):
             listed = await list_first(api, plan, top_k)
             ids, nodes = [one.id for one in listed], [original_node(one) for one in listed]
             return VectorStoreQueryResult(nodes=nodes, similarities=[0.0] * len(nodes), ids=ids)
-        is_of_documents = is_like(search) and not query.query_str and query.query_embedding is None
-        prepared = Query(source=None) if is_of_documents else await self._prepare_query(api, query)
+        prepared = await self._prepare_query(api, query, search)
         result = await search_filtered(api, prepared, plan, top_k, search)
         return await self._query_result(api, prepared, result)
 
-    async def _prepare_query(self, api: AsyncIndexAPI, query: VectorStoreQuery) -> Query:
+    async def _prepare_query(self, api: AsyncIndexAPI, query: VectorStoreQuery, options: Mapping[str, Any]) -> Query:
         """Return the query for the index: a vector, or a text where the index encodes."""
+        if is_like(options) and not query.query_str and query.query_embedding is None:
+            return Query(source=None)
         await self._decide_views(api)
         text = query.query_str
         if query.mode is VectorStoreQueryMode.TEXT_SEARCH:
@@ -356,16 +357,16 @@ class MVIndexVectorStore(BasePydanticVectorStore):
         self, api: AsyncIndexAPI, query: VectorStoreQuery, options: dict[str, Any]
     ) -> VectorStoreQueryResult:
         """Return the nodes in the order in which MMR chooses them, with their MMR scores."""
-        search = {"mode": "dense", **options}
+        search = MMR.options(options)
         mmr = _mmr_of(query, search)
-        prepared = await self._prepare_query(api, query)
+        prepared = await self._prepare_query(api, query, search)
         result = await search_filtered(api, prepared, plan_filters(query), max(mmr.depth, mmr.top_k), search)
         if not result.hits:
             return VectorStoreQueryResult(nodes=[], similarities=[], ids=[])
         vector = prepared.vector
-        if vector is None:
+        if vector is None and prepared.source is not None:
             vector = (await self._embed_texts(api, [prepared.source]))[0]
-        diverse = choose_diverse(vector, await self._views(api, result), mmr.top_k, mmr.relevance_weight)
+        diverse = choose_diverse(result, await self._views(api, result), vector, mmr)
         chosen = SearchResult(tuple(result.hits[row] for row in diverse.rows), result.exact, 0, result.rounds)
         answer = await self._query_result(api, prepared, chosen)
         answer.similarities = diverse.scores
