@@ -1,6 +1,6 @@
 """Write training questions of several collections, with the scores by which an ensemble of three rankings teaches.
 
-    python bench/mixture.py --data DIR --out OUT [--sets squad,debian,fever,wordnet]
+    python bench/mixture.py --data DIR --out OUT [--sets squad,sentences,debian,fever,wordnet] [--times 1]
 
 A question's teacher is the sum of three z-scores over its collection's passages: by e5-views, by minilm-views and by
 BM25, each computed once. The sum is multiplied by that of some factors which makes the gold passages likeliest. A
@@ -9,8 +9,9 @@ of the article; elsewhere texts are ordered so that those that are alike by mini
 
 squad: the training articles but the last four, which are dev.jsonl, as in bench/squad_splits.py. debian: a package's
 summary asks for its description. fever: a claim asks for its one sentence. wordnet: the words of a synset ask for
-their gloss. Of the last three 960 passages are drawn by chance (seed 0), and some of their groups are written; the
-other groups of debian are debian-dev.jsonl.
+their gloss. Of these three 960 passages are drawn by chance (seed 0), --times as many, and some of their groups are
+written; the other groups of debian are debian-dev.jsonl. sentences: questions of other articles of SQuAD's training
+part ask for their one sentence, all in the order of the file.
 """
 
 import csv
@@ -61,14 +62,24 @@ def squad(options):
     return Collection(list(passages.values()), examples)
 
 
+def sentences(options):
+    with gzip.open(options.data / "squad_sentences/pairs.jsonl.gz", "rt", encoding="utf-8") as file:
+        pairs = [(joined(row["question"]), joined(row["passage"])) for row in map(json.loads, file)]
+    row_of = {text: row for row, text in enumerate(dict.fromkeys(text for _, text in pairs))}
+    passages = [document(f"s{row}", text, f"s{row // NEAR}") for text, row in row_of.items()]
+    return Collection(
+        passages, [asks(question, passages[row_of[text]], at) for at, (question, text) in enumerate(pairs)]
+    )
+
+
 def debian(options):
-    rows = sampled(table(options.data / "scale_debian/passages.tsv.zst"), lambda row: row["text"])
+    rows = sampled(table(options.data / "scale_debian/passages.tsv.zst"), lambda row: row["text"], options.times)
     pairs = [(row["title"].partition(" - ")[2], row["text"]) for row in rows]
     return of_pairs("d", pairs)
 
 
 def wordnet(options):
-    rows = sampled(table(options.data / "scale_wordnet/passages.tsv.zst"), lambda row: row["text"])
+    rows = sampled(table(options.data / "scale_wordnet/passages.tsv.zst"), lambda row: row["text"], options.times)
     return of_pairs("w", [(row["title"], row["text"]) for row in rows])
 
 
@@ -83,10 +94,10 @@ def fever(options):
     for row in judged:
         found.setdefault(row["query-id"], []).append(row["corpus-id"])
     pairs = [(claims[one], joined(texts[own[0]])) for one, own in found.items() if len(own) == 1]
-    return of_pairs("f", sampled(pairs, lambda pair: pair[1]))
+    return of_pairs("f", sampled(pairs, lambda pair: pair[1], options.times))
 
 
-SETS = {each.__name__: each for each in (squad, debian, fever, wordnet)}
+SETS = {each.__name__: each for each in (squad, sentences, debian, fever, wordnet)}
 
 
 def of_pairs(name, pairs):
@@ -199,13 +210,13 @@ def table(path):
         yield from csv.DictReader(text, delimiter="\t")
 
 
-def sampled(rows, key):
-    """Return rows by chance; of rows of one key the first."""
+def sampled(rows, key, times):
+    """Return `times` as many rows as PASSAGES by chance; of rows of one key the first."""
     distinct = {}
     for row in rows:
         distinct.setdefault(key(row), row)
     rows = list(distinct.values())
-    return random.Random(0).sample(rows, min(PASSAGES, len(rows)))
+    return random.Random(0).sample(rows, min(PASSAGES * times, len(rows)))
 
 
 def write(examples, path):
@@ -215,7 +226,7 @@ def write(examples, path):
 
 
 def main():
-    parser = harness.parser(__doc__, data=Path, out=Path, sets=",".join(SETS))
+    parser = harness.parser(__doc__, data=Path, out=Path, sets=",".join(SETS), times=1)
     options = harness.parse(parser, data=harness.DATA, out=harness.OUT, sets="squad")
     options.out.mkdir(parents=True, exist_ok=True)
     for name in options.sets.split(","):
@@ -225,9 +236,9 @@ def main():
         sys.stdout.flush()
         if name == "squad":
             squad_splits.write_split(options.data / "squad", Split.DEV, options.out / "dev.jsonl")
-        else:
+        elif name in GROUPS:
             groups = sorted({article(passage) for passage in collection.passages})
-            trained = set(random.Random(0).sample(groups, GROUPS[name]))
+            trained = set(random.Random(0).sample(groups, min(GROUPS[name] * options.times, len(groups))))
             others = [example for example in examples if article(example.positives[0]) not in trained]
             examples = [example for example in examples if article(example.positives[0]) in trained]
             if name == "debian":
