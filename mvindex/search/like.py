@@ -93,13 +93,17 @@ def search_like(
         where: The index, in errors.
 
     Raises:
-        QueryError: Where there is no document of an id.
+        QueryError: Where there is no document of an id, or nothing to compare others with.
 
     """
     views = views_of(like.ids)
     for doc_id in like.ids:
         if doc_id not in views:
             raise QueryError(f"{where}: there is no document {doc_id!r}; expected the ids of documents")
+    if not any(views[doc_id].any() for doc_id in like.positives):
+        raise QueryError(
+            f"{where}: the views of {like.positives[0]!r} are zero: no document is nearer to it than another"
+        )
     others = {"not": {"id": {"in": list(like.ids)}}}
     condition = others if request.filter is None else {"and": [request.filter, others]}
     plain = replace(request, like=None, filter=condition, queries=(_group(views, like.positives),))

@@ -32,7 +32,7 @@ from haystack.utils.filters import document_matches_filter  # noqa: E402
 from haystack_filter_cases import chance_documents, chance_filter  # noqa: E402
 from word_vectors import OIL, PLAGUE, word_counts  # noqa: E402
 
-from mvindex.errors import ConfigError, EncoderError  # noqa: E402
+from mvindex.errors import ConfigError, EncoderError, QueryError  # noqa: E402
 from mvindex.plugins import install_command  # noqa: E402
 from mvindex.store.embedded_writer import EmbeddedWriter  # noqa: E402
 from mvindex_connectors.frameworks.connection import SyncAdapter  # noqa: E402
@@ -570,6 +570,13 @@ def test_of_threads_that_write_one_new_id_one_succeeds(tmp_path):
             thread.join()
         assert written == [1]
     store.close()
+
+
+def test_no_document_is_like_one_without_an_embedding(dated):
+    retriever = MVIndexTextRetriever(dated, top_k=3)
+    assert [one.id for one in retriever.run("", options={"like": "0"})["documents"]] == ["1", "2", "3"]
+    with pytest.raises(QueryError, match="the views of '18' are zero: no document is nearer to it than another"):
+        retriever.run("", options={"like": "18"})
 
 
 @pytest.mark.parametrize("name", ["from_", "size"])
