@@ -87,7 +87,7 @@ def table_rows(batch: Any) -> list[dict[str, Any]]:
     Objects have no nulls: one has the keys of all objects of its column. Bytes of a string that are not UTF-8 become
     lone surrogates.
     """
-    batch = _with_date_texts(batch)
+    batch = _with_plain_values(batch)
     try:
         rows: list[dict[str, Any]] = batch.to_pylist()
     except UnicodeDecodeError:  # Arrow does not check its strings
@@ -266,10 +266,15 @@ def _read_rows(table: Table, source: Source, max_row_bytes: int) -> Iterator[Row
             yield Reject(location, str(err), (raw,))
 
 
-def _with_date_texts(batch: Any) -> Any:
-    """Return the batch with texts in place of dates and times."""
+def _with_plain_values(batch: Any) -> Any:
+    """Return the batch with texts in place of dates and times, and nulls in place of NaN."""
     pyarrow = require("pyarrow", "files", "reading a table")
     for place, field in enumerate(batch.schema):
+        if pyarrow.types.is_floating(field.type):
+            compute = require("pyarrow.compute", "files", "reading a table")
+            numbers = batch.column(place).cast(pyarrow.float64())
+            kept = compute.if_else(compute.is_nan(numbers), pyarrow.scalar(None, numbers.type), numbers)
+            batch = batch.set_column(place, field.name, kept)
         if pyarrow.types.is_timestamp(field.type) or pyarrow.types.is_date(field.type):
             texts = pyarrow.array(_date_texts(pyarrow, batch.column(place), field.type), pyarrow.string())
             batch = batch.set_column(place, field.name, texts)

@@ -23,6 +23,7 @@ from mvindex.store.create import create_store
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.protocol import Store
 from mvindex.store.rows import Batch
+from mvindex.store.schema import FILTER_FIELDS_KEY
 
 
 def store_batches(store: Store, batches: Iterable[Batch], next_ordinal: int | None) -> Iterator[tuple[int, int]]:
@@ -131,7 +132,8 @@ def _open_target(old: Index, target: str | Path) -> Index:
         hybrid = {name: settings.get(name) for name in ("lexical", "fusion")}
         if backend is not None:
             return backend.create(str(target), {**copied, **(hybrid if backend.has_lexical else {}), _MARK: mark}, None)
-        create_store(user_path(target), {**copied, **hybrid, _MARK: mark})
+        fields = {name: settings[name] for name in (FILTER_FIELDS_KEY,) if settings.get(name)}
+        create_store(user_path(target), {**copied, **hybrid, **fields, _MARK: mark})
         return local_index(EmbeddedStore(user_path(target)))
     new = open_local(target)
     if new.settings.get(_MARK) != mark:

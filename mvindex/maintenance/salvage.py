@@ -88,7 +88,7 @@ def salvage(path: str | Path, target: str | Path, on_progress: CountCallback = n
             directory = building / generation_name(1)
             directory.mkdir(DIRECTORY_MODE)
             index_id = secrets.token_hex(16)
-            kept = (*KEPT_SETTINGS, schema.LEXICAL_KEY, catalog.FUSION_KEY)
+            kept = (*KEPT_SETTINGS, schema.LEXICAL_KEY, schema.FILTER_FIELDS_KEY, catalog.FUSION_KEY)
             settings = {name: damaged.settings.get(name) for name in kept}
             start_generation(directory, {**settings, "version": 0, "next_ordinal": 0}, number=1, index_id=index_id)
             with closing(lock_generation(1, directory)) as fresh:

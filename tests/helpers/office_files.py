@@ -4,7 +4,7 @@ import zipfile
 
 
 def write_pdf(path, pages, *, title=None, bookmarks=(), password=None):
-    """Write pages of lines; bookmarks: (page from 1, level from 0, name)."""
+    """Write pages of lines; bookmarks: (page from 1, level from 0, name, lines above it on its page)."""
     from fpdf import FPDF
 
     pdf = FPDF()
@@ -15,11 +15,12 @@ def write_pdf(path, pages, *, title=None, bookmarks=(), password=None):
         pdf.set_encryption(owner_password=password, user_password=password)
     for number, lines in enumerate(pages, start=1):
         pdf.add_page()
-        for page, level, name in bookmarks:
-            if page == number:
-                pdf.start_section(name, level=level)
-        for line in lines:
-            pdf.cell(text=line, new_x="LMARGIN", new_y="NEXT")
+        for place in range(len(lines) + 1):
+            for page, level, name, above in bookmarks:
+                if (page, above) == (number, place):
+                    pdf.start_section(name, level=level)
+            for line in lines[place : place + 1]:
+                pdf.cell(text=line, h=20, new_x="LMARGIN", new_y="NEXT")
     pdf.output(str(path))
 
 

@@ -9,6 +9,7 @@ import binascii
 import datetime
 import importlib
 import io
+import itertools
 import json
 import zipfile
 from bisect import bisect_left
@@ -82,9 +83,9 @@ def _parse_pdf(data: bytes) -> Iterator[Any]:
         bookmarks = _bookmarks(document)
         yield [document.get_metadata_value("Title"), len(document)]
         for number in range(len(document)):
-            text = _page_text(document, number)
+            text, top = _page_text(document, number)
             if text.strip():
-                yield [number + 1, _headings(bookmarks, number), text]
+                yield [number + 1, _headings(bookmarks, number, text, top), text]
     finally:
         document.close()
 
@@ -101,18 +102,35 @@ def _open_pdf(data: bytes) -> Any:
         raise RefusedError(f"is damaged, or no PDF: {err}") from err
 
 
-def _page_text(document: Any, number: int) -> str:
+def _page_text(document: Any, number: int) -> tuple[str, float]:
+    """Return the text of a page, and where its first character ends above."""
     page = document[number]
     try:
-        text: str = page.get_textpage().get_text_range()
-        return text
+        textpage = page.get_textpage()
+        text: str = textpage.get_text_range()
+        return text, textpage.get_charbox(0)[3] if text else 0.0
     finally:
         page.close()
 
 
 class _Bookmark(NamedTuple):
+    """A place in a document. top: in points above the page's lower edge; None for the whole page."""
+
     page: int
+    top: float | None
     headings: tuple[str, ...]
+
+    def is_at_begin(self, text: str, top: float) -> bool:
+        """Return whether a page of this text, which begins so high, begins with what the bookmark names."""
+        lines = itertools.islice(filter(None, map(str.split, text.splitlines())), _FIRST_LINES)
+        name = self.headings[-1] if self.headings else ""
+        return self.top is None or self.top >= top or any(" ".join(line) == name for line in lines)
+
+
+# Lines of a page above which a heading may stand, such as a number.
+_FIRST_LINES = 3
+# Where the top is among the numbers of a destination, by its kind in the standard: XYZ, FitH, FitR and FitBH.
+_TOPS = {1: 1, 3: 0, 5: 3, 7: 0}
 
 
 def _bookmarks(document: Any) -> list[_Bookmark]:
@@ -124,13 +142,27 @@ def _bookmarks(document: Any) -> list[_Bookmark]:
         page = None if destination is None else destination.get_index()
         path = [*path[: one.level], " ".join(one.get_title().split())]
         if page is not None:
-            found.append(_Bookmark(page, tuple(filter(None, path))))
+            found.append(_Bookmark(page, _top(destination), tuple(filter(None, path))))
     return sorted(found, key=lambda bookmark: bookmark.page)
 
 
-def _headings(bookmarks: list[_Bookmark], page: int) -> tuple[str, ...]:
-    """Return the headings in force where a page begins: the last ones before it, else the first ones on it."""
+def _top(destination: Any) -> float | None:
+    """Return how high on its page a destination is; None for the whole page."""
+    kind, numbers = destination.get_view()
+    place = _TOPS.get(kind, len(numbers))
+    return numbers[place] if place < len(numbers) else None
+
+
+def _headings(bookmarks: list[_Bookmark], page: int, text: str, top: float) -> tuple[str, ...]:
+    """Return the headings in force where a page begins: those there, else the last before it, else the first on it.
+
+    text, top: of the page, and where its first character ends above.
+    """
     first_here = bisect_left(bookmarks, page, key=lambda bookmark: bookmark.page)
+    here = itertools.takewhile(lambda bookmark: bookmark.page == page, bookmarks[first_here:])
+    begun = [bookmark for bookmark in here if bookmark.is_at_begin(text, top)]
+    if begun:
+        return begun[-1].headings
     if first_here > 0:
         return bookmarks[first_here - 1].headings
     return bookmarks[0].headings if bookmarks and bookmarks[0].page == page else ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple
@@ -72,7 +73,7 @@ def _read_table(rows: Iterator[_Cells]) -> Iterator[tuple[int, str, dict[str, An
     for row in itertools.chain(sample, rows):
         if header is None or row.number < header.number:
             yield row.number, row_text(("", value) for value in row.values.values()), {}
-        elif row.number > header.number:
+        elif row.number > header.number and row.values != header.values:
             names = [cell_text(header.values.get(column)) or f"column {column + 1}" for column in row.values]
             cells: dict[str, Any] = {}
             for column, name in zip(row.values, names, strict=True):
@@ -87,7 +88,16 @@ def _find_header(sample: Sequence[_Cells]) -> _Cells | None:
     if row is None or widest < 2 or len(row.values) < 2 or at + 1 == len(sample):
         return None
     below = sample[at + 1 :]
-    is_data = any(one.values.get(column) == name for column, name in row.values.items() for one in below)
+    # A header may come again, as for printing, and a name be a value somewhere; of what are no names some come often.
+    counts = Counter(
+        column
+        for one in below
+        if one.values != row.values
+        for column, name in row.values.items()
+        if one.values.get(column) == name
+    )
+    most = max(counts.values(), default=0)
+    is_data = 2 * most >= len(below) or (most > 1 and 20 * most >= len(below))
     return None if is_data or not _are_names(row.values.values()) else row
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import PurePath
 from typing import Any, NamedTuple
@@ -74,10 +75,51 @@ def _detect(data: bytes, name: str, position: int) -> tuple[str, str]:
         from charset_normalizer import from_bytes
     except ImportError as err:
         raise CorpusError(f"{reason}; {way_out}, or have it detected: {install_command('files')}") from err
+    if (western := _as_western(data)) is not None:
+        return western, "cp1252"
     found = from_bytes(data).best()
     if found is None:
         raise CorpusError(f"{reason}, and no other encoding fits; {way_out}")
     return data.decode(found.encoding), found.encoding
+
+
+# Letters beyond ASCII of German, French, Spanish, Portuguese, Italian, Dutch, the Nordic languages and Catalan.
+_WESTERN = tuple(
+    frozenset(letters + letters.upper())
+    for letters in (
+        "äöüß", "àâæçéèêëîïôœùûü", "áéíóúüñ", "áâãàçéêíóôõúü", "àèéìíîòóù", "áäéëèïóöüç", "æøåéäöüó", "àçéèíïóòúü",
+    )
+)  # fmt: skip
+_WESTERN_SIGNS = frozenset("«»“”‘’‚„…–—•€£¥§©®™°·¿¡ªº½¼¾²³¹×\xa0")
+# Signs in the middle of a word, such as letters of other encodings are read as.
+_SIGN_IN_WORD = re.compile(r"[^\W\d_][^\w\s\x00-\x7f’–—·…][^\W\d_]|[^\W\d_][ªº³¹²]|[ªº³¹²][^\W\d_]")
+_MANY_LETTERS = re.compile(r"[^\W\d_\x00-\x7f]{3}")
+
+
+def _as_western(data: bytes) -> str | None:
+    """Return the text of bytes in cp1252, if it is one of western Europe; None for what other encodings fit better.
+
+    Its letters beyond ASCII are then of one language, hardly two in a row, and few beside the others. Detection by
+    frequencies takes texts of some sentences for other encodings, in which one letter in so many differs.
+    """
+    try:
+        text = data.decode("cp1252")
+    except UnicodeDecodeError:
+        return None
+    signs = {sign for sign in set(text) if not sign.isascii()}
+    counted = frozenset(sign for sign in signs - _WESTERN_SIGNS if sign.isalpha())
+    letters = Counter(letter for letter in text if letter in counted)
+    num_letters = sum(letters.values())
+    others = signs - letters.keys() - _WESTERN_SIGNS
+    most_of_one = max(sum(letters[letter] for letter in own & letters.keys()) for own in _WESTERN)
+    is_western = (
+        not others
+        and most_of_one >= 0.95 * num_letters
+        and num_letters <= 0.25 * sum(map(str.isalpha, text))
+        and not _MANY_LETTERS.search(text)
+        and not _SIGN_IN_WORD.search(text)
+    )
+    return text if is_western else None
 
 
 _NO_SLUG = re.compile(r"[^\w\-]+")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from html import unescape
 
 from mvindex.corpus.inputs import Input
@@ -33,6 +33,10 @@ _DEFINITIONS = frozenset(("dt", "dd"))
 _DEFINITION_GAP = "\n    "
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _TABLE_TAGS = frozenset(("table", "tr", "td", "th"))
+_CELLS = frozenset(("td", "th"))
+_SPANS = re.compile(r"\s(row|col)span\s*=\s*[\"']?\s*([0-9]{1,4})", re.IGNORECASE)
+# So many characters may be added for each of a table, by cells that go over several rows or columns, and some at first.
+_MOST_ADDED, _MIN_ADDED = 8, 10_000
 # Up to their end tag there is text only, whatever it looks like.
 _RAW_ENDS = {
     name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE)
@@ -48,6 +52,21 @@ _TAG_END = re.compile(">")
 _COMMENT_END = re.compile("--!?>")
 # A number of no character: int() refuses to read a long one.
 _HUGE_NUMBER = re.compile("&#(?:[0-9]{8,}|[xX][0-9A-Fa-f]{7,});?")
+
+
+@dataclass(slots=True)
+class _Cell:
+    """A cell of a table. tag: td or th; rows, columns: over how many it goes; parts: of its text."""
+
+    tag: str
+    rows: int
+    columns: int
+    parts: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """The text as one line of a table's."""
+        return " ".join("".join(self.parts).split()).replace("|", r"\|")
 
 
 class _TextOfHtml:
@@ -69,11 +88,15 @@ class _TextOfHtml:
         self._in_title = False
         self._pre_depth = 0
         self._table_depth = 0
-        # The tags of the cells of the row that is open, and whether the table may still have a header.
-        self._cells: list[str] = []
-        self._may_have_header = False
+        # The cells of the row that is open, what goes on from rows above by its column, and the rows of the header.
+        self._row: list[_Cell] = []
+        self._from_above: dict[int, _Cell] = {}
+        self._header_rows: list[int] | None = None
+        # Characters that rows may still get beside their own: what goes on from above, and empty cells.
+        self._most_added = _MIN_ADDED
 
-    def begin_tag(self, tag: str) -> None:
+    def begin_tag(self, tag: str, source: str = "") -> None:
+        """Take a start tag. source: the tag with its attributes, of a cell."""
         if self._skipped or tag in _SKIPPED:
             if tag not in _VOID:
                 self._skipped.append(tag)
@@ -81,7 +104,7 @@ class _TextOfHtml:
         elif tag == "title":
             self._in_title = True
         elif tag == "br":
-            self._block.append("\n")
+            self._put("\n")
         elif tag in _HEADINGS:
             self._end_block()
             self._heading = _HEADINGS[tag]
@@ -89,32 +112,81 @@ class _TextOfHtml:
             self._end_block()
             self._pre_depth += 1
         elif tag in _TABLE_TAGS:
-            self._begin_table_part(tag)
-        elif tag in _BLOCKS and not self._table_depth:
-            self._end_block()
-            if tag == "li":
-                self._block.append("- ")
-            self._part = tag if tag in _DEFINITIONS else self._part if tag == "p" else ""
+            self._begin_table_part(tag, source)
+        elif tag in _BLOCKS:
+            self._begin_block(tag)
 
-    def _begin_table_part(self, tag: str) -> None:
+    def _begin_block(self, tag: str) -> None:
+        if self._table_depth:
+            self._put(" ")
+            return
+        self._end_block()
+        if tag == "li":
+            self._block.append("- ")
+        self._part = tag if tag in _DEFINITIONS else self._part if tag == "p" else ""
+
+    def _put(self, text: str) -> None:
+        (self._row[-1].parts if self._row else self._block).append(text)
+
+    def _begin_table_part(self, tag: str, source: str) -> None:
         if tag == "table":
             self._end_block()
             self._table_depth += 1
-            self._cells, self._may_have_header = [], True
+            self._from_above, self._header_rows = {}, []
         elif tag == "tr":
             self._end_row()
-            self._block.append("\n")
         else:
-            self._block.append(" | " if self._cells else "")
-            self._cells.append(tag)
+            spans = {name.lower(): int(number) for name, number in _SPANS.findall(source)}
+            self._row.append(_Cell(tag, spans.get("row", 1), spans.get("col", 1)))
 
     def _end_row(self) -> None:
-        """End a row; below a first one of `th` alone comes the rule that tells it from the others."""
-        if self._cells and self._may_have_header:
-            if len(self._cells) > 1 and set(self._cells) == {"th"}:
-                self._block.append("\n" + " | ".join(["---"] * len(self._cells)))
-            self._may_have_header = False
-        self._cells = []
+        """End a row, as a line of its cells in their columns."""
+        if not self._row:
+            return
+        cells = self._in_columns()
+        is_header, self._row = len(cells) > 1 and {cell.tag for cell in self._row} == {"th"}, []
+        if not any(cells):
+            return
+        if self._header_rows is not None and not is_header:
+            self._end_header()
+        # A bar in front keeps an empty first cell.
+        line = ("" if cells[0] else "| ") + " | ".join(cells)
+        self._block.append(f"\n{line}")
+        if self._header_rows is not None:
+            self._header_rows.append(len(self._block))
+
+    def _end_header(self) -> None:
+        """Put the rule that tells a header from the rows below the rows of `th` alone with which a table begins."""
+        if self._header_rows:
+            line = self._block[self._header_rows[-1] - 1]
+            self._block.insert(self._header_rows[-1], "\n" + " | ".join(["---"] * (line.count(" | ") + 1)))
+        self._header_rows = None
+
+    def _in_columns(self) -> list[str]:
+        """Return the texts of the open row by column; a cell that goes over several rows comes in each of them."""
+        texts: dict[int, str] = {}
+        column = 0
+        from_above, self._from_above = self._from_above, {}
+        self._most_added += _MOST_ADDED * sum(len(cell.text) + 1 for cell in self._row)
+        # What goes on from above fills its columns before each cell, and behind the last one.
+        for cell in (*self._row, None):
+            while (above := from_above.pop(column, None)) is not None and len(texts) < self._most_added:
+                self._most_added -= len(above.text) + 1
+                texts[column] = above.text if self._most_added > 0 else ""
+                self._go_on(column, above)
+                column += above.columns
+            if cell is not None:
+                texts[column] = cell.text
+                self._go_on(column, cell)
+                column += cell.columns
+        self._most_added -= max(texts) + 1 - len(texts)
+        if self._most_added <= 0:
+            return list(texts.values())
+        return [texts.get(place, "") for place in range(max(texts) + 1)]
+
+    def _go_on(self, column: int, cell: _Cell) -> None:
+        if cell.rows > 1:
+            self._from_above[column] = replace(cell, rows=cell.rows - 1)
 
     def end_tag(self, tag: str) -> None:
         if self._skipped:
@@ -133,9 +205,15 @@ class _TextOfHtml:
             self._pre_depth = max(0, self._pre_depth - 1)
         elif tag == "table":
             self._end_row()
+            if self._header_rows is not None and len(self._header_rows) > 1:
+                del self._header_rows[1:]
+                self._end_header()
+            self._header_rows = None
             self._table_depth = max(0, self._table_depth - 1)
             self._end_block(is_lines=True)
-        elif tag in _BLOCKS and not self._table_depth:
+        elif tag in _BLOCKS and self._table_depth:
+            self._put(" ")
+        elif tag in _BLOCKS:
             self._end_block()
 
     def add_text(self, data: str) -> None:
@@ -145,7 +223,7 @@ class _TextOfHtml:
         if self._in_title:
             self._title.append(data)
         else:
-            self._block.append(data if self._pre_depth else _SPACES.sub(" ", data))
+            self._put(data if self._pre_depth else _SPACES.sub(" ", data))
 
     def finish(self) -> Outline:
         self._end_block()
@@ -153,6 +231,9 @@ class _TextOfHtml:
         return Outline(text="".join(self.parts), sections=self.builder.finish(), title=title)
 
     def _end_block(self, *, is_lines: bool = False) -> None:
+        self._end_row()
+        if self._header_rows:
+            self._end_header()
         text = "".join(self._block)
         self._block = []
         if not self._pre_depth:
@@ -226,13 +307,13 @@ class _Scanner:
         if source.startswith("</", begin):
             self._collector.end_tag(name)
         elif not source.endswith("/>", begin, end) or name in _VOID:
-            return self._take_start(name, end)
+            return self._take_start(name, begin, end)
         return end
 
-    def _take_start(self, name: str, end: int) -> int:
-        """Take a start tag that ends here, and the text behind it where that holds no tags; return where it ends."""
+    def _take_start(self, name: str, begin: int, end: int) -> int:
+        """Take a start tag, and the text behind it where that holds no tags; return where it ends."""
         if name not in _RAW_ENDS:
-            self._collector.begin_tag(name)
+            self._collector.begin_tag(name, self._source[begin:end] if name in _CELLS else "")
             return end
         closing = self._find(_RAW_ENDS[name], end)
         if closing is None and name not in _SKIPPED:

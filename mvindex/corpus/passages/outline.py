@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from mvindex.corpus.text.blocks import introduces
-from mvindex.corpus.text.sentences import split_sentences, stripped
+from mvindex.corpus.text.sentences import split_prose, stripped
 from mvindex.corpus.text.words import UNSPACED
 from mvindex.records import Span
 
@@ -302,7 +302,7 @@ def _pieces(text: str, block: Block, max_words: int, pattern: re.Pattern[str]) -
             yield _Piece(block.begin, block.end, words)
         return
     part = text[block.begin : block.end]
-    for span in _row_spans(part) if block.is_lines else split_sentences(part):
+    for span in _row_spans(part) if block.is_lines else split_prose(part):
         begin, end = block.begin + span[0], block.begin + span[1]
         words = len(pattern.findall(text, begin, end))
         if 0 < words <= max_words:

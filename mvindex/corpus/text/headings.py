@@ -116,7 +116,7 @@ def named_cells(text: str, header: Span | list[str], row: Span, part: Span) -> s
         names = [text[begin:end] for begin, end in _cells(text, header)]
         cells = [text[begin:end] if begin < part[1] and end > part[0] else "" for begin, end in _cells(text, row)]
     pairs = itertools.zip_longest(names[: len(cells)], cells, fillvalue="")
-    return "; ".join(f"{name}: {cell}" if name else cell for name, cell in pairs if cell)
+    return "; ".join(f"{name}: {cell}" if name else cell for name, cell in pairs if cell).replace(r"\|", "|")
 
 
 def _cells_without_header(text: str, row: Span, part: Span, count: int) -> list[str]:
@@ -133,8 +133,10 @@ def _cells_without_header(text: str, row: Span, part: Span, count: int) -> list[
 def table_title(table: str) -> str:
     """Return the names of the columns of a table, given by its text, as the end of a title; "" for one without."""
     lines = table.split("\n", _MOST_HEADER_LINES)
-    if len(lines) > 1 and "|" in lines[0] and _is_table_rule(lines[1].strip()):
-        names = [lines[0][begin:end] for begin, end in _cells(lines[0], (0, len(lines[0])))]
+    # In HTML a header may have several rows, of which the last names the columns.
+    rule = next((at for at, line in enumerate(lines) if at and _is_table_rule(line.strip())), 0)
+    if rule and all("|" in line for line in lines[:rule]):
+        names = [lines[rule - 1][begin:end] for begin, end in _cells(lines[rule - 1], (0, len(lines[rule - 1])))]
     elif table.startswith(".. list-table") and (first := _FIRST_CELL.search(table)) and _HAS_HEADER in table:
         second = _FIRST_CELL.search(table, first.end())
         row = first.start(), len(table[: second.start() if second else None].rstrip())

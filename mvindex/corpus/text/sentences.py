@@ -365,6 +365,13 @@ def split_in_languages(text: str) -> list[Span]:
     return [without_whitespace(begin, piece) for begin, piece in pieces if has_visible(piece)]
 
 
+def split_prose(text: str) -> list[Span]:
+    """Split a text into sentences, in Chinese and Japanese too, where no blank separates them."""
+    if text.isascii() or not _ENDS_WITHOUT_SPACE.search(text):
+        return split_sentences(text)
+    return split_in_languages(text)
+
+
 def _start(text: str, begin: int, goes_on: Callable[[str], bool]) -> int | None:
     """Return where the sentence that was found here begins; None where the one before goes on.
 

@@ -88,6 +88,12 @@ def test_times_become_iso_texts_to_the_microsecond(tmp_path):
 LATE = (253402214400 + 86400) * 1_000_000
 
 
+def test_nan_is_no_metadata(tmp_path):
+    table = {"id": ["1", "2"], "text": ["a", "b"], "f": [float("nan"), 1.5], "g": pa.array([0.5, None], pa.float32())}
+    found = [document.metadata for document in read_documents(save(tmp_path, table), CorpusOptions())]
+    assert found == [{"f": None, "g": 0.5}, {"f": 1.5, "g": None}]
+
+
 def test_a_year_that_python_has_not_stays_a_text(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     path = save(tmp_path, {"id": ["d"], "text": ["x"], "at": pyarrow.array([LATE], pyarrow.timestamp("us"))})

@@ -4,6 +4,7 @@ import codecs
 import json
 import re
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -496,10 +497,40 @@ class TestOtherFormats:
             ("<tr><td>x<td>y<tr><th>1<th>2", "x | y\n1 | 2"),
             ("<tr><th>x<td>y<tr><th>1<td>2", "x | y\n1 | 2"),
             ("<tr><th>x<tr><td>1", "x\n1"),
+            # An empty first cell, cells over rows and columns, further lines in a cell, a bar.
+            ("<tr><th>x<th>y<tr><td><td>2", "x | y\n--- | ---\n| | 2"),
+            ("<tr><th>x<th>y<tr><td rowspan=2>1<td>2<tr><td>3<tr><td>4<td>5", "x | y\n--- | ---\n1 | 2\n1 | 3\n4 | 5"),
+            ("<tr><th>x<th>y<th>z<tr><td colspan='2'>1<td>3", "x | y | z\n--- | --- | ---\n1 | | 3"),
+            ("<tr><td rowspan=2 colspan=2>1<td>2<tr><td>3", "1 | | 2\n1 | | 3"),
+            ("<tr><td>1<br>2<td><p>3</p><p>4</p><ul><li>5</ul><td>6|7", "1 2 | 3 4 5 | 6\\|7"),
+            # The last row of a header names the columns.
+            (
+                "<tr><th><th colspan=2>y<tr><th>x<th>a<th>b<tr><td>1<td>2<td>3",
+                "| | y\nx | a | b\n--- | --- | ---\n1 | 2 | 3",
+            ),
+            ("<tr><td><h2>News</h2><p>First.</p><p>Second.</p>", "News\n\nFirst. Second."),
+            ("<tr><td><tr><td> ", ""),
         ],
     )
     def test_a_rule_tells_the_header_of_a_table_from_its_rows(self, table, expected):
         assert outline_html(f"<table>{table}</table>").text == expected
+
+    @pytest.mark.parametrize(
+        "table",
+        [
+            "<tr>" + "<td rowspan=9999>abcdefgh" * 1_000 + "<tr><td>x" * 3_000,
+            "<tr><td colspan=9999>a<td>b" * 3_000,
+            "<tr><td rowspan=9999>" + "w " * 3_000 + "<tr><td>1<td>2" * 3_000,
+        ],
+    )
+    def test_cells_over_many_rows_and_columns_add_a_bounded_number_of_characters(self, table):
+        assert len(outline_html(f"<table>{table}</table>").text) < 9 * len(table) + 20_000
+
+    def test_a_passage_inside_a_table_names_the_columns_of_the_last_row_of_its_header(self, tmp_path):
+        head = "<h1>Top</h1><table><tr><th><th colspan=2>Prices<tr><th>part<th>low<th>high"
+        rows = "".join(f"<tr><td>p{number}<td>{number}<td>{number}9" for number in range(40))
+        found = read(tmp_path, "a.html", f"{head}{rows}</table>", passage_words=40)
+        assert len(found) > 1 and {one.title for one in found[1:]} == {"Top > part | low | high"}
 
     def test_a_term_of_html_stands_above_its_definition(self, tmp_path):
         page = "<dl><dt>--jobs</dt><dd><p>Number of workers.</p><p>Or none.</p></dd><dt>-v<dd>Tells more.</dl><p>End."
@@ -597,6 +628,42 @@ class TestEncodings:
         pytest.importorskip("charset_normalizer")
         [found] = read(tmp_path, "a.txt", self.TEXT.encode("latin-1"))
         assert found.text == self.TEXT.strip() and "encoding" in found.metadata
+
+    @pytest.mark.parametrize(
+        ("text", "encoding"),
+        [
+            ("Não há informações sobre a situação do coração da nação.", "cp1252"),
+            ("Æblet er rødt, og børnene går på stranden om sommeren.", "cp1252"),
+            ("Å ena sidan är det kallt på hösten, men å andra sidan är det vackert.", "cp1252"),
+            ("Le Rhin naît dans les Alpes. Sa frontière est à l’est.", "cp1252"),
+            ("The café’s “naïve” résumé – it’s £5.", "cp1252"),
+            ("Příliš žluťoučký kůň úpěl ďábelské ódy. Město leží na řece.", "cp1250"),
+            ("Zażółć gęślą jaźń. Wisła jest najdłuższą rzeką w Polsce.", "cp1250"),
+            ("Árvíztűrő tükörfúrógép. A Duna Európa második leghosszabb folyója.", "cp1250"),
+            ("Волга впадает в Каспийское море. Это самая длинная река в Европе.", "cp1251"),
+            ("ライン川はスイスのアルプスに源を発し、北海に注ぐ。", "shift_jis"),
+        ],
+    )
+    def test_a_few_sentences_tell_their_encoding(self, tmp_path, text, encoding):
+        pytest.importorskip("charset_normalizer")
+        [found] = read(tmp_path, "a.txt", text.encode(encoding))
+        assert found.text == text
+
+    def test_sentences_of_languages_are_detected_in_cp1252(self, tmp_path):
+        pytest.importorskip("charset_normalizer")
+        lines = Path("bench/languages.jsonl").read_text(encoding="utf-8").splitlines()
+        texts = [text for text in (json.loads(line)["passage"] for line in lines) if not text.isascii()]
+        western = [text for text in texts if text.encode("cp1252", "ignore").decode("cp1252") == text]
+        assert len(western) >= 25
+        for text in western:
+            [found] = read(tmp_path, "a.txt", text.encode("cp1252"))
+            assert (found.text, found.metadata["encoding"]) == (text, "cp1252")
+
+    def test_chinese_and_japanese_are_cut_between_sentences(self, tmp_path):
+        text = "".join(f"第{number}章は石油の話です。" for number in range(200))
+        found = read(tmp_path, "a.txt", text)
+        assert len(found) > 3 and "".join(one.text for one in found) == text
+        assert all(one.text.startswith("第") and one.text.endswith("。") for one in found)
 
     def test_html_is_decoded_as_it_declares(self, tmp_path):
         [found] = read(tmp_path, "a.html", b'<meta charset="iso-8859-2"><p>\xb1</p>')

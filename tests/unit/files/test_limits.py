@@ -160,7 +160,7 @@ class TestBombs:
         assert {(one.title, one.metadata["headings"]) for one in found} == {(f"a.xlsx > {'x' * 199}…", f"{'x' * 199}…")}
 
     def test_long_bookmarks_are_shortened_in_the_pages_of_a_pdf(self, tmp_path):
-        write_pdf(tmp_path / "a.pdf", [["It began."]] * 3, bookmarks=[(1, 0, "x" * 30_000)])
+        write_pdf(tmp_path / "a.pdf", [["It began."]] * 3, bookmarks=[(1, 0, "x" * 30_000, 0)])
         found = list(read_documents(tmp_path / "a.pdf"))
         assert [one.metadata["headings"] for one in found] == [f"{'x' * 199}…"] * 3
 

@@ -36,14 +36,16 @@ class TestPdf:
         assert [title for _, title, *_ in read(tmp_path / "a.pdf")] == ["Oil & gas"]
 
     def test_bookmarks_are_headings_of_the_pages_that_they_reach(self, tmp_path):
-        marks = [(2, 0, "Prices"), (3, 1, "After"), (4, 0, "End")]
-        write_pdf(tmp_path / "a.pdf", [["one"], ["two"], ["three"], ["four"], ["five"]], bookmarks=marks)
+        marks = [(2, 0, "Prices", 1), (3, 1, "After", 0), (4, 0, "End", 1), (6, 0, "Index", 1), (6, 1, "Letters", 2)]
+        pages = [["one"], ["two", "Prices"], ["After", "three"], ["four", "more"], ["five"], ["6", "Index", "a"]]
+        write_pdf(tmp_path / "a.pdf", pages, bookmarks=marks)
         assert [metadata.get("headings") for *_, metadata in read(tmp_path / "a.pdf")] == [
             None,
-            "Prices",
-            "Prices",
+            "Prices",  # nothing is named before it
             "Prices > After",
+            "Prices > After",  # as far as it goes, "End" is below its first line
             "End",
+            "Index",  # below the number of the page
         ]
 
     def test_a_long_page_is_split_between_sentences(self, tmp_path):
@@ -126,6 +128,11 @@ class TestOffice:
             # No header: numbers, or a value that occurs again below.
             ([["PX-1", 5], ["PX-2", 6]], [(1, "PX-1; 5"), (2, "PX-2; 6")]),
             ([["PX-1", "red"], ["PX-2", "red"]], [(1, "PX-1; red"), (2, "PX-2; red")]),
+            # A value that is the name of its column, and a header that comes again.
+            (
+                [["term", "kind"], ["ball", "toy"], ["age", "kind"], ["term", "kind"], ["oil", "fuel"]],
+                [(2, "term: ball; kind: toy"), (3, "term: age; kind: kind"), (5, "term: oil; kind: fuel")],
+            ),
             ([["One note."], ["Another note."]], [(1, "One note."), (2, "Another note.")]),
             ([["a", "a"], [1, 2]], [(2, "a: 1; a: 2")]),
             ([["a", "b"]], [(1, "a; b")]),

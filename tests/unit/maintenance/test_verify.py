@@ -12,6 +12,7 @@ import pytest
 import mvindex
 from mvindex.errors import ConfigError, DamagedIndex, MvindexError, StoreError
 from mvindex.index import embedded_store_of
+from mvindex.io.migrate import migrate
 from mvindex.store.files import Current, read_kept_settings, write_current
 from mvindex.store.rows import deleted_checksum
 from tests.helpers.index_examples import documents, vectors
@@ -74,6 +75,20 @@ def test_damaged_views_are_named_by_file_and_document_and_cost_that_document_alo
     del before["5"]
     assert held(tmp_path / "saved.mvx") == before
     assert mvindex.verify(tmp_path / "saved.mvx").is_sound
+
+
+def test_filter_fields_are_kept_by_salvage_and_migration(sound, tmp_path):
+    with mvindex.open(sound) as index:
+        index.admin.set_filter_fields({"lang": "text"})
+        ids = sorted(hit.id for hit in index.search(np.ones(4), top_k=9, filter={"lang": "en"}).hits)
+    mvindex.salvage(sound, tmp_path / "saved.mvx")
+    migrate(sound, tmp_path / "moved.mvx")
+    for name in ("saved.mvx", "moved.mvx"):
+        with mvindex.open(tmp_path / name) as index:
+            assert index.info().filter_fields == {"lang": "text"}
+            hits = index.search(np.ones(4), top_k=9, filter={"lang": "en"}).hits
+            assert ids == sorted(hit.id for hit in hits)
+        assert mvindex.verify(tmp_path / name).is_sound
 
 
 @pytest.mark.parametrize(
