@@ -231,7 +231,7 @@ def _pairs(path: str) -> dict[int, str]:
     """Return the ids of a .jsonl or .tsv file by row; CorpusError names the line that is neither."""
     found: dict[int, str] = {}
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             for number, line in enumerate(file):
                 row, doc_id = (
                     _pair(line.rstrip("\n"), number) if path.endswith(".jsonl") else line.rstrip("\n").split("\t")

@@ -112,7 +112,8 @@ def test_the_ids_come_from_a_file_of_any_of_the_formats(tmp_path):
     (tmp_path / "lines.jsonl").write_text("".join(json.dumps(owner) + "\n" for owner in OWNERS))
     rows = list(enumerate(OWNERS))[::-1]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"row": row, "id": own}) + "\n" for row, own in rows))
-    (tmp_path / "rows.tsv").write_text("".join(f"{row}\t{owner}\n" for row, owner in rows))
+    # A mark at the beginning, as programs for Windows write it.
+    (tmp_path / "rows.tsv").write_text("\ufeff" + "".join(f"{row}\t{owner}\n" for row, owner in rows))
     with adopted.adopt_faiss(path, OWNERS) as index:
         expected = index.search(QUERIES, 9)
     for name in ("ids.npy", "ids.txt", "ids.json", "lines.jsonl", "rows.jsonl", "rows.tsv"):
