@@ -135,9 +135,10 @@ class _TextOfHtml:
             self._from_above, self._header_rows = {}, []
         elif tag == "tr":
             self._end_row()
+            self._block.append("\n")
         else:
             spans = {name.lower(): int(number) for name, number in _SPANS.findall(source)}
-            self._row.append(_Cell(tag, spans.get("row", 1), spans.get("col", 1)))
+            self._row.append(_Cell(tag, spans.get("row", 1), max(1, spans.get("col", 1))))
 
     def _end_row(self) -> None:
         """End a row, as a line of its cells in their columns."""
@@ -211,7 +212,7 @@ class _TextOfHtml:
             self._header_rows = None
             self._table_depth = max(0, self._table_depth - 1)
             self._end_block(is_lines=True)
-        elif tag in _BLOCKS and self._table_depth:
+        elif tag in _TABLE_TAGS or (tag in _BLOCKS and self._table_depth):
             self._put(" ")
         elif tag in _BLOCKS:
             self._end_block()

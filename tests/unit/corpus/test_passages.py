@@ -2,6 +2,7 @@
 
 import codecs
 import json
+import random
 import re
 import time
 from pathlib import Path
@@ -502,6 +503,7 @@ class TestOtherFormats:
             ("<tr><th>x<th>y<tr><td rowspan=2>1<td>2<tr><td>3<tr><td>4<td>5", "x | y\n--- | ---\n1 | 2\n1 | 3\n4 | 5"),
             ("<tr><th>x<th>y<th>z<tr><td colspan='2'>1<td>3", "x | y | z\n--- | --- | ---\n1 | | 3"),
             ("<tr><td rowspan=2 colspan=2>1<td>2<tr><td>3", "1 | | 2\n1 | | 3"),
+            ("<tr><td colspan=0 rowspan=0>1<td colspan=x>2<tr><td>3", "1 | 2\n3"),
             ("<tr><td>1<br>2<td><p>3</p><p>4</p><ul><li>5</ul><td>6|7", "1 2 | 3 4 5 | 6\\|7"),
             # The last row of a header names the columns.
             (
@@ -525,6 +527,25 @@ class TestOtherFormats:
     )
     def test_cells_over_many_rows_and_columns_add_a_bounded_number_of_characters(self, table):
         assert len(outline_html(f"<table>{table}</table>").text) < 9 * len(table) + 20_000
+
+    def test_no_word_of_a_table_is_lost_or_joined_to_another(self):
+        drawn = random.Random(1)
+
+        def cell(number):
+            spans = "".join(
+                f" {name}span={drawn.choice((0, 1, 2, 3, 50, 9999))}" * drawn.randint(0, 1) for name in ("row", "col")
+            )
+            one, other = f"w{number}", f"v{number}"
+            inner = ("", one, f"{one}<br>{other}", f"<p>{one}</p><p>{other}</p>", f"<h2>{one}</h2>{other}",
+                     f"<pre>{one}</pre>", f"<table><tr><td>{one}<td>{other}</table>")  # fmt: skip
+            tag = drawn.choice(("td", "td", "th"))
+            return f"<{tag}{spans}>{drawn.choice(inner)}{drawn.choice(('', f'</{tag}>'))}"
+
+        for _ in range(2_000):
+            rows = ("".join(cell(f"{row}x{column}") for column in range(drawn.randint(0, 5))) for row in range(4))
+            page = "<table>" + "".join(f"<tr>{row}{drawn.choice(('', '</tr>'))}" for row in rows) + "</table>end"
+            words = set(re.sub("<[^>]*>", " ", page).split())
+            assert words == set(outline_html(page).text.split()) - {"|", "---"}, page
 
     def test_a_passage_inside_a_table_names_the_columns_of_the_last_row_of_its_header(self, tmp_path):
         head = "<h1>Top</h1><table><tr><th><th colspan=2>Prices<tr><th>part<th>low<th>high"
