@@ -3,6 +3,7 @@
 import datetime
 import io
 import json
+import math
 from pathlib import Path
 
 import pyarrow as pa
@@ -84,7 +85,9 @@ class CorpusParquet(Limits):
 
 
 def _as_json(value):
-    """Return a value as JSON has it: dates are texts, and a key of a struct without a value is not there."""
+    """Return a value as JSON has it: dates are texts, NaN is null, and a struct has no key without a value."""
+    if isinstance(value, float) and math.isnan(value):
+        return None
     if isinstance(value, list):
         return [_as_json(own) for own in value]
     if isinstance(value, dict):
