@@ -132,7 +132,7 @@ def _open_target(old: Index, target: str | Path) -> Index:
         hybrid = {name: settings.get(name) for name in ("lexical", "fusion")}
         if backend is not None:
             return backend.create(str(target), {**copied, **(hybrid if backend.has_lexical else {}), _MARK: mark}, None)
-        fields = {name: settings[name] for name in (FILTER_FIELDS_KEY,) if settings.get(name)}
+        fields = {FILTER_FIELDS_KEY: settings.get(FILTER_FIELDS_KEY)}
         create_store(user_path(target), {**copied, **hybrid, **fields, _MARK: mark})
         return local_index(EmbeddedStore(user_path(target)))
     new = open_local(target)

@@ -13,7 +13,7 @@ import itertools
 import json
 import zipfile
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 # A file of Office before 2007, or an encrypted one of today.
@@ -120,11 +120,9 @@ class _Bookmark(NamedTuple):
     top: float | None
     headings: tuple[str, ...]
 
-    def is_at_begin(self, text: str, top: float) -> bool:
-        """Return whether a page of this text, which begins so high, begins with what the bookmark names."""
-        lines = itertools.islice(filter(None, map(str.split, text.splitlines())), _FIRST_LINES)
-        name = self.headings[-1] if self.headings else ""
-        return self.top is None or self.top >= top or any(" ".join(line) == name for line in lines)
+    def is_at_begin(self, first_lines: Sequence[str], top: float) -> bool:
+        """Return whether a page with these lines, which begins so high, begins with what the bookmark names."""
+        return self.top is None or self.top >= top or any(line in self.headings[-1:] for line in first_lines)
 
 
 # Lines of a page above which a heading may stand, such as a number.
@@ -159,8 +157,9 @@ def _headings(bookmarks: list[_Bookmark], page: int, text: str, top: float) -> t
     text, top: of the page, and where its first character ends above.
     """
     first_here = bisect_left(bookmarks, page, key=lambda bookmark: bookmark.page)
-    here = itertools.takewhile(lambda bookmark: bookmark.page == page, bookmarks[first_here:])
-    begun = [bookmark for bookmark in here if bookmark.is_at_begin(text, top)]
+    behind = bisect_left(bookmarks, page + 1, key=lambda bookmark: bookmark.page)
+    lines = [" ".join(line) for line in itertools.islice(filter(None, map(str.split, io.StringIO(text))), _FIRST_LINES)]
+    begun = [bookmark for bookmark in bookmarks[first_here:behind] if bookmark.is_at_begin(lines, top)]
     if begun:
         return begun[-1].headings
     if first_here > 0:
