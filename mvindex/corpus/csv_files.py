@@ -54,9 +54,10 @@ def open_csv(lines: Lines, options: CorpusOptions) -> tuple[Source, Iterator[Row
         header += without_line_end(first) + b"\n"
     _refuse_cut(lines)
     delimiter = separator[1] if separator else _find_delimiter(lines, first)
-    cells = _header_cells(lines, first, delimiter)
+    layout = _layout_of(first, delimiter)
+    cells = _header_cells(lines, first, layout)
     names = tuple(name or f"column {number}" for number, name in enumerate(cells, start=1))
-    sample = _probe_rows(lines, names, delimiter)
+    sample = _probe_rows(lines, names, layout)
     _check_header(lines.path, names, sample, options)
     # A table of pandas begins with such a column: the index, which has no name.
     unnamed = tuple(name for cell, name in zip(cells, names, strict=True) if not cell and _holds_no_texts(sample, name))
@@ -76,14 +77,14 @@ def open_csv(lines: Lines, options: CorpusOptions) -> tuple[Source, Iterator[Row
         ids=lines.ids,
     )
     check_names(source)
-    return source, read_rows(lines, source, Layout(delimiter=delimiter, is_sparse=True))
+    return source, read_rows(lines, source, layout)
 
 
 def is_csv(first_line: bytes) -> bool:
     """Return whether a first line is surely a header: with commas, semicolons or pipes, and a name for a text."""
     if _SEPARATOR_LINE.fullmatch(without_line_end(first_line)):
         return True
-    rows = (split_header(first_line, delimiter) for delimiter in _DELIMITERS if delimiter != b"\t")
+    rows = (split_header(first_line, Layout(delimiter=each)) for each in _DELIMITERS if each != b"\t")
     return any(cells and len(cells) > 1 and _is_known_header(cells) for cells in rows) and b"\t" not in first_line
 
 
@@ -103,7 +104,7 @@ def _is_known_header(cells: list[bytes]) -> bool:
 
 def _find_delimiter(lines: Lines, first: bytes) -> bytes:
     """Return the delimiter that splits the header into most cells; a header without any is one column."""
-    splits = {delimiter: split_header(first, delimiter) for delimiter in _DELIMITERS if delimiter in first}
+    splits = {each: split_header(first, _layout_of(first, each)) for each in _DELIMITERS if each in first}
     counts = {delimiter: len(cells) for delimiter, cells in splits.items() if cells and not _has_quotes(cells)}
     best = [delimiter for delimiter, count in counts.items() if count == max(counts.values())]
     if len(best) > 1:
@@ -114,12 +115,20 @@ def _find_delimiter(lines: Lines, first: bytes) -> bytes:
     return best[0] if best else b","
 
 
+def _layout_of(first: bytes, delimiter: bytes) -> Layout:
+    """Return how the cells below a header are found: padded where a blank follows each delimiter of the header."""
+    plain, padded = (Layout(delimiter=delimiter, is_padded=padded, is_sparse=True) for padded in (False, True))
+    _, *others = without_line_end(first).split(delimiter)
+    is_padded = others and all(cell.startswith(b" ") for cell in others)
+    return padded if is_padded and split_header(first, padded) else plain
+
+
 def _has_quotes(cells: list[bytes]) -> bool:
     return any(b'"' in cell for cell in cells)
 
 
-def _header_cells(lines: Lines, first: bytes, delimiter: bytes) -> list[str]:
-    cells = split_header(first, delimiter)
+def _header_cells(lines: Lines, first: bytes, layout: Layout) -> list[str]:
+    cells = split_header(first, layout)
     if cells is None:
         raise CorpusError(f"{lines.location}: the header has a quote that is not closed in its line; close it there")
     if len(cells) > MAX_HEADER_CELLS:
@@ -133,7 +142,7 @@ def _header_cells(lines: Lines, first: bytes, delimiter: bytes) -> list[str]:
         raise CorpusError(f"{lines.location}: the header: {err}") from err
 
 
-def _probe_rows(lines: Lines, names: tuple[str, ...], delimiter: bytes) -> list[dict[str, str]]:
+def _probe_rows(lines: Lines, names: tuple[str, ...], layout: Layout) -> list[dict[str, str]]:
     """Return the first rows, without taking them: of each its cells that are not empty."""
     number, first = lines.number, lines.take()
     if not first:
@@ -142,7 +151,7 @@ def _probe_rows(lines: Lines, names: tuple[str, ...], delimiter: bytes) -> list[
     whole = probe[:-1] if lines.is_cut else probe
     rows = [
         {name: cell for name, cell in zip(names, cells, strict=True) if cell}
-        for cells in sample_cells(whole, len(names), delimiter)
+        for cells in sample_cells(whole, len(names), layout)
     ]
     lines.push_back(b"".join(probe), number)
     return [row for row in rows if row]
@@ -214,7 +223,7 @@ TSV_FORMATS = (
 
 
 def _split_header(first: bytes) -> tuple[str, ...]:
-    cells = split_header(first, b"\t")
+    cells = split_header(first, Layout())
     cells = without_line_end(first).split(b"\t") if cells is None else cells  # a first row that is not quoted csv
     return tuple(cell.decode(errors="replace").strip() for cell in cells)
 

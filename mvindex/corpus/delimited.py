@@ -24,15 +24,36 @@ from mvindex.records import Document, require_text
 
 _QUOTE = b'"'
 _PAIR = b'""'
+_PADDING = b" "
 _LINE_DONE = -1
 
 
-def split_simple(line: bytes, delimiter: bytes) -> list[bytes] | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How cells are found, and what they become.
+
+    Attributes:
+        delimiter: The character between cells.
+        is_padded: Whether blanks around the delimiter are no part of cells, as in `id, text`.
+        is_quoted: Whether a cell may be quoted, as the csv module writes it.
+        is_sparse: Whether empty cells are missing values, and rows without any other cell are skipped.
+
+    """
+
+    delimiter: bytes = b"\t"
+    is_padded: bool = False
+    is_quoted: bool = True
+    is_sparse: bool = False
+
+
+def split_simple(line: bytes, layout: Layout) -> list[bytes] | None:
     """Split a row whose quotes close in their own cell; return None for a row that needs QuotedCells.
 
     Most rows are of the first kind, and this is several times as fast.
     """
-    cells = without_line_end(line).split(delimiter)
+    cells = without_line_end(line).split(layout.delimiter)
+    if layout.is_padded:
+        cells = [cell.strip(_PADDING) for cell in cells]
     if _QUOTE not in line:
         return cells
     for column, cell in enumerate(cells):
@@ -51,9 +72,10 @@ class QuotedCells:
     lone carriage return as the end of a row.
     """
 
-    def __init__(self, max_cells: int, delimiter: bytes) -> None:
+    def __init__(self, max_cells: int, layout: Layout) -> None:
         self.cells: list[bytes] = []
-        self._max_cells, self._delimiter = max_cells, delimiter
+        self._max_cells, self._delimiter = max_cells, layout.delimiter
+        self._is_padded = layout.is_padded
         self._open: bytearray | None = None
 
     @property
@@ -68,15 +90,22 @@ class QuotedCells:
         while pos != _LINE_DONE:
             if len(self.cells) == self._max_cells:
                 raise DocumentError(f"more than {self._max_cells} columns; the header has {self._max_cells}")
+            pos = self._behind_padding(line, pos)
             if line[pos : pos + 1] == _QUOTE:
                 self._open = bytearray()
                 pos = self._read_quoted(line, pos + 1, body_bytes)
             else:
                 pos = self._read_plain(line, pos, body_bytes)
 
+    def _behind_padding(self, line: bytes, pos: int) -> int:
+        while self._is_padded and line[pos : pos + 1] == _PADDING:
+            pos += 1
+        return pos
+
     def _read_plain(self, line: bytes, begin: int, body_bytes: int) -> int:
         end = line.find(self._delimiter, begin, body_bytes)
-        self.cells.append(line[begin : body_bytes if end < 0 else end])
+        cell = line[begin : body_bytes if end < 0 else end]
+        self.cells.append(cell.strip(_PADDING) if self._is_padded else cell)
         return _LINE_DONE if end < 0 else end + 1
 
     def _read_quoted(self, line: bytes, begin: int, body_bytes: int) -> int:
@@ -88,13 +117,14 @@ class QuotedCells:
             return _LINE_DONE
         self.cells.append(bytes(cell.replace(_PAIR, _QUOTE)))
         self._open = None
-        if close + 1 == body_bytes:
+        end = self._behind_padding(line, close + 1)
+        if end == body_bytes:
             return _LINE_DONE
-        if line[close + 1 : close + 2] != self._delimiter:
+        if line[end : end + 1] != self._delimiter:
             raise DocumentError(
                 f"column {len(self.cells)}: text after the closing quote; inside quotes a quote is written twice"
             )
-        return close + 2
+        return end + 1
 
 
 def _closing_quote(line: bytes, begin: int) -> int:
@@ -110,22 +140,6 @@ _BLANK = frozenset({b"\n", b"\r\n", b"\r"})
 _MAX_BLANK_RUN = 10_000
 # As JSON writes numbers; a longer integer is an id and not an amount.
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d+)?([eE][+-]?\d{1,3})?", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """How cells are found, and what they become.
-
-    Attributes:
-        delimiter: The character between cells.
-        is_quoted: Whether a cell may be quoted, as the csv module writes it.
-        is_sparse: Whether empty cells are missing values, and rows without any other cell are skipped.
-
-    """
-
-    delimiter: bytes = b"\t"
-    is_quoted: bool = True
-    is_sparse: bool = False
 
 
 def read_rows(lines: Lines, source: Source, layout: Layout) -> Iterator[Row | Reject]:
@@ -144,12 +158,12 @@ def read_rows(lines: Lines, source: Source, layout: Layout) -> Iterator[Row | Re
             yield row
 
 
-def split_header(line: bytes, delimiter: bytes) -> list[bytes] | None:
+def split_header(line: bytes, layout: Layout) -> list[bytes] | None:
     """Return the cells of a line that holds whole rows only; None where its quotes make no sense or stay open.
 
     Of more than MAX_HEADER_CELLS one more is returned.
     """
-    row = QuotedCells(MAX_HEADER_CELLS + 1, delimiter)
+    row = QuotedCells(MAX_HEADER_CELLS + 1, layout)
     try:
         row.feed(line)
     except DocumentError:
@@ -157,20 +171,20 @@ def split_header(line: bytes, delimiter: bytes) -> list[bytes] | None:
     return None if row.is_open else row.cells
 
 
-def sample_cells(probe: Sequence[bytes], width: int, delimiter: bytes) -> Iterator[list[str]]:
+def sample_cells(probe: Sequence[bytes], width: int, layout: Layout) -> Iterator[list[str]]:
     """Yield the cells of the whole rows among the first lines of a file; others are left out."""
-    row = QuotedCells(width, delimiter)
+    row = QuotedCells(width, layout)
     for line in probe:
-        cells = None if row.is_open else split_simple(line, delimiter)
+        cells = None if row.is_open else split_simple(line, layout)
         if cells is None:
             try:
                 row.feed(line)
             except DocumentError:
-                row = QuotedCells(width, delimiter)
+                row = QuotedCells(width, layout)
                 continue
             if row.is_open:
                 continue
-            cells, row = row.cells, QuotedCells(width, delimiter)
+            cells, row = row.cells, QuotedCells(width, layout)
         if len(cells) == width:
             yield [cell.decode(errors="replace") for cell in cells]
 
@@ -222,6 +236,8 @@ class _Reader:
                 cells = _decode_cells(raw, stored)
             else:
                 cells = decode_utf8(without_line_end(line)).split(self._layout.delimiter.decode())
+                if self._layout.is_padded:
+                    cells = [cell.strip(_PADDING.decode()) for cell in cells]
             if self._layout.is_sparse and not any(cells):
                 return None
             return Row(location, self._document(cells, location.line), raw, has_made_id=self._has_content_ids)
@@ -253,10 +269,10 @@ class _Reader:
 
     def _read_quoted(self, first: bytes) -> tuple[bytes, list[bytes]]:
         """Return the bytes and cells of a row that holds a quote, over all lines that the quote spans."""
-        cells = split_simple(first, self._layout.delimiter)
+        cells = split_simple(first, self._layout)
         if cells is not None:
             return first, cells
-        row = QuotedCells(len(self._columns), self._layout.delimiter)
+        row = QuotedCells(len(self._columns), self._layout)
         row.feed(first)
         raw = self._close_quote(row, first) if row.is_open else first
         return raw, row.cells

@@ -83,6 +83,21 @@ class TestDelimiters:
         message = error_of(tmp_path, b"a;b,c\n1;2,3\n")
         assert "as many cells with ',' as with ';'" in message and "sep=," in message
 
+    @pytest.mark.parametrize("delimiter", [",", ";", "|"])
+    def test_blanks_around_delimiters_are_no_part_of_cells_where_the_header_has_them(self, tmp_path, delimiter):
+        rows = 'id , text, "the, year"\n1,x , 1973\n2 , "a, ""b""\n c" ,1980\n3, " d ", x"y\n'.replace(",", delimiter)
+        assert documents(tmp_path, rows.encode()) == [
+            Document("1", "x", "", {f"the{delimiter} year": "1973"}),
+            Document("2", f'a{delimiter} "b"\n c', "", {f"the{delimiter} year": "1980"}),
+            Document("3", " d ", "", {f"the{delimiter} year": 'x"y'}),
+        ]
+
+    def test_numbers_behind_blanks_are_numbers(self, tmp_path):
+        assert documents(tmp_path, b"id, text, n\n1, x, 2\n")[0].metadata == {"n": 2}
+
+    def test_blanks_are_part_of_cells_where_the_header_has_none(self, tmp_path):
+        assert documents(tmp_path, b"id,text,n\n1, x, 2\n") == [Document("1", " x", "", {"n": " 2"})]
+
     def test_one_column_needs_no_delimiter(self, tmp_path):
         assert documents(tmp_path, b"text\nOne text.\n") == [Document(f"{tmp_path}/table.csv#row-2", "One text.")]
 
