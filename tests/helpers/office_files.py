@@ -24,10 +24,32 @@ def write_pdf(path, pages, *, title=None, bookmarks=(), password=None):
     pdf.output(str(path))
 
 
+def _word_table(rows):
+    """Return a table of Word. A cell is its text, or text, the columns that it goes over, and "restart" or "continue".
+
+    The last says where a cell that goes over several rows begins, and where it goes on.
+    """
+    written = ""
+    for row in rows:
+        written += "<w:tr>"
+        for cell in row:
+            text, columns, merge = (cell, 1, "") if isinstance(cell, str) else cell
+            merged = f'<w:vMerge w:val="{merge}"/>' if merge else ""
+            written += (
+                f'<w:tc><w:tcPr><w:gridSpan w:val="{columns}"/>{merged}</w:tcPr>'
+                f"<w:p><w:r><w:t>{text}</w:t></w:r></w:p></w:tc>"
+            )
+        written += "</w:tr>"
+    return f"<w:tbl>{written}</w:tbl>"
+
+
 def write_docx(path, paragraphs):
-    """Write paragraphs; one that begins with "# " or "## " is a heading."""
+    """Write paragraphs; one that begins with "# " or "## " is a heading, a list of rows a table."""
     body = ""
     for text in paragraphs:
+        if not isinstance(text, str):
+            body += _word_table(text)
+            continue
         level = len(text) - len(text.lstrip("#"))
         style = f'<w:pPr><w:pStyle w:val="Heading{level}"/></w:pPr>' if level else ""
         body += f"<w:p>{style}<w:r><w:t>{text.lstrip('# ')}</w:t></w:r></w:p>"

@@ -57,6 +57,11 @@ def _convert(converter: str) -> Parser:
     return Parser("markitdown.converters", parse)
 
 
+def _parse_docx(data: bytes) -> Iterator[Any]:
+    """Yield the whole file as Markdown."""
+    yield importlib.import_module("mvindex_connectors.files.word").convert_word(_open_archive(data))
+
+
 def _open_archive(data: bytes) -> io.BytesIO:
     """Return the bytes of an Office or EPUB file, checked to be an archive that does not swell.
 
@@ -240,7 +245,7 @@ def _value(value: Any) -> Any:
 
 PARSERS = {
     "citation": Parser("mvindex.corpus.text.citation", _cite),
-    "docx": _convert("DocxConverter"),
+    "docx": Parser("markitdown.converters", _parse_docx),
     "epub": _convert("EpubConverter"),
     "pdf": Parser("pypdfium2", _parse_pdf),
     "pptx": _convert("PptxConverter"),

@@ -1,15 +1,22 @@
 """PDF, Word, PowerPoint, Excel and EPUB as passages that know page or row; damaged files are named."""
 
 import datetime
+import io
 import re
 import sys
+import tempfile
 import time
+from collections import Counter
+from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mvindex.corpus import CorpusOptions, Reject, open_corpus, read_documents
 from mvindex.errors import CorpusError, ExtraMissing
 from mvindex.plugins import install_command
+from mvindex_connectors.files.word import convert_word
 from tests.helpers.office_files import rewrite, write_docx, write_epub, write_pdf, write_pptx, write_xlsx
 
 for name in ("pypdfium2", "markitdown", "openpyxl", "pptx", "fpdf"):
@@ -80,6 +87,53 @@ class TestOffice:
             ("#oil", "Oil", "# Oil\n\nintro", {"headings": "Oil"}),
             ("#oil/prices", "Oil > Prices", "## Prices\n\nIt rose.", {"headings": "Oil > Prices"}),
         ]
+
+    def test_cells_of_a_table_of_word_stand_in_their_columns(self, tmp_path):
+        rows = [
+            ["Region", "Kind", ("Price", 2, "")],
+            [("North", 1, "restart"), "Balloon", "9", "euros"],
+            [("", 1, "continue"), "Kite", "7", "euros"],
+            [("South, all of it", 2, ""), "4", "euros"],
+        ]
+        write_docx(tmp_path / "a.docx", [rows])
+        assert read(tmp_path / "a.docx")[0][2].split("\n") == [
+            "| Region | Kind | Price |  |",
+            "| --- | --- | --- | --- |",
+            "| North | Balloon | 9 | euros |",
+            "| North | Kite | 7 | euros |",
+            "| South, all of it |  | 4 | euros |",
+        ]
+
+    def test_no_row_of_a_form_in_word_is_a_header(self, tmp_path):
+        for rows in (
+            [["Name", "Alice"], ["City", "Paris"]],
+            [["This is one.", "That is two.", "Three."], ["a", "b", "c"]],
+            [["One", "Two", "Three"]],
+        ):
+            write_docx(tmp_path / "a.docx", [rows])
+            empty, rule, first, *_ = read(tmp_path / "a.docx")[0][2].split("\n")
+            assert not empty.strip("| ") and not rule.strip("-| ")
+            assert first == f"| {' | '.join(rows[0])} |"
+
+    @settings(deadline=None, max_examples=50)
+    @given(
+        st.lists(
+            st.lists(
+                st.tuples(st.text("abc", max_size=3), st.integers(1, 70), st.sampled_from(["", "restart", "continue"])),
+                min_size=1,
+                max_size=4,
+            ),
+            min_size=1,
+            max_size=5,
+        )
+    )
+    def test_no_word_of_a_table_of_word_is_lost(self, rows):
+        with tempfile.TemporaryDirectory() as folder:
+            write_docx(Path(folder, "a.docx"), ["begin", rows])
+            text = convert_word(io.BytesIO(Path(folder, "a.docx").read_bytes()))
+        # What a cell of the file goes on with from above has no text of its own that is shown.
+        shown = Counter(word for row in rows for word, _, merge in row if merge != "continue" and word)
+        assert not shown - Counter(re.findall("[a-c]+", text.partition("begin")[2]))
 
     def test_slides_know_their_number(self, tmp_path):
         write_pptx(tmp_path / "a.pptx", [("Oil", "It began."), ("Prices", "They rose.")])
