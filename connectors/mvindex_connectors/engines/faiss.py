@@ -5,6 +5,7 @@ Deleted documents stay in the index until it is built again; the search loop mas
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -33,6 +34,7 @@ from mvindex.engines.protocol import (
     ViewBytes,
     flat_error,
 )
+from mvindex.errors import EngineError
 from mvindex.kernels.threads import default_threads
 from mvindex.plugins import require_faiss
 from mvindex.records import Bools, Doubles, Floats, Ints
@@ -46,6 +48,8 @@ from mvindex_connectors.engines.faiss_lists import build_lists, trained_lists
 from mvindex_connectors.engines.faiss_mapped import MappedLists, is_mapped
 from mvindex_connectors.engines.faiss_split import CODES_PER_THREAD, NearestLists, nearest_lists, search_lists
 
+logger = logging.getLogger(__name__)
+
 _HNSW_PARAMETERS = (
     Parameter(name="M", help="Links of a view; twice as many at the bottom.", default=32, least=2, most=512),
     Parameter(name="efConstruction", help="Candidates looked at when a view is linked.", default=80, most=10_000),
@@ -58,6 +62,8 @@ _HNSW_SEARCH = {"ef": 4, "k_factor": 4}
 _HNSW_EF_MIN = 512
 # When documents run short, so many times the lists are looked at in the next round.
 _PROBE_GROWTH = 4
+# A GPU knows no masks: so many more rows are asked for than should be among them by the share that is allowed.
+_MASKED_SPARE, _LEAST_MASKED = 1.25, 16
 
 
 class Held(NamedTuple):
@@ -82,7 +88,8 @@ class FaissRanking:
         self._index = held.index
         self._settings = settings
         self._max_norm = float(settings["max_norm"])
-        self._packed: tuple[Bools, npt.NDArray[np.uint8]] | None = None
+        self._packed: tuple[Bools, npt.NDArray[np.uint8], float] | None = None
+        self._on_gpu = held.on_gpu
         self._nlist = int(settings["parameters"]["nlist"]) if kind in IVF_KINDS else 0
         self._has_groups = kind in IVF_KINDS and has_groups(faiss, held.index)
         self._search = default_search(kind, self._nlist, held.index.d) if kind in IVF_KINDS else dict(_HNSW_SEARCH)
@@ -126,12 +133,9 @@ class FaissRanking:
         """See RankingEngine. Faiss pads with row -1 and the lowest float; padding leaves here as -1 and -inf."""
         nprobe = self._nprobe(limit, turn)
         limit = min(limit if shards is None else shards.keep, int(self._index.ntotal))
-        copy = self._held.on_gpu
-        if copy is not None and copy.takes(limit, nprobe, allowed_views is not None):
-            scores, rows = copy.search(queries, limit, nprobe)
-            scores[rows < 0] = -np.inf
-            return scores, rows
-        bitmap = None if allowed_views is None else self._bitmap(allowed_views)
+        if self._on_gpu is not None and (there := self._search_gpu(queries, limit, nprobe, allowed_views)) is not None:
+            return there
+        bitmap = None if allowed_views is None else self._packed_mask(allowed_views)[0]
         scan = self._held.fast_scan
         found = shards.found if shards is not None and self._kind == "ivf-pq" and "trained" in self._settings else None
         if scan is not None and scan.is_ready(nprobe):
@@ -150,6 +154,37 @@ class FaissRanking:
             scores, rows = translated(index.search, queries, limit, params=parameters)
         scores[rows < 0] = -np.inf
         return scores, rows
+
+    def _search_gpu(
+        self, queries: Floats, limit: int, nprobe: int, allowed_views: Bools | None
+    ) -> tuple[Floats, Ints] | None:
+        """Return what the copy on the GPU finds; None for a search that it cannot do, or no longer does.
+
+        Of views that are not allowed, as those of deleted documents, so many more are asked for as may be among them.
+        """
+        copy, asked = self._on_gpu, limit
+        if allowed_views is not None:
+            _, share = self._packed_mask(allowed_views)
+            asked = _LEAST_MASKED + int(limit / max(share, 1e-9) * _MASKED_SPARE)
+        asked = min(asked, int(self._index.ntotal))
+        if copy is None or not copy.takes(asked, nprobe):
+            return None
+        try:
+            scores, rows = copy.search(queries, asked, nprobe)
+        except EngineError as err:
+            logger.warning("kind %s is searched on the CPU from now on: %s", self._kind, err)
+            self._on_gpu = None
+            return None
+        is_missing = rows < 0
+        scores[is_missing] = -np.inf
+        if allowed_views is None:
+            return scores, rows
+        is_out = is_missing | ~allowed_views[rows]
+        scores[is_out], rows[is_out] = -np.inf, -1
+        if ((asked - is_out.sum(axis=1) < limit) & ~is_missing.any(axis=1)).any():
+            return None
+        order = is_out.argsort(axis=1, kind="stable")[:, :limit]
+        return np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)
 
     def _found_by(self, found: dict[Hashable, Any], nprobe: int) -> dict[int, NearestLists]:
         """Return where the lists of each query are kept that the compiled loops find, for engines trained together."""
@@ -170,12 +205,16 @@ class FaissRanking:
             return np.full(len(queries), np.inf)
         return flat_error(queries, self._max_norm)
 
-    def _bitmap(self, allowed_views: Bools) -> npt.NDArray[np.uint8]:
-        """Return the mask as Faiss takes it, kept for the next search: that of deleted documents seldom changes."""
+    def _packed_mask(self, allowed_views: Bools) -> tuple[npt.NDArray[np.uint8], float]:
+        """Return the mask as Faiss takes it, and the share that is allowed.
+
+        Both are kept for the next search: the mask of deleted documents seldom changes.
+        """
         kept = self._packed
         if kept is None or kept[0] is not allowed_views:
-            self._packed = kept = (allowed_views, np.packbits(allowed_views, bitorder="little"))
-        return kept[1]
+            share = np.count_nonzero(allowed_views) / max(len(allowed_views), 1)
+            self._packed = kept = (allowed_views, np.packbits(allowed_views, bitorder="little"), share)
+        return kept[1:]
 
     def _threads_for(self, nprobe: int) -> int:
         """Return in how many threads the lists of one query are searched.

@@ -6,6 +6,7 @@ import logging
 from threading import Lock
 from types import ModuleType
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -26,11 +27,31 @@ _CAGRA_WIDTH = 512
 class GpuCopy(Protocol):
     """An engine on one GPU. Thread-safe: searches of the same GPU wait for one another."""
 
-    def takes(self, limit: int, nprobe: int, has_mask: bool) -> bool:
-        """Return whether the GPU can do a search: of all views, not too many rows or lists."""
+    def takes(self, limit: int, nprobe: int) -> bool:
+        """Return whether the GPU can do a search: not too many rows or lists."""
 
     def search(self, queries: Floats, limit: int, nprobe: int) -> tuple[Floats, Ints]:
         """Search as faiss.Index.search() does."""
+
+
+class _Gpu:
+    """What Faiss computes with on one GPU, 1.5 GiB of its memory among it: all copies there share it, one at a time."""
+
+    def __init__(self, faiss: ModuleType) -> None:
+        self.resources = faiss.StandardGpuResources()
+        self.lock = Lock()
+
+
+_gpus: WeakValueDictionary[int, _Gpu] = WeakValueDictionary()
+_gpus_lock = Lock()
+
+
+def _gpu(faiss: ModuleType, number: int) -> _Gpu:
+    with _gpus_lock:
+        found = _gpus.get(number)
+        if found is None:
+            _gpus[number] = found = _Gpu(faiss)
+        return found
 
 
 class ListsCopy:
@@ -38,24 +59,23 @@ class ListsCopy:
 
     def __init__(self, faiss: ModuleType, index: Any, number: int) -> None:
         """Copy an index on the CPU to the GPU of that number; packed 4-bit codes as an index of plain ones."""
-        self._faiss, self._lock = faiss, Lock()
-        self._resources = faiss.StandardGpuResources()
+        self._faiss, self._gpu = faiss, _gpu(faiss, number)
         options = faiss.GpuClonerOptions()
         if hasattr(ivf_of(faiss, index), "pq"):
             index, options.use_cuvs = unpacked(faiss, index), True
         self._is_rotated = isinstance(index, faiss.IndexPreTransform)
-        self._index = translated(faiss.index_cpu_to_gpu, self._resources, number, index, options)
+        self._index = translated(faiss.index_cpu_to_gpu, self._gpu.resources, number, index, options)
 
-    def takes(self, limit: int, nprobe: int, has_mask: bool) -> bool:
+    def takes(self, limit: int, nprobe: int) -> bool:
         """See GpuCopy."""
-        return limit <= _MOST and nprobe <= _MOST and not has_mask
+        return limit <= _MOST and nprobe <= _MOST
 
     def search(self, queries: Floats, limit: int, nprobe: int) -> tuple[Floats, Ints]:
         """See GpuCopy."""
         parameters = self._faiss.SearchParametersIVF(nprobe=nprobe)
         if self._is_rotated:
             parameters = self._faiss.SearchParametersPreTransform(index_params=parameters)
-        with self._lock:
+        with self._gpu.lock:
             scores, rows = translated(self._index.search, queries, limit, params=parameters)
         return scores, rows
 
@@ -65,26 +85,28 @@ class CagraCopy:
 
     def __init__(self, faiss: ModuleType, index: Any, number: int) -> None:
         """Link the views that the index holds."""
-        self._faiss, self._lock = faiss, Lock()
-        self._resources = faiss.StandardGpuResources()
+        self._faiss, self._gpu = faiss, _gpu(faiss, number)
         flat = faiss.downcast_index(index.storage)
         # Faiss points to the views, as this class does: the index must stay alive.
         self._source = index
         self._views: Floats = faiss.rev_swig_ptr(flat.get_xb(), flat.ntotal * flat.d).reshape(flat.ntotal, flat.d)
         config = faiss.GpuIndexCagraConfig()
         config.device = number
-        self._index = faiss.GpuIndexCagra(self._resources, flat.d, faiss.METRIC_INNER_PRODUCT, config)
+        metric = faiss.METRIC_INNER_PRODUCT
+        self._index = translated(faiss.GpuIndexCagra, self._gpu.resources, flat.d, metric, config)
         translated(self._index.train, self._views)
 
-    def takes(self, limit: int, nprobe: int, has_mask: bool) -> bool:
+    def takes(self, limit: int, nprobe: int) -> bool:
         """See GpuCopy."""
-        return limit <= _CAGRA_WIDTH and not has_mask
+        return limit <= _CAGRA_WIDTH
 
     def search(self, queries: Floats, limit: int, nprobe: int) -> tuple[Floats, Ints]:
         """See GpuCopy. Scores are computed here: their sign differs between versions of cuVS."""
         parameters = self._faiss.SearchParametersCagra(itopk_size=_CAGRA_WIDTH)
-        with self._lock:
+        with self._gpu.lock:
             _, rows = translated(self._index.search, queries, limit, params=parameters)
+        # What is missing may be another number than -1.
+        rows = np.where((rows >= 0) & (rows < len(self._views)), rows, -1)
         scores = np.einsum("qd,qmd->qm", queries, self._views[rows])
         scores[rows < 0] = -np.inf
         order = np.argsort(-scores, axis=1, kind="stable")
@@ -106,7 +128,7 @@ def unpacked(faiss: ModuleType, index: Any) -> Any:
     pq = packed.pq
     plain = faiss.IndexIVFPQ(packed.quantizer, packed.d, packed.nlist, pq.M, pq.nbits, packed.metric_type)
     plain.pq, plain.by_residual, plain.is_trained, plain.ntotal = pq, packed.by_residual, True, packed.ntotal
-    plain.replace_invlists(lists)
+    plain.replace_invlists(lists, True)
     return faiss.IndexPreTransform(index.chain.at(0), plain) if isinstance(index, faiss.IndexPreTransform) else plain
 
 

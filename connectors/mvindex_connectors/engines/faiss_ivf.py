@@ -151,8 +151,9 @@ def train(faiss: ModuleType, index: Any, sample: npt.NDArray[Any], on_progress: 
 def train_with(faiss: ModuleType, index: Any, clusterer: Any, sample: Floats) -> None:
     """Train the index on the sample, (n, d) float32, with an index that finds the nearest centroids for k-means.
 
-    Faiss keeps a bare pointer: the clusterer lives in this frame until training ends, and is let go of then. The
-    list of what the index itself points to, its quantiser and rotation, stays as it is.
+    Faiss keeps a bare pointer, and its Python side takes it that the index frees what it is assigned, which it does
+    not: the clusterer lives in this frame until training ends, and is its own again then. The list of what the index
+    itself points to, its quantiser and rotation, stays as it is.
     """
     ivf = ivf_of(faiss, index)
     ivf.clustering_index = clusterer
@@ -160,6 +161,7 @@ def train_with(faiss: ModuleType, index: Any, clusterer: Any, sample: Floats) ->
         index.train(sample)
     finally:
         ivf.clustering_index = None
+        clusterer.this.own(True)
 
 
 def _train_groups(faiss: ModuleType, index: Any, sample: npt.NDArray[Any], on_progress: ProgressCallback) -> None:

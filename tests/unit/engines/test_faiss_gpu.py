@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import mvindex
+from mvindex.errors import EngineError
 from mvindex.index import embedded_store_of
 from mvindex.search.local import EngineCache
 
@@ -95,13 +96,83 @@ def test_a_search_that_a_gpu_cannot_do_is_done_on_the_cpu(path):
     copy.search = lambda queries, limit, nprobe: taken.append((limit, nprobe)) or search(queries, limit, nprobe)
     lent = FaissRanking(faiss, plain._kind, Held(plain._index, copy), plain._settings)
     queries = np.random.default_rng(6).standard_normal((20, DIM)).astype(np.float32)
-    even = np.arange(snapshot.views.num_views) % 2 == 0
-    for limit, allowed in ((40, None), (2048, None), (2049, None), (40, even)):
+    numbers = np.arange(snapshot.views.num_views)
+    for limit, allowed in ((40, None), (2048, None), (2049, None), (40, numbers % 90 == 0)):
         found, expected = (each.search(queries, limit, allowed) for each in (lent, plain))
         assert all((one == other).all() for one, other in zip(found, expected, strict=True))
     assert [limit for limit, _ in taken] == [40, 2048]
     assert {nprobe for _, nprobe in taken} <= set(range(1, 65))
-    assert not copy.takes(10, 2049, has_mask=False) and copy.takes(10, 2048, has_mask=False)
+    assert not copy.takes(10, 2049) and copy.takes(10, 2048)
+
+
+@pytest.fixture
+def lent(path):
+    """An engine, one whose copy on a GPU is a copy on the CPU, and what that copy was asked for."""
+    import faiss
+
+    from mvindex_connectors.engines.faiss import FaissRanking, Held
+    from mvindex_connectors.engines.faiss_gpu import ListsCopy
+
+    with mvindex.open(path) as index:
+        plain = EngineCache().open(embedded_store_of(index).snapshot)
+        # Private, as above.
+        copy, taken = ListsCopy(gpu_that_is_a_cpu(faiss), plain._index, 0), []
+        search = copy.search
+        copy.search = lambda queries, limit, nprobe: taken.append(limit) or search(queries, limit, nprobe)
+        yield plain, FaissRanking(faiss, plain._kind, Held(plain._index, copy), plain._settings), taken
+
+
+def test_deletions_leave_searches_on_the_gpu(lent):
+    plain, on_gpu, taken = lent
+    queries = np.random.default_rng(6).standard_normal((20, DIM)).astype(np.float32)
+    _, best = plain.search(queries, 40, None)
+    few = np.random.default_rng(1).random(4 * COUNT) > 0.02
+    # Half of the best are gone as well, more than the spare rows.
+    most_best = few.copy()
+    most_best[best[:, :39].ravel()] = False
+    for allowed, is_there in ((few, True), (np.arange(4 * COUNT) % 2 == 0, True), (most_best, False)):
+        taken.clear()
+        found, expected = (each.search(queries, 40, allowed) for each in (on_gpu, plain))
+        assert (found[1] == expected[1]).all() and (found[0] == expected[0]).all(), is_there
+        assert len(taken) == 1 and 40 < taken[0] < 200
+    everything = np.ones(4 * COUNT, dtype=bool)
+    everything[7] = False
+    found, expected = (each.search(queries, 2000, everything) for each in (on_gpu, plain))
+    assert all((one == other).all() for one, other in zip(found, expected, strict=True))
+
+
+def test_a_gpu_that_fails_leaves_its_searches_to_the_cpu(lent, caplog):
+    plain, on_gpu, _ = lent
+    calls = []
+
+    def fails(queries, limit, nprobe):
+        calls.append(limit)
+        raise EngineError("faiss: out of memory")
+
+    on_gpu._on_gpu.search = fails
+    queries = np.random.default_rng(6).standard_normal((3, DIM)).astype(np.float32)
+    for _ in range(2):
+        found, expected = (each.search(queries, 40, None) for each in (on_gpu, plain))
+        assert all((one == other).all() for one, other in zip(found, expected, strict=True))
+    assert len(calls) == 1 and "on the CPU from now on: faiss: out of memory" in caplog.text
+
+
+def test_copies_on_a_gpu_share_its_memory(path):
+    import faiss
+
+    from mvindex_connectors.engines.faiss_gpu import ListsCopy
+
+    made = gpu_that_is_a_cpu(faiss)
+    resources = []
+    made.StandardGpuResources = lambda: resources.append(1) or SimpleNamespace()
+    with mvindex.open(path) as index:
+        plain = EngineCache().open(embedded_store_of(index).snapshot)
+    copies = [ListsCopy(made, plain._index, 7) for _ in range(3)]
+    assert len(copies) == 3 and len(resources) == 1
+    del copies
+    gc.collect()
+    ListsCopy(made, plain._index, 7)
+    assert len(resources) == 2
 
 
 @pytest.mark.parametrize("dim", [DIM, DIM - 1])
@@ -109,8 +180,8 @@ def test_packed_codes_are_unpacked_for_a_gpu_and_rank_as_before(dim):
     """The rotation, lists and codes are those of the engine; only the tables of its own search are rounded."""
     import faiss
 
-    from mvindex_connectors.engines.faiss_gpu import ListsCopy
-    from mvindex_connectors.engines.faiss_ivf import new_ivf
+    from mvindex_connectors.engines.faiss_gpu import ListsCopy, unpacked
+    from mvindex_connectors.engines.faiss_ivf import ivf_of, new_ivf
 
     rng = np.random.default_rng(8)
     rows, queries = (rng.standard_normal((count, dim)).astype(np.float32) for count in (5000, 50))
@@ -119,6 +190,7 @@ def test_packed_codes_are_unpacked_for_a_gpu_and_rank_as_before(dim):
     index.add(rows)
     copy = ListsCopy(gpu_that_is_a_cpu(faiss), index, 0)
     gc.collect()
+    assert ivf_of(faiss, unpacked(faiss, index)).own_invlists
     given = faiss.SearchParametersPreTransform(index_params=faiss.SearchParametersIVF(nprobe=4))
     scores, found = copy.search(queries, 50, 4)
     packed_scores, packed = index.search(queries, 50, params=given)
@@ -160,7 +232,7 @@ def test_rows_of_a_graph_on_a_gpu_are_scored_here():
     assert (found[:, :100] == order).all() and (found[:, 100:] == -1).all()
     np.testing.assert_allclose(scores[:, :100], np.take_along_axis(products, order, axis=1), rtol=1e-5, atol=1e-5)
     assert (scores[:, 100:] == -np.inf).all()
-    assert copy.takes(512, 0, has_mask=False) and not copy.takes(513, 0, has_mask=False)
+    assert copy.takes(512, 0) and not copy.takes(513, 0)
 
 
 @pytest.mark.parametrize("kind", ["ivf-pq", "hnsw", "ivf-rabitq", "ivf-flat"])
@@ -202,6 +274,8 @@ def test_an_index_keeps_what_it_points_to_after_training_with_another(kind):
     train_with(faiss, index, lent, rows)
     assert ivf_of(faiss, index).clustering_index is None
     assert owned and list(index.referenced_objects) == owned
+    # Faiss would leave it to the index, which does not free it.
+    assert lent.thisown
     gone = weakref.ref(lent)
     del lent, owned
     gc.collect()
