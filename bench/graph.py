@@ -36,7 +36,7 @@ from mvindex.index import embedded_store_of
 TIMES = 8
 # Views that Faiss learns its levels from, and takes at a time.
 TRAINED, ADDED = 65_536, 65_536
-BEAMS = {10: (30, 60, 100, 200, 400, 800), 100: (400, 800, 1200, 2000)}
+BEAMS = {10: (30, 60, 100, 200, 320, 400, 800), 100: (400, 800, 1200, 2000)}
 # What hnswlib and usearch look at.
 EFFORTS = {10: (80, 120, 200, 400, 800, 1600), 100: (800, 1600, 3200)}
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from mvindex.encoder.batches import BatchShape
-from mvindex.errors import ConfigError
+from mvindex.encoder.checkpoint.settings import first_line
+from mvindex.errors import ConfigError, EncoderError
 from mvindex.kernels.threads import LibraryThreads
 from mvindex.plugins import FAISS_PACKAGES, install_command, installed_version
 
@@ -29,6 +32,27 @@ CUDA_LEAST_SPARED = 8192
 _BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 _CPU_INFO = Path("/proc/cpuinfo")
 _DRIVER = Path("/proc/driver/nvidia/version")
+# Of which one is there with a driver; the last in Windows' Subsystem for Linux.
+_DRIVER_SIGNS = (_DRIVER, Path("/dev/nvidiactl"), Path("/dev/dxg"))
+
+
+def has_driver() -> bool:
+    """Return whether this machine has an NVIDIA driver, so that torch may find a GPU."""
+    return any(sign.exists() for sign in _DRIVER_SIGNS)
+
+
+@contextmanager
+def memory_of(device: torch.device, what: str) -> Iterator[None]:
+    """Raise EncoderError, which names the way out, where a GPU has too little memory for what the block puts there."""
+    import torch
+
+    try:
+        yield
+    except torch.OutOfMemoryError as err:
+        raise EncoderError(
+            f"{device}: too little memory for {what}; end other programs that use this GPU, give another --device, "
+            f"or --device cpu ({first_line(err)})"
+        ) from None
 
 
 def choose_device(name: str | None) -> torch.device:
@@ -62,7 +86,7 @@ def why_no_gpu() -> str | None:
         return None
     if torch.version.cuda is None:
         return f"torch {torch.__version__} is a build without CUDA; install one for the CUDA of your driver"
-    if not _DRIVER.exists():
+    if not has_driver():
         return "this machine has no NVIDIA driver (no /proc/driver/nvidia/version)"
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return f"CUDA_VISIBLE_DEVICES is {os.environ['CUDA_VISIBLE_DEVICES']!r}, which hides them all; unset it"
@@ -70,6 +94,8 @@ def why_no_gpu() -> str | None:
         torch.cuda.init()  # type: ignore[no-untyped-call]  # torch leaves it untyped
     except RuntimeError as err:
         cause = str(err).splitlines()[0]
+        if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+            cause += f"; CUDA_VISIBLE_DEVICES is {visible!r}: is there such a GPU?"
         return (
             f"the driver cannot run torch's CUDA {torch.version.cuda} ({cause}); install a newer driver, or a torch "
             "build for an older CUDA"

@@ -16,6 +16,7 @@ from mvindex.encoder.checkpoint import Checkpoint
 from mvindex.encoder.checkpoint.families import BUILT_IN
 from mvindex.encoder.checkpoint.load import check_can_load
 from mvindex.encoder.checkpoint_encoder import CheckpointEncoder
+from mvindex.encoder.device import has_driver
 from mvindex.encoder.forward import RowMeans
 from mvindex.encoder.function import DEVICE_CHUNKS
 from mvindex.encoder.onnx_cache import HEAD, MODEL, TOKENIZER, OnnxForm
@@ -38,7 +39,6 @@ _DOCUMENT_SHAPE = BatchShape(max_tokens=1024, min_spared=1 / 16, least_spared=64
 # The most threads that share a batch: they wait for each other at each product.
 _SESSION_THREADS = 4
 _QUIET = 3  # errors only
-_GPU_DRIVER = Path("/dev/nvidiactl")
 
 
 class OnnxEncoder(CheckpointEncoder):
@@ -131,7 +131,7 @@ def _tokenizer(form: OnnxForm) -> tokenizers.Tokenizer | Unigram:
 
 def _gpu_encodes(device: str | None) -> bool:
     """Return whether documents are for a GPU that torch finds; torch is loaded only where there is a driver."""
-    if device is not None or not _GPU_DRIVER.exists() or importlib.util.find_spec("torch") is None:
+    if device is not None or not has_driver() or importlib.util.find_spec("torch") is None:
         return False
     import torch
 

@@ -18,7 +18,7 @@ from mvindex.encoder.checkpoint import Checkpoint, Parts, load_parts, load_token
 from mvindex.encoder.checkpoint.settings import first_line
 from mvindex.encoder.checkpoint_encoder import CheckpointEncoder
 from mvindex.encoder.clusters import pad_tokens, token_views, unpad_views
-from mvindex.encoder.device import batch_shape, choose_device, document_dtype, on_device, torch_threads
+from mvindex.encoder.device import batch_shape, choose_device, document_dtype, memory_of, on_device, torch_threads
 from mvindex.encoder.forward import last_states, row_means
 from mvindex.encoder.function import DEVICE_CHUNKS, SLICE_DOCUMENTS, slices
 from mvindex.errors import EncoderError, Unsupported
@@ -77,10 +77,12 @@ class TransformerEncoder(CheckpointEncoder):
         # Processes take a second to start.
         self._ahead_from = None if device.type == "cpu" else 2 * SLICE_DOCUMENTS
         self._shape = batch_shape(device, max(settings.document_length, settings.query_length))
-        self._query_model: Any = parts.queries.to(device)
-        self._source_model: Any = self._query_model if parts.documents is parts.queries else parts.documents.to(device)
-        self._codes = None if parts.codes is None else parts.codes.to(device)
-        self._head = None if parts.head is None else parts.head.to(device)
+        with memory_of(device, "the model"):
+            self._query_model: Any = parts.queries.to(device)
+            is_shared = parts.documents is parts.queries
+            self._source_model: Any = self._query_model if is_shared else parts.documents.to(device)
+            self._codes = None if parts.codes is None else parts.codes.to(device)
+            self._head = None if parts.head is None else parts.head.to(device)
         self._tokenizer = tokenizer
 
     @property
@@ -109,7 +111,8 @@ class TransformerEncoder(CheckpointEncoder):
             return self._source_model
         # The fp32 model stays where questions use it too.
         is_shared = self._source_model is self._query_model
-        return (copy.deepcopy(self._source_model) if is_shared else self._source_model).to(dtype)
+        with memory_of(self._device, f"the model in {dtype}"):
+            return (copy.deepcopy(self._source_model) if is_shared else self._source_model).to(dtype)
 
     def _encoded(self, arranged: Iterable[Arranged], on_progress: CountCallback) -> Iterator[tuple[Arranged, Floats]]:
         """Yield each slice with its views; on a GPU a slice is copied while the next one is computed."""
@@ -183,7 +186,7 @@ class TransformerEncoder(CheckpointEncoder):
         for places in _groups(np.argsort(-arranged.num_rows, kind="stable"), arranged.num_rows, _TOKENS_AT_ONCE):
             group = arranged.take(places)
             states = pad_tokens(self._means(group, model, no_progress), group.num_rows)
-            with torch.inference_mode():
+            with torch.inference_mode(), memory_of(self._device, f"the views of {len(places)} documents"):
                 views = token_views(states, group, self.checkpoint.settings, self._codes)
                 own = ranges(starts[places], group.num_views)
                 rows.index_copy_(0, on_device(own, self._device), unpad_views(views, group.num_views))

@@ -162,9 +162,10 @@ class DeviceViews:
             return self._held()
 
     def give_back(self) -> None:
-        """Drop what is kept; scans that use it finish with it."""
+        """Drop what is kept, and give it back to the machine; scans that use it finish with it."""
         with self._lock:
             self._kept.clear()
+        self._empty_cache()
 
     def shrink(self) -> bool:
         """Keep a quarter, in smaller chunks, from now on; False where they are as small as can be."""
@@ -175,9 +176,12 @@ class DeviceViews:
             self._bounds = [0]
             self._room_bytes //= 4
             self._chunk_bytes = max(self._chunk_bytes // 4, _LEAST_CHUNK_BYTES)
+        self._empty_cache()
+        return True
+
+    def _empty_cache(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        return True
 
     def _cut(self, snapshot: Snapshot, bounds: list[int]) -> list[int]:
         """Return the bounds with those of the documents behind them; small chunks at the end are made anew as one."""
@@ -344,8 +348,11 @@ def _copy_in_threads(to: npt.NDArray[Any], stored: npt.NDArray[Any]) -> None:
 
 
 def _room_bytes(device: torch.device) -> int:
-    """Return three quarters of what a GPU has free now, a quarter of a CPU's memory."""
-    return torch.cuda.mem_get_info(device)[0] * 3 // 4 if device.type == "cuda" else cache_bytes()
+    """Return three quarters of what a GPU has free now, for torch at least, a quarter of a CPU's memory."""
+    if device.type == "cpu":
+        return cache_bytes()
+    held_free = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return (torch.cuda.mem_get_info(device)[0] + held_free) * 3 // 4
 
 
 def to_host(tensor: torch.Tensor) -> npt.NDArray[Any]:

@@ -187,7 +187,12 @@ class ScanRequest(NamedTuple):
 
 
 class ScanEngine(Protocol):
-    """Looks at every allowed document: the candidates of a query provably hold its top_k."""
+    """Looks at every allowed document: the candidates of a query provably hold its top_k.
+
+    at_once: So many queries are given to it together, where that is more than for other searches.
+    """
+
+    at_once: int
 
     def candidates(
         self, snapshot: Snapshot, queries: Floats, top_k: int, allowed: Bools, scoring: Scoring

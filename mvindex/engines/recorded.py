@@ -66,6 +66,8 @@ def recording(compute: Callable[[], torch.Tensor], device: torch.device) -> Call
                 result = compute()
     except RuntimeError as err:  # also where memory is short: the stream takes its own
         logger.warning("single queries cannot be recorded on %s, and start kernel by kernel: %s", device, err)
+        # What was started there may still write what the next call does.
+        torch.cuda.current_stream(device).wait_stream(stream)
         return compute
     torch.cuda.current_stream(device).wait_stream(stream)
 

@@ -35,6 +35,8 @@ _FEW_ELEMENTS = 1 << 22
 class NumpyScan:
     """An exact scan in float32 with the max, or DRPQ's aggregate, over a document's views taken block by block."""
 
+    at_once = 0
+
     def candidates(
         self, snapshot: Snapshot, queries: Floats, top_k: int, allowed: Bools, scoring: Scoring
     ) -> Candidates:
@@ -150,6 +152,8 @@ def allowed_blocks(snapshot: Snapshot, allowed: Bools) -> Iterator[tuple[int, in
 
 class PlainFirstScan:
     """Scans by NumPy, and by a faster engine once there is work enough to load it. Thread-safe."""
+
+    at_once = 0
 
     def __init__(self, open_fast: Callable[[Snapshot], ScanEngine]) -> None:
         """Take what opens the faster engine for such a snapshot; it may import torch, or compile."""

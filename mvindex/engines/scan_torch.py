@@ -8,6 +8,7 @@ enqueues is recorded and replayed: see recorded.py.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -42,6 +43,9 @@ _MAX_ENTRIES = 1 << 22
 # Of a product of all views of a chunk and some queries; less where memory falls short.
 _PRODUCT_BYTES = {"cuda": 1 << 31, "cpu": 1 << 23}
 _LEAST_PRODUCT_BYTES = 1 << 22
+_SCANS_UNTIL_MORE = 64
+# Queries for which a GPU is waited for once.
+_GPU_QUERIES = 1024
 # Bounds are computed in float32: they are widened by this part of the largest score there can be.
 _ROUNDING = 2.0**-20
 
@@ -52,7 +56,9 @@ class TorchScan:
     def __init__(self, config: DeviceConfig | None = None) -> None:
         self._views = DeviceViews(config or DeviceConfig())
         self._device = self._views.device
-        self._product_bytes = _PRODUCT_BYTES["cuda" if self._device.type == "cuda" else "cpu"]
+        self._product_bytes = self._most_bytes = _PRODUCT_BYTES["cuda" if self._device.type == "cuda" else "cpu"]
+        self._scans_until_more = 0
+        self.at_once = _GPU_QUERIES if self._views.as_gpu else 0
         self._recordings = Recordings()
 
     def candidates(
@@ -63,8 +69,8 @@ class TorchScan:
         room = min(top_k + max(top_k // 2, _SPARE), num_allowed)
         at_once = max(1, _MAX_ENTRIES // room)
         request = ScanRequest(top_k, allowed, scoring)
-        # No tensor of a program's own inference mode: what is kept is used outside of it too.
-        with torch.inference_mode(False), torch.no_grad(), torch_threads().limited():
+        # No tensor of a program's own inference mode or stream: what is kept is used outside of it too.
+        with torch.inference_mode(False), torch.no_grad(), torch_threads().limited(), self._stream():
             parts = [
                 self._within_memory(snapshot, queries[begin : begin + at_once], request, room)
                 for begin in range(0, len(queries), at_once)
@@ -88,9 +94,10 @@ class TorchScan:
         """Return the candidates; where the device's memory is full, in smaller steps."""
         while True:
             try:
-                return self._scan(snapshot, queries, request, room)
+                found = self._scan(snapshot, queries, request, room)
             except torch.cuda.OutOfMemoryError as err:
                 self._recordings.keep_for(())
+                self._scans_until_more = _SCANS_UNTIL_MORE
                 if self._product_bytes > _LEAST_PRODUCT_BYTES:
                     self._product_bytes //= 8
                 elif not self._views.shrink():
@@ -98,6 +105,21 @@ class TorchScan:
                         f"{self._device}: not enough memory left to scan a few views at a time; end what else uses it, "
                         "or open the index with device='cpu'"
                     ) from err
+            else:
+                self._take_more()
+                return found
+
+    def _take_more(self) -> None:
+        """After many scans with less memory, which others may have taken for a while only, try with twice as much."""
+        if self._product_bytes < self._most_bytes:
+            self._scans_until_more -= 1
+            if self._scans_until_more <= 0:
+                self._product_bytes = min(2 * self._product_bytes, self._most_bytes)
+                self._scans_until_more = _SCANS_UNTIL_MORE
+
+    def _stream(self) -> AbstractContextManager[Any]:
+        is_cuda = self._device.type == "cuda"
+        return torch.cuda.stream(torch.cuda.default_stream(self._device)) if is_cuda else nullcontext()
 
     def _scan(self, snapshot: Snapshot, queries: Floats, request: ScanRequest, room: int) -> Candidates:
         scan = _Scan(self._views, snapshot, request, self._product_bytes)

@@ -79,6 +79,8 @@ class VnniScan:
     are copied for a moment at each scan.
     """
 
+    at_once = 0
+
     def __init__(
         self, wider: Callable[[], ScanEngine], config: VnniConfig | None = None, memory: Memory = MEMORY
     ) -> None:

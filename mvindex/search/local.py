@@ -23,7 +23,7 @@ from mvindex.search.hybrid import JudgedQuestion, Ranked, candidates_of, fuse_ra
 from mvindex.search.parts import Part, Parts
 from mvindex.search.plan import Plan
 from mvindex.search.ranking import Engines, Request, Share
-from mvindex.search.request import Queries
+from mvindex.search.request import QUERY_BATCH, Queries
 from mvindex.search.terms import LexicalSearch, SnapshotTerms, TermCounts
 from mvindex.search.views import rank_group, rank_views
 from mvindex.store.embedded import EmbeddedStore, LocalStore, StorePart
@@ -120,7 +120,7 @@ class LocalSearch:
                 terms = None if plan.mode is Mode.DENSE else LexicalSearch(parts, plan.fusion, counts)
                 return [
                     result
-                    for batch in queries.batches()
+                    for batch in queries.batches(max([QUERY_BATCH, *(part.engines.scan.at_once for part in parts.all)]))
                     for result in make_results(_ranked(batch, parts, terms, plan), parts, terms, batch, plan)
                 ]
 
@@ -209,7 +209,7 @@ class LocalSearch:
         deepest = max(plans, key=lambda each: each.depth)
         with self.opened(deepest, self._store.all_parts()) as parts:
             searches = [LexicalSearch(parts, each.fusion) for each in plans]
-            for batch in queries.batches():
+            for batch in queries.batches(QUERY_BATCH):
                 vectors = batch.vectors
                 for number, (text, ranking) in enumerate(
                     zip(batch.texts or (), rank_views(parts, vectors), strict=True)

@@ -163,11 +163,11 @@ class Queries:
         """Return the queries with the vectors of their texts, (r, d) float32."""
         return replace(self, rows=vectors, are_of_texts=True)
 
-    def batches(self) -> list[Queries]:
-        """Return the queries in batches of up to QUERY_BATCH; none for no queries."""
-        if self.combine is not None or 0 < len(self.rows) <= QUERY_BATCH:
+    def batches(self, size: int) -> list[Queries]:
+        """Return the queries in batches of up to so many; none for no queries."""
+        if self.combine is not None or 0 < len(self.rows) <= size:
             return [self]
-        return [self[begin : begin + QUERY_BATCH] for begin in range(0, len(self.rows), QUERY_BATCH)]
+        return [self[begin : begin + size] for begin in range(0, len(self.rows), size)]
 
 
 @dataclass(frozen=True, slots=True)

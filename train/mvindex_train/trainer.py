@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mvindex.durable import map_write_errors
 from mvindex.encoder.checkpoint.settings import FILE_NAME as SETTINGS_NAME
-from mvindex.encoder.device import torch_threads
+from mvindex.encoder.device import memory_of, torch_threads
 from mvindex.errors import ConfigError, IndexLocked
 from mvindex.paths import user_path
 from mvindex.plugins import require
@@ -146,7 +146,8 @@ class _TrainingRun:
         self._job, self._config, self._processes = job, job.config, processes
         self._callbacks = CallbackList(job.callbacks if processes.is_main else ())
         self._encoder: TrainableEncoder = build_encoder(job.config.encoder, job.config.optimiser.seed)
-        self._encoder.to(processes.device)
+        with memory_of(processes.device, "the model"):
+            self._encoder.to(processes.device)
         self._folder = self._open_folder()
         self._notes = self._in_main_first(lambda: write_examples(job.run_folder, job.config.data))
         self._dev = read_dev(job.config.data)

@@ -21,6 +21,7 @@ def no_gpu(monkeypatch, tmp_path):
     driver = tmp_path / "version"
     driver.write_text("NVRM version: 470.1\nGCC\n")
     monkeypatch.setattr(device, "_DRIVER", driver)
+    monkeypatch.setattr(device, "_DRIVER_SIGNS", (driver,))
     return driver
 
 

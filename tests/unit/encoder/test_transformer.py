@@ -321,6 +321,19 @@ def test_batches_that_do_not_fit_into_the_gpus_memory_are_halved(folder, monkeyp
         encoder.encode_documents(DOCUMENTS)
 
 
+@pytest.mark.parametrize("family", ["single", "kmeans"])
+def test_a_gpu_that_has_no_room_for_the_model_or_its_views_is_named(folder, family, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    if family == "single":
+        monkeypatch.setattr(torch.nn.Module, "to", refuse)
+    else:
+        monkeypatch.setattr(transformer, "token_views", refuse)
+    with pytest.raises(EncoderError, match="cpu: too little memory for the (model|views of 3 documents); .*Tried to"):
+        load_encoder(folder, family=family).encode_documents(DOCUMENTS[:3])
+
+
 def test_documents_are_reported_once_where_a_later_batch_does_not_fit(folder, monkeypatch):
     encoder, states, called, done = load_encoder(folder), transformer.last_states, [], []
     monkeypatch.setattr(encoder, "_shape", BatchShape(max_tokens=256, max_length=64))

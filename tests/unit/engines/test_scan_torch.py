@@ -17,7 +17,7 @@ from mvindex.engines import recorded as recorded_calls
 from mvindex.engines.device_views import DeviceConfig
 from mvindex.engines.scan_torch import TorchScan
 from mvindex.errors import EngineUnavailable
-from mvindex.index import embedded_store_of
+from mvindex.index import embedded_store_of, search_engine_of
 from mvindex.kernels.score import Aggregate, Scoring
 from mvindex.testing import true_scores
 from tests.helpers.scan_cases import Wanted, assert_holds_and_ranks, assert_holds_the_best, build
@@ -112,6 +112,34 @@ def test_a_scan_without_memory_goes_on_in_smaller_steps(kind, as_gpu, monkeypatc
     scan = TorchScan(DeviceConfig(as_gpu=as_gpu))
     assert_holds_and_ranks(scan, case, tmp_path / "x.mvx", top_ks=(10,), temperatures=(None,))
     assert 0 < limited.refused < 12
+
+
+def test_a_scan_takes_larger_steps_again_when_there_is_memory(monkeypatch, tmp_path):
+    rng = np.random.default_rng(2)
+    stored, queries = (rng.standard_normal((count, 8)).astype(np.float16) for count in (20_000, 30))
+    short, plenty = Limited(1 << 21), Limited(1 << 40)
+    with build(Case(stored, np.arange(20_001), queries, 1), tmp_path / "x.mvx") as index:
+        snapshot = embedded_store_of(index).snapshot
+        scan = TorchScan(DeviceConfig(as_gpu=True))
+        request = (snapshot, queries.astype(np.float32), 10, snapshot.alive, Scoring())
+        shapes = []
+        for device, rounds in ((plenty, 1), (short, 1), (plenty, 200)):
+            monkeypatch.setattr(scan_torch, "multiplied", device)
+            for _ in range(rounds):
+                scan.candidates(*request)
+            # Private: how many queries are multiplied at once, no answer shows.
+            shapes.append(scan._product_bytes)
+        assert short.refused and shapes[1] < shapes[2] == shapes[0]
+
+
+def test_a_search_for_a_thousand_waits_once(copies, tmp_path):
+    rng = np.random.default_rng(3)
+    stored, queries = (rng.standard_normal((count, 8)).astype(np.float32) for count in (5000, 1024))
+    with build(Case(stored, np.arange(5001), queries, 1), tmp_path / "x.mvx") as index:
+        here = [[hit.id for hit in result.hits] for result in index.search(queries, exact=True)]
+        search_engine_of(index).use_scan(lambda: TorchScan(DeviceConfig(as_gpu=True)))
+        there = [[hit.id for hit in result.hits] for result in index.search(queries, exact=True)]
+        assert there == here and len(copies) == 1
 
 
 def test_a_device_without_any_memory_is_named(monkeypatch, tmp_path):
