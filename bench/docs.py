@@ -1,14 +1,14 @@
 """Measure how often the right file, the right section and the right sentence come first on folders of documentation.
 
-    python bench/docs.py --data DATA [--index DIR] [--mode hybrid] [--wrong] [--json]
+    python bench/docs.py --data DATA [--index DIR] [--mode hybrid] [--titles path] [--wrong] [--json]
 
 DATA/docs_real holds one folder a collection and questions.jsonl: of each question its collection and its answers, each
 a file and the beginning of a sentence, list item or example in it. Each folder is synced with defaults into an index of
 its own. Of the first hit are judged: its file; its section, that the text holds an answer; and its citation, that it
 holds an answer or is 20 characters of one and more. `cited` is the citation of the best hit whose section is right.
 Markup (emphasis, backticks, roles, targets of links) is dropped on both sides. With --index the indexes are kept in
-DIR: the next run encodes changed passages only. --wrong lists each question whose section or citation is wrong. Seconds
-are those of the sync.
+DIR: the next run encodes changed passages only. --titles says what titles of passages hold: the path of headings, the
+last one, or nothing. --wrong lists each question whose section or citation is wrong. Seconds are those of the sync.
 """
 
 import contextlib
@@ -17,6 +17,7 @@ import re
 import tempfile
 import time
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import harness
@@ -46,11 +47,17 @@ def judge(hit, answers):
     return dict(zip(JUDGED, (bool(own), bool(held), is_cited), strict=True))
 
 
-def filled(folder, place, encoder):
-    """Return the index of a folder, in step with it, and the seconds that this took."""
+TITLES = {"path": None, "last": lambda title: title.split(" > ")[-1], "none": lambda title: ""}
+
+
+def filled(folder, place, encoder, shortened=None):
+    """Return the index of a folder, in step with it, and the seconds that this took; shortened: makes other titles."""
     index = mvindex.open(place) if index_exists(place) else mvindex.create(place, encoder=encoder)
     begun = time.perf_counter()
-    mvindex.sync_folder(index, folder)
+    if shortened is None:
+        mvindex.sync_folder(index, folder)
+    else:
+        index.add(replace(each, title=shortened(each.title)) for each in mvindex.read_files(folder))
     return index, time.perf_counter() - begun
 
 
@@ -89,13 +96,15 @@ def made_data():
 def main():
     parser = harness.parser(__doc__, data=Path, encoder="minilm-views", mode="hybrid", json=False)
     parser.add_argument("--index", type=Path, help="keep the indexes in this folder")
+    parser.add_argument("--titles", choices=TITLES, default="path", help="what titles of passages hold (path)")
     parser.add_argument("--wrong", action="store_true", help="list the questions whose section or citation is wrong")
     options = harness.parse(parser, data=made_data() if harness.FOLDER else None)
     data, totals = options.data / "docs_real", defaultdict(int)
     kept = contextlib.nullcontext(options.index) if options.index else tempfile.TemporaryDirectory()
     with kept as place:
         for name, questions in questions_in(data).items():
-            index, seconds = filled(data / name, Path(place) / f"{name}.mvx", options.encoder)
+            kept_at = Path(place) / f"{name}.mvx"
+            index, seconds = filled(data / name, kept_at, options.encoder, TITLES[options.titles])
             with index:
                 rows = list(rows_of(index, questions, options.mode))
                 row = {"set": name, "questions": len(rows), "passages": len(index), "seconds": round(seconds, 1)}

@@ -32,6 +32,9 @@ _FENCE = re.compile(r"\s*(`{3,}|~{3,})")
 _ITEM = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])[ \t]")
 _TABLE_RULE = re.compile(r" {0,3}(?=[|:-])")
 _RULE_CELL = re.compile(r"[ \t]*:?-+:?[ \t]*")
+# HTML in which "#" and "-" mean nothing, and what ends it.
+_RAW = re.compile(r" {0,3}<(!--|pre|script|style)(?![\w-])", re.IGNORECASE)
+_RAW_ENDS = {"!--": "-->", "pre": "</pre>", "script": "</script>", "style": "</style>"}
 # A line that stands for another file, a comment, the begin or end of what is folded, or a label or class of MyST.
 _INCLUDE = re.compile(
     r"\s*(?:\{\*[^\n]*\*\}|\{![^\n]*!\}|-+8<-+[^\n]*|<!--[^\n]*-->|</?details[^<>\n]*>|\([\w:.-]+\)=|\{\.[\w-]+\})\s*\Z"
@@ -92,6 +95,8 @@ class _Scanner:
         self._builder = builder
         # Lines of the paragraph that is open.
         self._open: list[tuple[int, int]] = []
+        # What ends HTML, and does not come again.
+        self._unclosed: set[str] = set()
 
     def scan(self) -> None:
         at = 0
@@ -107,8 +112,8 @@ class _Scanner:
             self._open.append(self._lines[at])
         elif not sign:
             self._end_paragraph()
-        elif sign in "`~" and (fence := _FENCE.match(line)):
-            return self._take_lines(at, self._fence_end(at, fence[1]))
+        elif sign in "`~<" and (end := self._end_of_raw(at)) is not None:
+            return self._take_lines(at, end)
         elif sign == "#" and (heading := _HEADING.match(line)):
             self._end_paragraph()
             self._builder.add_heading(len(heading[1]), _heading_name(line[heading.end() :]), Block(*self._lines[at]))
@@ -134,6 +139,15 @@ class _Scanner:
         self._builder.add_block(Block(first, last, is_lines=True, columns=columns))
         return end
 
+    def _end_of_raw(self, at: int) -> int | None:
+        """Return the position after the fenced code, comment or preformatted text that begins here; None for others."""
+        line = self._line(at)
+        if (fence := _FENCE.match(line)) is not None:
+            return self._fence_end(at, fence[1])
+        if (raw := _RAW.match(line)) is None or _INCLUDE.match(line):
+            return None
+        return self._end_of_html(at, _RAW_ENDS[raw[1].lower()])
+
     def _fence_end(self, at: int, fence: str) -> int:
         """Return the position after the fence that closes this one; the end of the text where none does."""
         for end in range(at + 1, len(self._lines)):
@@ -141,6 +155,16 @@ class _Scanner:
             if len(closing) >= len(fence) and closing == fence[0] * len(closing):
                 return end + 1
         return len(self._lines)
+
+    def _end_of_html(self, at: int, closing: str) -> int:
+        """Return the position after the line that closes it; the next one where none does."""
+        if closing not in self._unclosed:
+            for end in range(at, len(self._lines)):
+                if closing in self._line(end).lower():
+                    return end + 1
+            # Looked for once.
+            self._unclosed.add(closing)
+        return at + 1
 
     def _blank_after(self, at: int) -> int:
         return next((end for end in range(at, len(self._lines)) if not self._line(end).strip()), len(self._lines))

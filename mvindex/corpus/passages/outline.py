@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from mvindex.corpus.text.blocks import introduces
+from mvindex.corpus.text.blocks import introduces, names_what_follows
 from mvindex.corpus.text.sentences import split_prose, stripped
 from mvindex.corpus.text.words import UNSPACED
 from mvindex.records import Span
@@ -32,12 +32,14 @@ class Block(NamedTuple):
         end: The character after its last one.
         is_lines: Whether it is cut between lines where it is too long, rather than between sentences.
         columns: Of a table the names of its columns, which go into the titles of passages that begin inside it.
+        is_mark: Whether it only steers what a program makes of the file, such as a directive without content.
     """
 
     begin: int
     end: int
     is_lines: bool = False
     columns: str = ""
+    is_mark: bool = False
 
 
 @dataclass(slots=True)
@@ -58,8 +60,8 @@ class Section:
 
     @property
     def has_body(self) -> bool:
-        """Return whether it has more than headings."""
-        return len(self.blocks) > self.num_headings or not self.num_headings
+        """Return whether it has more than headings, and marks below them."""
+        return not self.num_headings or not all(block.is_mark for block in self.blocks[self.num_headings :])
 
     @property
     def shares_below(self) -> tuple[str, ...] | None:
@@ -221,7 +223,7 @@ def with_encoding(outline: Outline, encoding: str) -> Outline:
 
 
 # Part of what says whether a file was read the same way: increment it whenever the same file may give other passages.
-SPLIT_VERSION = 6
+SPLIT_VERSION = 7
 # Two letters of a script without spaces count as a word, as do so many characters without a space.
 _LONGEST_WORD = 24
 _WORD = re.compile(rf"{UNSPACED.pattern}{{1,2}}|(?:(?!{UNSPACED.pattern})\S){{1,{_LONGEST_WORD}}}")
@@ -232,6 +234,7 @@ _LEADS_SHARE = 0.5
 _TITLE_LINE = re.compile(
     r"(?:(?:[-*+]|\(?(?:\d{1,3}|#)[.)])[ \t]+)?(?:\*\*[^*\n]{1,200}\*\*|__[^_\n]{1,200}__|[^.!?\n]{1,200}\?)\Z"
 )
+_ITEM = re.compile(r"[ \t]*(?:[-*+\u2022]|\(?(?:\d{1,3}|[a-z]|#)[.)])[ \t]")
 # What begins a row of a table, by the beginning of the table: a grid, a simple table, a list-table.
 _GRID_ROW, _TEXT_ROW, _LIST_ROW = re.compile(r"\+"), re.compile(r"\S"), re.compile(r"\s*[*+-]\s+-(?:\s|$)")
 _ROW_BEGINS = {"+-": _GRID_ROW.match, "==": _TEXT_ROW.match, ".. list-table": _LIST_ROW.match}
@@ -256,6 +259,7 @@ def split_section(text: str, section: Section, max_words: int) -> list[Span]:
     words, rest, target = 0, sum([piece.words for piece in pieces]), 0.0
     if 0 < rest <= max_words:
         return [stripped(text, pieces[0].begin, pieces[-1].end)]
+    pieces = _with_lists(text, pieces, max_words)
     groups: list[list[_Piece]] = []
     for piece in pieces:
         is_nearer = words + piece.words - target > abs(words - target)
@@ -266,6 +270,23 @@ def split_section(text: str, section: Section, max_words: int) -> list[Span]:
         groups[-1].append(piece)
         words, rest = words + piece.words, rest - piece.words
     return [stripped(text, group[0].begin, group[-1].end) for group in groups]
+
+
+def _with_lists(text: str, pieces: Sequence[_Piece], max_words: int) -> list[_Piece]:
+    """Return the pieces, a list joined with the sentence that introduces it where both fit into a passage."""
+    joined: list[_Piece] = []
+    at = 0
+    while at < len(pieces):
+        end, words = at + 1, pieces[at].words
+        if text[pieces[at].begin : pieces[at].end].rstrip().endswith((":", "：")):
+            while end < len(pieces) and words <= max_words and _ITEM.match(text, pieces[end].begin):
+                words += pieces[end].words
+                end += 1
+        if words > max_words:
+            end, words = at + 1, pieces[at].words
+        joined.append(_Piece(pieces[at].begin, pieces[end - 1].end, words))
+        at = end
+    return joined
 
 
 def _taken_leads(text: str, group: list[_Piece], max_words: int) -> list[_Piece]:
@@ -288,7 +309,7 @@ def _taken_leads(text: str, group: list[_Piece], max_words: int) -> list[_Piece]
 
 def _leads(text: str, piece: _Piece) -> bool:
     part = text[piece.begin : piece.end].strip()
-    if part.endswith((":", "：")) or _TITLE_LINE.match(part):
+    if part.endswith((":", "：")) or _TITLE_LINE.match(part) or names_what_follows(text, piece.begin, piece.end):
         return True
     first, *others = part.split("\n", _MOST_OPTIONS)
     return introduces(first.strip()) and all(line.lstrip().startswith(":") for line in others)

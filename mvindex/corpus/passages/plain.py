@@ -24,7 +24,15 @@ from mvindex.corpus.passages.outline import (
     with_encoding,
 )
 from mvindex.corpus.rows import CorpusOptions
-from mvindex.corpus.text.blocks import GRID_RULE, SIMPLE_RULE, is_code, is_definition, parse_directive
+from mvindex.corpus.text.blocks import (
+    GRID_RULE,
+    SIMPLE_RULE,
+    Kind,
+    holds_no_prose,
+    is_definition,
+    parse_directive,
+    stretches,
+)
 from mvindex.corpus.text.headings import table_title
 from mvindex.records import Span
 
@@ -162,7 +170,8 @@ class _RstScanner:
                 self._add_lines(at, stop)
             elif _is_text(line):
                 stop = next((below for below in range(at + 1, end) if self._ends_block(below)), end)
-                self._builder.add_block(Block(self._lines[at][0], self._lines[stop - 1][1]))
+                begun, ended = self._lines[at][0], self._lines[stop - 1][1]
+                self._builder.add_block(Block(begun, ended, is_mark=_is_mark(self._text[begun:ended])))
                 if self._line(stop - 1).rstrip().endswith("::"):
                     code_end = self._end_of_deeper(stop, end, _indent(line))
                     self._add_lines(stop, code_end)
@@ -176,16 +185,17 @@ class _RstScanner:
             first, last = self._lines[begin][0], self._lines[end - 1][1]
             is_table = self._line(begin).lstrip().startswith(_TABLE_SIGNS)
             columns = table_title(self._text[first:last].lstrip()) if is_table else ""
-            self._builder.add_block(Block(first, last, is_lines=True, columns=columns))
+            is_mark = not is_table and _is_mark(self._text[first:last])
+            self._builder.add_block(Block(first, last, is_lines=True, columns=columns, is_mark=is_mark))
 
     def _end_of_whole(self, at: int, end: int) -> int:
-        """Return the line after the code or table that begins at this line; the line itself for other text."""
+        """Return the line after the code, table or list of pages that begins at this line; itself for other text."""
         line = self._line(at)
         bare = line.strip()
         if SIMPLE_RULE.match(bare) or GRID_RULE.match(bare):
             return next((below for below in range(at, end) if not self._line(below).strip()), end)
         directive = parse_directive(bare)
-        if bare != "::" and not (directive and (is_code(directive[0]) or directive[0] == "list-table")):
+        if bare != "::" and not (directive and (holds_no_prose(directive[0]) or directive[0] == "list-table")):
             return at
         return max(at + 1, self._end_of_deeper(at + 1, end, _indent(line)))
 
@@ -216,6 +226,11 @@ class _RstScanner:
     def _line(self, at: int) -> str:
         begin, end = self._lines[at]
         return self._text[begin:end]
+
+
+def _is_mark(block: str) -> bool:
+    """Return whether a block is a directive without content, such as `.. autofunction:: NAME`, or a list of pages."""
+    return block.lstrip().startswith("..") and all(each.kind is Kind.MARK for each in stretches(block))
 
 
 def _is_text(line: str) -> bool:

@@ -41,11 +41,15 @@ class Stretch(NamedTuple):
 _GOING_ON = (Kind.PROSE, Kind.CODE)
 # A text without any of these is prose as a whole.
 _ANY_MARKUP = re.compile(
-    r"(?:```|~~~|(?:::|\]:)[ \t]*\n"
+    r"(?:```|~~~|(?:::|\]:)[ \t]*\n|\n:[ \t]+\S|(?:^|\n)[ \t]*(?:[-*+\u2022][ \t]+)?`[^\n]{1,80}`:?[ \t]*\n[ \t]*\n"
     r"|\n[ \t]*(?:\.\. |!!! |\?\?\?\+? |==|:::|\$ |>>> |#{1,6} |<!--|\{[*%]|-+8<|\+[-=]|--?[A-Za-z]))"
 )
 # A line that may be more than prose: by what it begins with, or by what announces the code below it.
-_MARKED = re.compile(r"^[^\S\n]*(?:[`~.!?_(\[<{#$>]|==|:::|\+[-=]|-+8|--?[A-Za-z])|::[^\S\n]*$", re.MULTILINE)
+_MARKED = re.compile(
+    r"^[^\S\n]*(?:[`~.!?_(\[<{#$>]|==|:::|\+[-=]|-+8|--?[A-Za-z]|[-*+\u2022][ \t]+`|\S[^\n]{0,80}\n[^\S\n]*\n:[ \t])"
+    r"|::[^\S\n]*$",
+    re.MULTILINE,
+)
 _FENCE = re.compile(r"(`{3,}|~{3,})(.*)")
 _FENCE_LINE = re.compile(r"^[ \t]*(`{3,}|~{3,})([^\n]*)$", re.MULTILINE)
 # Of MyST: what stands in such a fence is read as if it had none.
@@ -59,10 +63,15 @@ _GRID_LINE = re.compile(r"^[ \t]*\+[-=+]+\+$", re.MULTILINE)
 _OPTION_ITEM = re.compile(r"--?[A-Za-z?]\S*(?: \S+)*\s{2,}\S")
 _ATX = re.compile(r"#{1,6}[ \t]")
 _PROMPT = re.compile(r"(?:\$|>>>|\.\.\.) ")
+# A line, or an item of a list, of code alone, such as the names of an option.
+_CODE_NAME = re.compile(r"(?:[-*+\u2022][ \t]+)?(?:`{1,2}[^`\n]{1,80}`{1,2}(?:, | / | or )?){1,4}:?$")
+# What defines the term above it, in Markdown.
+_DEFINITION_BELOW = re.compile(r"[ \t]*\n(?:[ \t]*\n)+:[ \t]+\S")
+_LONGEST_TERM_CHARS = 80
 _ROW = re.compile(r"[*+-][ \t]+-(?:[ \t]|$)")
 _OPTION = re.compile(r":[a-zA-Z][\w-]*:(?:\s|$)")
 _DIRECTIVE = re.compile(r"\.\. (?:\|[^|]{1,80}\| )?([a-zA-Z][\w:+.-]{0,60})::(?:[ \t]+(.*))?$")
-_BLOCK_HEAD = re.compile(r"(?:!!!|\?\?\?\+?|===\+?) ")
+_BLOCK_HEAD = re.compile(r"(?:!!!|\?\?\?\+?|===\+?) |:::+[ \t]*\{?\w")
 _TITLED = re.compile(r"(?:!!!|\?\?\?\+?|===\+?) .*[\"']")
 _MARK = re.compile(
     r"\.\.(?: (?!\[[\w#*.-]{1,60}\])|$)|__ |:::|(?:!!!|\?\?\?\+?) |-+8<"  # of reStructuredText, MkDocs and its includes
@@ -97,6 +106,11 @@ def is_code(directive: str) -> bool:
     return directive in _CODE_NAMES
 
 
+def holds_no_prose(directive: str) -> bool:
+    """Return whether what stands below a directive of this name is code, or a list of names."""
+    return directive in _CODE_NAMES or directive in _SILENT_NAMES
+
+
 def parse_directive(line: str) -> tuple[str, str] | None:
     """Return the name and the argument of the directive that a line is; None for another line."""
     found = _DIRECTIVE.match(line.strip())
@@ -109,6 +123,16 @@ def is_mark(line: str) -> bool:
         return True
     directive = parse_directive(line)
     return directive is not None and _kind_of(*directive) is Kind.MARK
+
+
+def names_what_follows(text: str, begin: int, end: int) -> bool:
+    """Return whether a line of a text is code alone, or a term, above a blank line and what it names or defines."""
+    line = text[begin:end].strip()
+    if "\n" in line or not line:
+        return False
+    if len(line) <= _LONGEST_TERM_CHARS and _DEFINITION_BELOW.match(text, begin + len(text[begin:end].rstrip())):
+        return True
+    return _CODE_NAME.match(line) is not None and _is_blank_line(text, begin)
 
 
 def introduces(line: str) -> bool:
@@ -291,6 +315,8 @@ class _Scanner:
                 self._table = indent
             return _kind_of(*directive)
         kind = _kind_of_line(bare, indent)
+        if kind is Kind.PROSE and names_what_follows(self._text, at, at + indent + len(bare)):
+            return Kind.NAME
         if kind is Kind.MARK and ((bare.startswith(".. ") and bare[3] != "_") or _LINK_NAME.match(bare)):
             self._silent = indent  # a comment, which goes on, or the name of a link, whose target is below
         elif kind is Kind.PROSE:

@@ -93,6 +93,8 @@ def headed_parts(text: str, units: Sequence[Span], title: str) -> Headed:
     path = title.split(_TITLE_SEPARATOR)
     columns = path[-1].split(COLUMN_SEPARATOR) if COLUMN_SEPARATOR in path[-1] else []
     found = Headed([False] * len(units), {}, {}, columns)
+    if "?" in text or "？" in text or "؟" in text:
+        _mark_asked(text, units, found)
     if "\n" not in text and not columns and not _QUESTION.match(text, units[0][0] if units else 0):
         return found
     names = frozenset(_name(name) for name in path)
@@ -182,8 +184,14 @@ def _mark_headings(groups: Sequence[_Lines], names: frozenset[str], heads: list[
             heads[group.first : group.last] = [True] * (group.last - group.first)
         is_below, after = is_heading, group.text
     # Headings without text are each cited; others than the last one would not be.
-    if groups and all(heads[: groups[-1].first]) and _is_underline(groups[-1].next_line):
+    is_underlined = bool(groups) and _is_underline(groups[-1].next_line) and not _ends_code(groups[-1].next_line)
+    if is_underlined and all(heads[: groups[-1].first]):
         heads[groups[-1].first :] = [True] * (len(heads) - groups[-1].first)
+
+
+def _ends_code(line: str) -> bool:
+    """Return whether a line that may underline a heading is rather the fence below code."""
+    return line.startswith("```") or line == "~~~"
 
 
 def _is_mark(group: _Lines) -> bool:
@@ -226,8 +234,15 @@ def _has_form_of_heading(text: str, next_line: str, names: frozenset[str], is_on
 
 
 def _is_cut_off(group: _Lines) -> bool:
-    """Return whether the last line of a text is a heading or a question whose answer is in the next passage."""
-    return bool(_MARKED.match(group.text)) or (group.last - group.first == 1 and _asks(group.text))
+    """Return whether the last line of a text is a heading or a question whose answer is in the next passage.
+
+    A tab or a comment that stands with its code in one part is none.
+    """
+    return (
+        "\n" not in group.text
+        and bool(_MARKED.match(group.text))
+        or (group.last - group.first == 1 and _asks(group.text))
+    )
 
 
 def _is_rule(line: str) -> bool:
@@ -283,6 +298,18 @@ def _mark_questions(text: str, groups: Sequence[_Lines], units: Sequence[Span], 
             )
             if is_question:
                 heads[place] = place + 1 < len(units) and not _ANSWERED.search(text, begin, end)
+
+
+def _mark_asked(text: str, units: Sequence[Span], found: Headed) -> None:
+    """Mark the questions inside a paragraph, which the sentence after each answers."""
+    for place, ((begin, end), (after, _)) in enumerate(itertools.pairwise(units)):
+        if text[end - 1] not in "?？؟" or place in found.headers:
+            continue
+        gap, line = text[end:after], text[text.rfind("\n", 0, begin) + 1 : begin]
+        # Of lines below each other that are questions each may be asked for.
+        is_wrapped = gap.count("\n") == 1 and bool(line.strip() or "\n" in text[begin:end])
+        if "\n" not in gap or is_wrapped:
+            found.heads[place] = True
 
 
 def _mark_tables(groups: Sequence[_Lines], units: Sequence[Span], found: Headed) -> None:

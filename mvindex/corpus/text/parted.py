@@ -119,7 +119,8 @@ class PartedText:
         self._found: dict[str, Found] = {}
         self._num_lookups = 0
         self.lines = "\n" + "\n".join(self.terms)
-        titles = frozenset(list(dict.fromkeys(terms_of(title)[1]))[:MOST_TERMS])
+        # The first sentence of a definition says its name again, and is none the worse for it.
+        titles = frozenset(list(dict.fromkeys(terms_of(title)[1]))[:MOST_TERMS]) - self.defined
         shared = counts([self._places({term}) for term in titles & self.terms], len(self.units))
         self.titled = [number / len(titles) for number in shared] if titles else []
         # Threads share it: spans and what was made of them are one object.

@@ -65,7 +65,13 @@ _WRAPPED_CHARS = 50
 _WIDTH = 72
 # What a sentence goes on with rather than begins: a link, code, a role, a bracket.
 _BEGINS_WHOLE = re.compile(r"(?::[a-z:]{1,20})?`{1,2}[^`\s]|\[[^\]\n]{0,200}\](?:[(\[]|$)|\(")
-_GOES_ON = (",", *(f" {word}" for word in "a an and as at by for from in of on or than that the to with".split()))
+_GOES_ON = (
+    ",",
+    *(
+        f" {word}"
+        for word in "a an and as at by for from in into like of on or see than that the to use using via with".split()
+    ),
+)
 _ENDS_SENTENCE = (".", "!", "?", ":", ";", "。", "！", "？")
 _CODE_SPAN = re.compile(r"(?<!`)(`{1,3})(?!`)[^`\n]+\1")
 # Two columns of a table without rules: what stands between them is no space behind a sentence.
@@ -248,9 +254,11 @@ def _was_wrapped(gap: str, line: str, after: str) -> bool:
     indent = len(gap) - gap.rindex("\n") - 1
     if bare and indent > len(line) - len(bare) + 1 and not _MARKED_LINE.match(bare):
         return True
+    if bare.endswith(_GOES_ON):
+        return True
     if _BEGINS_WHOLE.match(after):
         # Lines that begin so, one below the other, are a list.
-        return bare.endswith(_GOES_ON) or not (bare.endswith(_ENDS_SENTENCE) or _BEGINS_WHOLE.match(bare))
+        return not (bare.endswith(_ENDS_SENTENCE) or _BEGINS_WHOLE.match(bare))
     if len(line) + len(after) < _WIDTH:
         return False
     word = after.split(maxsplit=1)[0] if after else ""

@@ -247,6 +247,21 @@ class TestMarkdown:
         assert time.process_time() - begun < 0.5
         assert outline.metadata == {} and outline.text.endswith("body\n")
 
+    @pytest.mark.parametrize("element", ["!--", "pre", "script"])
+    def test_signs_in_comments_and_preformatted_text_are_no_headings(self, element):
+        closing = "-->" if element == "!--" else f"</{element}>"
+        text = f"# A\n\n<{element}\n>\n# no heading\n\n- x\n{closing}\n\n# B\n\ntext that is there"
+        assert [headings for headings, _ in headings_and_texts(outline_markdown(text))] == [("A",), ("B",)]
+
+    def test_a_comment_that_is_not_closed_hides_no_heading(self):
+        text = "# A\n\n<!-- note\n# B\n\ntext that is there\n" + "<!-- x\n" * 3
+        assert [headings for headings, _ in headings_and_texts(outline_markdown(text))] == [("A",), ("B",)]
+
+    def test_many_comments_that_are_not_closed_are_read_at_once(self):
+        begun = time.process_time()
+        outline_markdown("<!-- x\n<pre\n" * 50_000)
+        assert time.process_time() - begun < 5
+
     def test_marks_are_removed_from_headings(self):
         outline = outline_markdown("# The `x` of *[y](http://z)* {#id}\n")
         assert outline.title == "The x of y"
@@ -290,6 +305,28 @@ class TestSplit:
         text = f"{'a ' * 24}\n\n{lead}\n\n{content}"
         found = [text for _, text in headings_and_texts(outline_text(text), 30)]
         assert found == [" ".join("a" * 24), f"{lead}\n\n{content}"]
+
+    @pytest.mark.parametrize(
+        ("name", "body"),
+        [
+            ("- `--force`", "  Overwrites"),
+            ("`--force`", "Overwrites"),
+            ("Force", ":   Overwrites"),
+            (":::{tip}", "Take"),
+        ],
+    )
+    def test_a_name_is_in_the_passage_of_what_it_stands_for(self, name, body):
+        words = " ".join(["word"] * 8)
+        text = "\n\n".join(f"{name}\n\n{body} {words} {number}." for number in range(9))
+        parts = [text for _, text in headings_and_texts(outline_markdown(text), max_words=30)]
+        assert len(parts) > 2 and all(part.startswith(name) and part.endswith(".") for part in parts)
+
+    def test_a_list_that_fits_is_in_the_passage_of_the_sentence_that_introduces_it(self):
+        text = "\n\n".join(
+            ["Some words stand here before it. " * 2 + "They are:", *(f"- one item {n}" for n in range(4))] * 5
+        )
+        parts = [text for _, text in headings_and_texts(outline_markdown(text), max_words=60)]
+        assert len(parts) > 2 and all(part.startswith("Some words") and part.endswith("item 3") for part in parts)
 
     def test_sentences_that_introduce_each_other_are_a_passage_all_the_same(self):
         found = headings_and_texts(outline_text("\n\n".join(["a a a:"] * 9)), 7)
@@ -399,6 +436,21 @@ class TestOtherFormats:
             "T\n=\n\n1. one two three\n   four five\n2. six seven",
             code,
             table,
+        ]
+
+    def test_rst_sections_of_directives_without_content_share_a_passage(self):
+        heads = [f"{name}\n{'-' * len(name)}\n\n" for name in ("Application", "Blueprint", "Text", "Pages")]
+        marks = (
+            ".. autoclass:: App\n   :members:",
+            ".. autofunction:: f",
+            "It says something here.",
+            ".. toctree::\n\n   one",
+        )
+        text = "API\n===\n\n" + "\n\n".join(map("".join, zip(heads, marks, strict=True)))
+        assert [(headings, part.count("---\n")) for headings, part in headings_and_texts(outline_rst(text))] == [
+            (("API",), 2),
+            (("API", "Text"), 1),
+            (("API", "Pages"), 1),
         ]
 
     def test_the_names_of_rst_headings_have_no_marks(self):

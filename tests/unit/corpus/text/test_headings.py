@@ -279,3 +279,61 @@ def test_of_headings_without_text_each_is_cited(rule):
     names = ["Install the server", "Configure certificates", "Rotate all tokens"]
     text = "\n\n".join(f"{name}{rule}" if rule else f"## {name}" for name in names)
     assert [names[row] in Citer(name).cite(text, "Guide").text for row, name in enumerate(names)] == [True] * 3
+
+
+@pytest.mark.parametrize(
+    ("text", "question", "cited"),
+    [
+        (
+            "# A\n\n- `--quiet`\n\n  Says less.\n\n- `--force`\n\n  Overwrites it.",
+            "What does --force do?",
+            "--force`\n\n  Over",
+        ),
+        ("# A\n\n`--quiet`\n\nSays less.\n\n`--force`\n\nOverwrites it.", "What does --force do?", "`--force`\n\nOver"),
+        ("# A\n\nTerm\n\n:   The meaning.\n\nView\n\n:   A vector.\n", "What is a view?", "View\n\n:   A vector."),
+    ],
+)
+def test_what_a_name_stands_for_is_cited_with_it(text, question, cited):
+    assert cited in Citer(question).cite(text, "A").text
+
+
+def test_the_last_tab_of_a_text_is_cited():
+    tabs = [
+        f'=== "{name}"\n\n    ```sh\n    {tool} install x\n    ```'
+        for name, tool in (("Linux", "apt"), ("Windows", "choco"))
+    ]
+    text = "# A\n\n" + "\n\n".join(tabs) + "\n"
+    assert "choco install x" in Citer("how to install on Windows").cite(text, "X").text
+
+
+@pytest.mark.parametrize("fence", ["```", "````", "~~~"])
+def test_a_fence_below_code_underlines_nothing(fence):
+    text = f"### Homebrew\n\nIt is in the core packages.\n\n{fence}console\n$ brew install uv\n{fence}"
+    assert Citer("Homebrew").cite(text, "Installing > Homebrew").text.startswith("It is in the core packages.")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["So why is it quick? It keeps all in memory.", "Speed\nmatters. So why is it quick?\nIt keeps all in memory."],
+)
+def test_the_sentence_after_a_question_in_a_paragraph_is_cited(text):
+    assert Citer("Why is it quick?").cite(text).text == "It keeps all in memory."
+
+
+def test_each_question_of_a_list_may_be_cited():
+    text = "Ask them:\n\n- What does it cost?\n- When was it made?\n- Who made it?\n"
+    assert "When was it made?" in Citer("when was it made").cite(text).text
+
+
+def test_the_first_sentence_of_a_definition_may_say_its_name():
+    text = ".. py:data:: SESSION_REFRESH\n\n    Control whether the session cookie is sent with every response.\n"
+    assert (
+        "Control whether"
+        in Citer("Is the session cookie sent with every response?").cite(text, "Config > SESSION_REFRESH").text
+    )
+
+
+@pytest.mark.parametrize("before", ["set to", "see", "made by using", "of the"])
+def test_a_line_that_goes_on_ends_no_sentence(before):
+    text = f"The version must be {before}\nPython 3.12 by all. Others matter too."
+    assert Citer("which version").cite(text).text == text.partition(" Others")[0]
