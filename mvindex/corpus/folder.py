@@ -184,6 +184,8 @@ _IGNORE_FILE = ".gitignore"
 # What a folder of documentation begins with; in it, files that only build and style its site are left out.
 _SITE_PAGES = frozenset(("index.md", "index.rst"))
 _SITE_FILES = frozenset(("conf.py", "make.bat", "docutils.conf"))
+# Sphinx' own folder of what pages are made by.
+_TEMPLATES = "_templates/"
 _SITE_SUFFIXES = frozenset((".css", ".scss", ".sass", ".less", ".js", ".mjs"))
 # Of a path that is compared with patterns; those of a folder with 1,000 patterns such as **/a/** take 10,000.
 _MAX_STEPS = 100_000
@@ -349,7 +351,7 @@ class Folder:
                 and level.is_site
                 and not is_folder
                 and self._include is None
-                and _builds_site(entry.name)
+                and (_builds_site(entry.name) or _TEMPLATES in level.below)
             ):
                 reason = "that build or style a site of documentation"
             if reason is not None:
@@ -383,7 +385,7 @@ class Folder:
             # What it was to leave out must not be read.
             self.unreadable[below] = str(err)
             return nothing
-        is_site = is_site or any(entry.name in _SITE_PAGES for entry in found)
+        is_site = is_site or _is_site({entry.name for entry in found})
         return _Level(below, iter(found), ignores, is_site)
 
     def _why_not(self, entry: os.DirEntry[str], file: str, is_folder: bool, ignores: list[_Ignore]) -> str | None:
@@ -422,6 +424,12 @@ class Folder:
             return "empty" if entry.stat().st_size == 0 else None
         except FileNotFoundError:
             return "removed meanwhile"
+
+
+def _is_site(names: set[str]) -> bool:
+    """Return whether a folder of files of these names is the source of a site of documentation."""
+    is_of_sphinx = "conf.py" in names and any(name.endswith((".rst", "_templates", "_static")) for name in names)
+    return is_of_sphinx or not _SITE_PAGES.isdisjoint(names)
 
 
 def _builds_site(name: str) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import importlib
 import itertools
 import re
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
@@ -17,6 +19,8 @@ from mvindex.corpus.text.headings import table_title, without_attributes
 Warn: TypeAlias = "Callable[[int, str], None]"
 
 _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
+# That of Hugo and Zola.
+_TOML_FRONT_MATTER = re.compile(r"\+\+\+[ \t]*\r?\n(.*?)^\+\+\+[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 _MAX_FRONT_MATTER = 64 * 1024
 # Deeper than any front matter; YAML's scanner looks at every open bracket for each token.
 _MAX_DEPTH = 50
@@ -188,7 +192,9 @@ class _Scanner:
 
 
 def front_matter(text: str, warn: Warn) -> tuple[dict[str, Any], int]:
-    """Return the fields of the YAML that the text begins with, and where the text behind it begins."""
+    """Return the fields of the YAML or TOML that the text begins with, and where the text behind it begins."""
+    if text.startswith("+++"):
+        return _toml_front_matter(text, warn)
     found = _FRONT_MATTER.match(text)
     if found is None or len(found[1]) > _MAX_FRONT_MATTER:
         return {}, 0
@@ -197,6 +203,19 @@ def front_matter(text: str, warn: Warn) -> tuple[dict[str, Any], int]:
     except _yaml_errors():
         fields = _read_entries(found[1], warn)
     return (fields, found.end()) if isinstance(fields, dict) else ({}, 0)
+
+
+def _toml_front_matter(text: str, warn: Warn) -> tuple[dict[str, Any], int]:
+    found = _TOML_FRONT_MATTER.match(text)
+    if found is None or len(found[1]) > _MAX_FRONT_MATTER:
+        return {}, 0
+    toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    try:
+        fields = _json_value(toml.loads(found[1].replace("\r\n", "\n")))
+    except (ValueError, RecursionError) as err:
+        warn(1, f"front matter: expected TOML, got an error: {str(err):.120}; it is a text")
+        return {}, 0
+    return fields, found.end()
 
 
 def _load_yaml(source: str) -> Any:

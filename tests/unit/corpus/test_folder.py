@@ -469,6 +469,18 @@ def test_a_folder_without_readable_files_says_what_was_left_out(make):
         open_corpus(make(**{"a.png": "x"}))
 
 
+def test_a_folder_with_the_settings_of_sphinx_is_a_site(make):
+    folder = make(**{"conf.py": "x = 1", "README.md": "R", "a.css": "p {}", "_templates/page.html": "{{ title }}"})
+    rows, counts = read(folder)
+    assert files(rows) == ["README.md"]
+    assert counts == {"that build or style a site of documentation": 3}
+
+
+def test_a_program_with_settings_is_no_site(make):
+    rows, counts = read(make(**{"conf.py": "x = 1", "README.md": "R", "a.css": "p {}"}))
+    assert files(rows) == ["README.md", "a.css", "conf.py"] and not counts
+
+
 def test_files_that_build_a_site_of_documentation_are_left_out(make):
     site = {"docs/index.rst": "I", "docs/conf.py": "x = 1", "docs/_static/a.css": "p {}", "docs/a/b.js": "f()"}
     folder = make(**site, **{"docs/a/c.py": "y = 2", "lib/conf.py": "z = 3", "lib/a.js": "g()"})

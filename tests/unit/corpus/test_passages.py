@@ -247,6 +247,22 @@ class TestMarkdown:
         assert time.process_time() - begun < 0.5
         assert outline.metadata == {} and outline.text.endswith("body\n")
 
+    def test_front_matter_of_toml_becomes_metadata_and_title(self, tmp_path):
+        front = '+++\ntitle = "Oil"\ndate = 2024-05-01\ntags = ["a", "b"]\n[extra]\nn = 1\n+++\n'
+        (found,) = read(tmp_path, "a.md", f"{front}The text.\n")
+        assert (found.title, found.text, found.metadata["line"]) == ("Oil", "The text.", 8)
+        fields = {"date": "2024-05-01", "tags": ["a", "b"], "extra": {"n": 1}}
+        assert {name: found.metadata[name] for name in fields} == fields
+
+    @pytest.mark.parametrize("front", ["title = ", "x = " + "[" * 5000, "a = 1\na = 2"])
+    def test_front_matter_that_is_no_toml_is_text_and_told(self, front):
+        told = []
+        text = f"+++\n{front}\n+++\nThe text.\n"
+        outline = outline_markdown_file(text, lambda line, message: told.append((line, message)))
+        assert not outline.metadata
+        assert "".join(part for _, part in headings_and_texts(outline)).replace("\n", "") == text.replace("\n", "")
+        assert [line for line, _ in told] == [1] and "expected TOML" in told[0][1]
+
     @pytest.mark.parametrize("element", ["!--", "pre", "script"])
     def test_signs_in_comments_and_preformatted_text_are_no_headings(self, element):
         closing = "-->" if element == "!--" else f"</{element}>"
