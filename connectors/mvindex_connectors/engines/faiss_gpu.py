@@ -35,7 +35,7 @@ class GpuCopy(Protocol):
 
 
 class _Gpu:
-    """What Faiss computes with on one GPU, 1.5 GiB of its memory among it: all copies there share it, one at a time."""
+    """The resources of Faiss on one GPU, 1.5 GiB of its memory among them, which all copies there take in turn."""
 
     def __init__(self, faiss: ModuleType) -> None:
         self.resources = faiss.StandardGpuResources()
