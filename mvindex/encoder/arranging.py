@@ -22,9 +22,12 @@ _MOST_PROCESSES = 8
 class Arranging:
     """Processes that arrange documents as one encoder's Inputs do."""
 
-    def __init__(self, inputs: Inputs, num_devices: int = 1) -> None:
-        """Start the processes: as many as the machine leaves, up to eight for each device."""
-        count = max(1, min(_MOST_PROCESSES * num_devices, default_threads() - num_devices))
+    def __init__(self, inputs: Inputs, num_devices: int = 1, share: int = 1) -> None:
+        """Start the processes: as many as the machine leaves, up to eight for each device.
+
+        share: how many processes of this machine do so.
+        """
+        count = max(1, min(_MOST_PROCESSES * num_devices, default_threads() // share - num_devices))
         setup = inputs.setup()
         self._workers = Workers("mvindex.encoder.arranging:serve", [setup] * count, threads=1)
 

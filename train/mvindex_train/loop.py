@@ -120,7 +120,7 @@ class _StageRun:
         if position.stage_step:
             run.folder.load_optimiser(run.encoder, self._stepper.optimiser)
         is_cuda = run.processes.device.type == "cuda"
-        self._arranging = Arranging(run.encoder.inputs) if is_cuda else None
+        self._arranging = Arranging(run.encoder.inputs, share=run.processes.local_count) if is_cuda else None
         self._steps_read = run.steps_read or (_CUDA_STEPS_READ if is_cuda else 1)
         # Steps whose figures are not read yet, since when, and their places in the log.
         self._unread: list[tuple[dict[str, Any], StepFigures]] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -33,6 +34,8 @@ class Processes:
         state = accelerate.PartialState(cpu=on_cpu, timeout=_LONGEST_WAIT)
         self.rank: int = state.process_index
         self.count: int = state.num_processes
+        # On this machine, as torchrun and accelerate tell.
+        self.local_count = min(self.count, max(1, int(os.environ.get("LOCAL_WORLD_SIZE", self.count))))
         self.device: torch.device = state.device if self.count > 1 else choose_device(device)
         self._utils = require("accelerate.utils", "train", "training")
 
@@ -87,9 +90,13 @@ class Processes:
         has_gradient = torch.tensor([float(each.grad is not None) for each in trained], device=self.device)
         is_used = self._utils.reduce(has_gradient, reduction="sum").tolist()
         used = [parameter for parameter, count in zip(trained, is_used, strict=True) if count]
-        for parameter in used:
-            own = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            parameter.grad = self._utils.reduce(own, reduction="sum")
+        # All of a type at once: each call waits for all processes.
+        for dtype in dict.fromkeys(parameter.dtype for parameter in used):
+            alike = [parameter for parameter in used if parameter.dtype == dtype]
+            own = [torch.zeros_like(each) if each.grad is None else each.grad for each in alike]
+            total = self._utils.reduce(torch.cat([each.flatten() for each in own]), reduction="sum")
+            for parameter, part in zip(alike, total.split([each.numel() for each in alike]), strict=True):
+                parameter.grad = part.view_as(parameter)
 
     def any(self, flag: bool) -> bool:
         """Return whether the flag is set in any process."""

@@ -113,6 +113,41 @@ class CagraCopy:
         return np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)
 
 
+class ListFinder:
+    """Finds on a GPU the list of each view that is added to an index, which stores it on the CPU."""
+
+    def __init__(self, faiss: ModuleType, index: Any) -> None:
+        """Copy the centroids of an index whose codes Faiss makes for given lists."""
+        self._faiss, self._ivf, self._gpu = faiss, ivf_of(faiss, index), _gpu(faiss, 0)
+        self._centroids = translated(faiss.index_cpu_to_gpu, self._gpu.resources, 0, self._ivf.quantizer)
+
+    def add(self, views: Floats, rows: Ints) -> None:
+        """Add views, (n, d) float32, under these rows, (n,) int64, as add_with_ids() does."""
+        try:
+            with self._gpu.lock:
+                _, lists = translated(self._centroids.search, views, 1)
+        except EngineError as err:
+            logger.warning("lists of views are found on the CPU from now on: %s", err)
+            # Where the lists' own centroids are.
+            self._centroids = self._ivf.quantizer
+            _, lists = translated(self._centroids.search, views, 1)
+        views, rows, lists = (np.ascontiguousarray(each) for each in (views, rows, lists))
+        pointers = (self._faiss.swig_ptr(each) for each in (views, rows, lists))
+        translated(self._ivf.add_core, len(views), *pointers)
+
+
+def list_finder(faiss: ModuleType, kind: str, index: Any) -> ListFinder | None:
+    """Return what finds lists on a GPU; None where this Faiss has none, or none for such an index."""
+    has_gpu = hasattr(faiss, "StandardGpuResources") and faiss.get_num_gpus() > 0
+    if not has_gpu or kind not in CLONED_KINDS or has_groups(faiss, index):
+        return None
+    try:
+        return ListFinder(faiss, index)
+    except EngineError as err:
+        logger.warning("kind %s: lists of views are found on the CPU: %s", kind, err)
+        return None
+
+
 def unpacked(faiss: ModuleType, index: Any) -> Any:
     """Return an index of the same lists whose 4-bit codes are not packed in blocks, as a GPU reads them.
 

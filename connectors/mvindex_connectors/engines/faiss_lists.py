@@ -26,6 +26,7 @@ from mvindex.errors import EngineError
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import MappedViews, row_norms
 from mvindex_connectors.engines.faiss_files import INDEX_NAME, blocks, read_index, translated, write_index
+from mvindex_connectors.engines.faiss_gpu import list_finder
 from mvindex_connectors.engines.faiss_ivf import ivf_of, new_ivf, sample_views, train
 from mvindex_connectors.engines.faiss_mapped import write_lists
 
@@ -188,9 +189,13 @@ class _Work:
     def filled_up_to(self, end: int, before: Filled) -> Filled:
         """Return the index with the views of rows up to `end` added; save it unless these are all."""
         views, max_norm = self._snapshot.views, before.max_norm
+        finder = list_finder(self._faiss, self._kind, before.index)
         for rows, block in blocks(views, (before.rows, end), self._wanted):
             max_norm = max(max_norm, float(row_norms(block).max()))
-            translated(before.index.add_with_ids, block, rows)
+            if finder is None:
+                translated(before.index.add_with_ids, block, rows)
+            else:
+                finder.add(block, rows)
             self._options.on_progress("adding views", int(rows[-1]) + 1, views.num_views)
         after = Filled(index=before.index, rows=end, max_norm=max_norm)
         if end < self._snapshot.num_rows:

@@ -122,6 +122,30 @@ def lent(path):
         yield plain, FaissRanking(faiss, plain._kind, Held(plain._index, copy), plain._settings), taken
 
 
+@pytest.mark.parametrize("kind", ["ivf-flat", "ivf-sq8", "ivf-pq"])
+def test_views_are_added_to_the_lists_that_a_gpu_finds(kind, tmp_path, monkeypatch):
+    """Centroids on the CPU stand for those on a GPU; ivf-pq packs its codes itself, and is filled on the CPU."""
+    import faiss
+
+    from mvindex_connectors.engines import faiss_lists
+    from mvindex_connectors.engines.faiss_gpu import list_finder
+
+    made, found = gpu_that_is_a_cpu(faiss), []
+    made.get_num_gpus = lambda: 1
+    made.index_cpu_to_gpu = lambda resources, number, index: found.append(index) or faiss.clone_index(index)
+    views = np.random.default_rng(5).standard_normal((900, 3, DIM)).astype(np.float32)
+    queries, results = views[:50, 0] + np.float32(0.1), []
+    for name in ("cpu", "gpu"):
+        if name == "gpu":
+            monkeypatch.setattr(faiss_lists, "list_finder", lambda _, kind, index: list_finder(made, kind, index))
+        with mvindex.create(tmp_path / f"{name}.mvx", dim=DIM) as index:
+            index.add_views([mvindex.Document(str(n), "t") for n in range(900)], views)
+            index.admin.build(kind, nlist=16)
+            results.append([[hit.id for hit in result.hits] for result in index.search(queries)])
+    assert results[0] == results[1]
+    assert len(found) == (kind != "ivf-pq")
+
+
 def test_deletions_leave_searches_on_the_gpu(lent):
     plain, on_gpu, taken = lent
     queries = np.random.default_rng(6).standard_normal((20, DIM)).astype(np.float32)
