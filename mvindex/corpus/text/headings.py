@@ -305,11 +305,17 @@ def _mark_asked(text: str, units: Sequence[Span], found: Headed) -> None:
     for place, ((begin, end), (after, _)) in enumerate(itertools.pairwise(units)):
         if text[end - 1] not in "?？؟" or place in found.headers:
             continue
-        gap, line = text[end:after], text[text.rfind("\n", 0, begin) + 1 : begin]
+        num_breaks = text.count("\n", end, after)
         # Of lines below each other that are questions each may be asked for.
-        is_wrapped = gap.count("\n") == 1 and bool(line.strip() or "\n" in text[begin:end])
-        if "\n" not in gap or is_wrapped:
+        is_wrapped = num_breaks == 1 and ("\n" in text[begin:end] or not _begins_line(text, begin))
+        if not num_breaks or is_wrapped:
             found.heads[place] = True
+
+
+def _begins_line(text: str, begin: int) -> bool:
+    """Return whether nothing but some blanks stands before a part in its line."""
+    before = text[max(0, begin - _LONGEST_BARE_CHARS) : begin]
+    return not before[before.rfind("\n") + 1 :].strip()
 
 
 def _mark_tables(groups: Sequence[_Lines], units: Sequence[Span], found: Headed) -> None:

@@ -65,12 +65,9 @@ _WRAPPED_CHARS = 50
 _WIDTH = 72
 # What a sentence goes on with rather than begins: a link, code, a role, a bracket.
 _BEGINS_WHOLE = re.compile(r"(?::[a-z:]{1,20})?`{1,2}[^`\s]|\[[^\]\n]{0,200}\](?:[(\[]|$)|\(")
-_GOES_ON = (
-    ",",
-    *(
-        f" {word}"
-        for word in "a an and as at by for from in into like of on or see than that the to use using via with".split()
-    ),
+_GOES_ON = tuple(
+    f" {word}"
+    for word in "a an and as at by for from in into like of on or see than that the to use using via with".split()
 )
 _ENDS_SENTENCE = (".", "!", "?", ":", ";", "。", "！", "？")
 _CODE_SPAN = re.compile(r"(?<!`)(`{1,3})(?!`)[^`\n]+\1")
@@ -258,7 +255,7 @@ def _was_wrapped(gap: str, line: str, after: str) -> bool:
         return True
     if _BEGINS_WHOLE.match(after):
         # Lines that begin so, one below the other, are a list.
-        return not (bare.endswith(_ENDS_SENTENCE) or _BEGINS_WHOLE.match(bare))
+        return bare.endswith(",") or not (bare.endswith(_ENDS_SENTENCE) or _BEGINS_WHOLE.match(bare))
     if len(line) + len(after) < _WIDTH:
         return False
     word = after.split(maxsplit=1)[0] if after else ""
