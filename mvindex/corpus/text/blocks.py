@@ -68,6 +68,8 @@ _CODE_NAME = re.compile(r"(?:[-*+\u2022][ \t]+)?(?:`{1,2}[^`\n]{1,80}`{1,2}(?:, 
 # What defines the term above it, in Markdown.
 _DEFINITION_BELOW = re.compile(r"[ \t]*\n(?:[ \t]*\n)+:[ \t]+\S")
 _LONGEST_TERM_CHARS = 80
+# Below a line and blank ones, the blanks before the next text, and its beginning.
+_BELOW = re.compile(r"\s*\n([ \t]*)(\S[^\n]{0,120})")
 _ROW = re.compile(r"[*+-][ \t]+-(?:[ \t]|$)")
 _OPTION = re.compile(r":[a-zA-Z][\w-]*:(?:\s|$)")
 _DIRECTIVE = re.compile(r"\.\. (?:\|[^|]{1,80}\| )?([a-zA-Z][\w:+.-]{0,60})::(?:[ \t]+(.*))?$")
@@ -132,7 +134,13 @@ def names_what_follows(text: str, begin: int, end: int) -> bool:
         return False
     if len(line) <= _LONGEST_TERM_CHARS and _DEFINITION_BELOW.match(text, begin + len(text[begin:end].rstrip())):
         return True
-    return _CODE_NAME.match(line) is not None and _is_blank_line(text, begin)
+    if not _CODE_NAME.match(line) or not _is_blank_line(text, begin):
+        return False
+    below = _BELOW.match(text, begin + len(text[begin:end].rstrip()))
+    if below is None or _CODE_NAME.match(below[2].rstrip()):
+        return False
+    # What an item of a list stands for is indented.
+    return line[0] == "`" or len(below[1]) > len(text[begin:end]) - len(text[begin:end].lstrip())
 
 
 def introduces(line: str) -> bool:

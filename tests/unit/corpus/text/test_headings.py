@@ -297,6 +297,12 @@ def test_what_a_name_stands_for_is_cited_with_it(text, question, cited):
     assert cited in Citer(question).cite(text, "A").text
 
 
+@pytest.mark.parametrize("mark", ["- ", ""])
+def test_names_that_stand_for_nothing_are_cited_alone(mark):
+    names = "\n\n".join(f"{mark}`{name}`" for name in ("alpha", "beta", "gamma"))
+    assert Citer("beta").cite(f"# Names\n\n{names}\n\nText after it.\n", "X").text == f"{mark}`beta`"
+
+
 def test_the_last_tab_of_a_text_is_cited():
     tabs = [
         f'=== "{name}"\n\n    ```sh\n    {tool} install x\n    ```'
