@@ -6,7 +6,6 @@ import logging
 from threading import Lock
 from types import ModuleType
 from typing import Any, Protocol
-from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -22,10 +21,12 @@ logger = logging.getLogger(__name__)
 _MOST = 2048
 # Candidates that CAGRA keeps during a search, as many as fit in one block of threads: no more rows come of it.
 _CAGRA_WIDTH = 512
+# Memory of a GPU that a copy computes in; Faiss would take 1.5 GiB for each.
+_TEMPORARY_BYTES = 256 << 20
 
 
 class GpuCopy(Protocol):
-    """An engine on one GPU. Thread-safe: searches of the same GPU wait for one another."""
+    """An engine on one GPU. Thread-safe: searches of one copy wait for one another."""
 
     def takes(self, limit: int, nprobe: int) -> bool:
         """Return whether the GPU can do a search: not too many rows or lists."""
@@ -34,24 +35,15 @@ class GpuCopy(Protocol):
         """Search as faiss.Index.search() does."""
 
 
-class _Gpu:
-    """The resources of Faiss on one GPU, 1.5 GiB of its memory among them, which all copies there take in turn."""
+def _resources(faiss: ModuleType) -> Any:
+    """Return what a copy computes with.
 
-    def __init__(self, faiss: ModuleType) -> None:
-        self.resources = faiss.StandardGpuResources()
-        self.lock = Lock()
-
-
-_gpus: WeakValueDictionary[int, _Gpu] = WeakValueDictionary()
-_gpus_lock = Lock()
-
-
-def _gpu(faiss: ModuleType, number: int) -> _Gpu:
-    with _gpus_lock:
-        found = _gpus.get(number)
-        if found is None:
-            _gpus[number] = found = _Gpu(faiss)
-        return found
+    Each has its own: Faiss frees the memory of an index by its resources, whenever Python collects it, and no lock
+    would keep that apart from another one's search.
+    """
+    resources = faiss.StandardGpuResources()
+    resources.setTempMemory(_TEMPORARY_BYTES)
+    return resources
 
 
 class ListsCopy:
@@ -59,12 +51,12 @@ class ListsCopy:
 
     def __init__(self, faiss: ModuleType, index: Any, number: int) -> None:
         """Copy an index on the CPU to the GPU of that number; packed 4-bit codes as an index of plain ones."""
-        self._faiss, self._gpu = faiss, _gpu(faiss, number)
+        self._faiss, self._lock, self._resources = faiss, Lock(), _resources(faiss)
         options = faiss.GpuClonerOptions()
         if hasattr(ivf_of(faiss, index), "pq"):
             index, options.use_cuvs = unpacked(faiss, index), True
         self._is_rotated = isinstance(index, faiss.IndexPreTransform)
-        self._index = translated(faiss.index_cpu_to_gpu, self._gpu.resources, number, index, options)
+        self._index = translated(faiss.index_cpu_to_gpu, self._resources, number, index, options)
 
     def takes(self, limit: int, nprobe: int) -> bool:
         """See GpuCopy."""
@@ -75,7 +67,7 @@ class ListsCopy:
         parameters = self._faiss.SearchParametersIVF(nprobe=nprobe)
         if self._is_rotated:
             parameters = self._faiss.SearchParametersPreTransform(index_params=parameters)
-        with self._gpu.lock:
+        with self._lock:
             scores, rows = translated(self._index.search, queries, limit, params=parameters)
         return scores, rows
 
@@ -85,7 +77,7 @@ class CagraCopy:
 
     def __init__(self, faiss: ModuleType, index: Any, number: int) -> None:
         """Link the views that the index holds."""
-        self._faiss, self._gpu = faiss, _gpu(faiss, number)
+        self._faiss, self._lock, self._resources = faiss, Lock(), _resources(faiss)
         flat = faiss.downcast_index(index.storage)
         # Faiss points to the views, as this class does: the index must stay alive.
         self._source = index
@@ -93,7 +85,7 @@ class CagraCopy:
         config = faiss.GpuIndexCagraConfig()
         config.device = number
         metric = faiss.METRIC_INNER_PRODUCT
-        self._index = translated(faiss.GpuIndexCagra, self._gpu.resources, flat.d, metric, config)
+        self._index = translated(faiss.GpuIndexCagra, self._resources, flat.d, metric, config)
         translated(self._index.train, self._views)
 
     def takes(self, limit: int, nprobe: int) -> bool:
@@ -103,7 +95,7 @@ class CagraCopy:
     def search(self, queries: Floats, limit: int, nprobe: int) -> tuple[Floats, Ints]:
         """See GpuCopy. Scores are computed here: their sign differs between versions of cuVS."""
         parameters = self._faiss.SearchParametersCagra(itopk_size=_CAGRA_WIDTH)
-        with self._gpu.lock:
+        with self._lock:
             _, rows = translated(self._index.search, queries, limit, params=parameters)
         # What is missing may be another number than -1.
         rows = np.where((rows >= 0) & (rows < len(self._views)), rows, -1)
@@ -118,14 +110,13 @@ class ListFinder:
 
     def __init__(self, faiss: ModuleType, index: Any) -> None:
         """Copy the centroids of an index whose codes Faiss makes for given lists."""
-        self._faiss, self._ivf, self._gpu = faiss, ivf_of(faiss, index), _gpu(faiss, 0)
-        self._centroids = translated(faiss.index_cpu_to_gpu, self._gpu.resources, 0, self._ivf.quantizer)
+        self._faiss, self._ivf, self._resources = faiss, ivf_of(faiss, index), _resources(faiss)
+        self._centroids = translated(faiss.index_cpu_to_gpu, self._resources, 0, self._ivf.quantizer)
 
     def add(self, views: Floats, rows: Ints) -> None:
         """Add views, (n, d) float32, under these rows, (n,) int64, as add_with_ids() does."""
         try:
-            with self._gpu.lock:
-                _, lists = translated(self._centroids.search, views, 1)
+            _, lists = translated(self._centroids.search, views, 1)
         except EngineError as err:
             logger.warning("lists of views are found on the CPU from now on: %s", err)
             # Where the lists' own centroids are.

@@ -73,10 +73,20 @@ def test_a_faiss_without_a_gpu_says_so_and_answers_on_the_cpu(path, caplog, monk
     assert "has no GPU" in caplog.text
 
 
+class Resources:
+    """The memory that Faiss computes in on a GPU, by default its 1.5 GiB."""
+
+    def __init__(self):
+        self.size_bytes = 3 << 29
+
+    def setTempMemory(self, size_bytes):  # noqa: N802 - as Faiss names it
+        self.size_bytes = size_bytes
+
+
 def gpu_that_is_a_cpu(faiss):
     """Faiss with a copy on the CPU in place of one on a GPU: only where it is made differs."""
     made = SimpleNamespace(**vars(faiss))
-    made.StandardGpuResources, made.GpuClonerOptions = object, SimpleNamespace
+    made.StandardGpuResources, made.GpuClonerOptions = Resources, SimpleNamespace
     made.index_cpu_to_gpu = lambda resources, number, index, options: faiss.clone_index(index)
     return made
 
@@ -181,22 +191,18 @@ def test_a_gpu_that_fails_leaves_its_searches_to_the_cpu(lent, caplog):
     assert len(calls) == 1 and "on the CPU from now on: faiss: out of memory" in caplog.text
 
 
-def test_copies_on_a_gpu_share_its_memory(path):
+def test_a_copy_computes_in_a_quarter_of_a_gigabyte(path):
     import faiss
 
     from mvindex_connectors.engines.faiss_gpu import ListsCopy
 
-    made = gpu_that_is_a_cpu(faiss)
-    resources = []
-    made.StandardGpuResources = lambda: resources.append(1) or SimpleNamespace()
+    made, resources = gpu_that_is_a_cpu(faiss), []
+    made.index_cpu_to_gpu = lambda own, number, index, options: resources.append(own) or faiss.clone_index(index)
     with mvindex.open(path) as index:
         plain = EngineCache().open(embedded_store_of(index).snapshot)
-    copies = [ListsCopy(made, plain._index, 7) for _ in range(3)]
-    assert len(copies) == 3 and len(resources) == 1
-    del copies
-    gc.collect()
-    ListsCopy(made, plain._index, 7)
-    assert len(resources) == 2
+    copies = [ListsCopy(made, plain._index, 0) for _ in range(2)]
+    assert [each.size_bytes for each in resources] == [256 << 20] * len(copies)
+    assert resources[0] is not resources[1]
 
 
 @pytest.mark.parametrize("dim", [DIM, DIM - 1])
