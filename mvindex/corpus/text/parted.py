@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain, compress, count, islice, pairwise, takewhile
 from typing import TYPE_CHECKING, NamedTuple
@@ -46,7 +46,7 @@ class Found(NamedTuple):
     Attributes:
         rarity: How few parts have it.
         places: The numbers of the parts that have it.
-        after: Those of the parts right after these that have it not.
+        after: Those of the parts right after these that have it not, or below one that introduces several.
         under: Those of the other parts below headings with it that have it not.
         in_code: Those of the parts that have it in their code only.
     """
@@ -87,6 +87,8 @@ class PartedText:
             self._headed.heads[place] = True
         # Where what a part introduces ends, by the number of the part: it is cited with it.
         self._led = _led_parts(text, self.units, self._headed.heads)
+        # Where the tabs or names below a part that introduces them all end, by the number of the part.
+        self._named_ends = _named_ends(self.units, self._led, [line for line in lines if line.kind is Kind.NAME])
         self.has_heads = any(self._headed.heads)
         self._section_ends = _section_ends(self._headed.heads) if self.has_heads else []
         codes = [line for line in lines if line.kind is Kind.CODE]
@@ -147,6 +149,10 @@ class PartedText:
         total = len(self.units)
         rarity = math.log1p((total - len(own) + 0.5) / (len(own) + 0.5))
         after = frozenset(place + 1 for place in own if place + 1 < total) - own
+        if self._named_ends:
+            # What a sentence says of several tabs is said of each.
+            said = (range(place + 1, self._named_ends[place]) for place in own & self._named_ends.keys())
+            after = after.union(*said) - own
         if not self.has_heads:
             return Found(rarity, own, after, _NOWHERE, _NOWHERE)
         under = self._under(own) - own - after
@@ -220,7 +226,8 @@ class PartedText:
         """
         best, heads = totals.index(max(totals)), self._headed.heads
         if not heads[best]:
-            return best
+            named = max(range(best + 1, self._named_ends.get(best, best + 1)), key=totals.__getitem__, default=best)
+            return best if named == best + 1 else named
         first = next((place for place in range(best, len(heads)) if not heads[place]), None)
         if first is None:
             others = [place for place, is_head in enumerate(heads) if not is_head]
@@ -298,6 +305,16 @@ def _section_ends(heads: Sequence[bool]) -> list[int]:
         if heads[place]:
             end = place
     return ends
+
+
+def _named_ends(units: Sequence[Span], led: Mapping[int, int], names: Sequence[Stretch]) -> dict[int, int]:
+    """Return where several parts that begin with a name end, such as tabs, below the parts that introduce them."""
+    if not led or len(names) < 2:
+        return {}
+    named, ends = set(_inside([(begin, begin + 1) for begin, _ in units], names)), [0] * (len(units) + 1)
+    for place in range(len(units), -1, -1):
+        ends[place] = ends[place + 1] if place in named else place
+    return {place: ends[place + 1] for place in led if ends[place + 1] > place + 2}
 
 
 def _led_parts(text: str, units: Sequence[Span], heads: list[bool]) -> dict[int, int]:

@@ -312,6 +312,14 @@ def test_the_last_tab_of_a_text_is_cited():
     assert "choco install x" in Citer("how to install on Windows").cite(text, "X").text
 
 
+@pytest.mark.parametrize("shell", ["Bash", "Zsh", "PowerShell"])
+def test_what_a_sentence_says_of_several_tabs_is_said_of_each(shell):
+    tabs = [f'=== "{name}"\n\n    ```sh\n    setup-{name}\n    ```\n\n' for name in ("Bash", "Zsh", "PowerShell")]
+    text = f"# A\n\nTo enable shell autocompletion for the commands, run:\n\n{''.join(tabs)}Then restart the shell.\n"
+    assert f"setup-{shell}" in Citer(f"enable shell autocompletion in {shell}").cite(text, "X").text
+    assert "setup-Bash" in Citer("enable shell autocompletion").cite(text, "X").text
+
+
 @pytest.mark.parametrize("fence", ["```", "````", "~~~"])
 def test_a_fence_below_code_underlines_nothing(fence):
     text = f"### Homebrew\n\nIt is in the core packages.\n\n{fence}console\n$ brew install uv\n{fence}"
